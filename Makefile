@@ -1,0 +1,82 @@
+# Everything runs inside .venv, which the first target that needs it creates.
+# Only Python >= 3.11 and make are expected; choose another interpreter with `make PYTHON=python3.13 test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed-docs
+BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
+
+.DEFAULT_GOAL := help
+.PHONY: help install versions demo test test-slow lint format bench bench-solvers docs clean
+
+help:
+	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
+	@echo "make test           the gate: lint, then the tests"
+	@echo "make test-slow      the tests marked slow"
+	@echo "make lint           ruff and mypy"
+	@echo "make format         let ruff rewrite what it can"
+	@echo "make bench          every benchmarks/bench_*.py"
+	@echo "make bench-solvers  benchmarks/bench_solvers.py alone"
+	@echo "make docs           build the documentation into site/"
+	@echo "make install        create $(VENV) and install the package with its development tools"
+	@echo "make clean          remove $(VENV) and everything built"
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
+	"dualcore needs Python >= 3.11, but $(PYTHON) is " + v + ". Name a newer one: make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+install: $(INSTALLED)
+
+versions: $(INSTALLED)
+	@$(BIN)/python -c 'import platform; from importlib.metadata import version; \
+	print("Python", platform.python_version(), "on", platform.system(), platform.machine()); \
+	print(", ".join(name + " " + version(name) for name in ("dualcore", "numpy", "scipy", "scikit-learn", \
+	"clarabel", "cvxpy", "hypothesis", "pytest", "ruff", "mypy")))'
+
+demo: versions
+	$(BIN)/dualcore demo
+
+# pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
+test test-slow: export OPENBLAS_NUM_THREADS = 1
+test test-slow: export OMP_NUM_THREADS = 1
+test test-slow: export MKL_NUM_THREADS = 1
+test test-slow: export VECLIB_MAXIMUM_THREADS = 1
+test test-slow: export POLARS_MAX_THREADS = 1
+
+test: versions lint
+	$(BIN)/python -m pytest -n auto
+
+test-slow: versions
+	$(BIN)/python -m pytest -n auto -m slow
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: versions
+	@test -n "$(BENCHMARKS)" || { echo "there is no benchmarks/bench_*.py to run" >&2; exit 1; }
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
+
+bench-solvers: versions
+	$(BIN)/python benchmarks/bench_solvers.py
+
+docs: $(DOCS_INSTALLED)
+	$(BIN)/python -m mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

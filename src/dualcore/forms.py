@@ -1,0 +1,395 @@
+"""The dual of the worst-case risk, one class per closed form.
+
+Strong duality turns the worst expected loss over a Wasserstein ball of radius ``sigma`` and order ``p`` into
+
+    R(theta) = min over lam >= kappa(theta) of  sigma**p * lam + sum_i w_i h_i(theta, lam).
+
+On unbounded features a row enters only through one scalar ``t`` (its margin or its residual) and the coefficients only
+through ``size = ||theta||_*``, so everything here works on vectors ``t`` and never sees the data matrix.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.geometry import FloatArray, Geometry
+from dualcore.losses import Loss, MarginLoss, ResidualLoss, SquaredHinge
+
+__all__ = ["DualForm", "MarginForm", "Minimum", "Partials", "ResidualForm", "SquaredForm", "SquaredHingeForm", "Subgradient"]
+
+_BLOCK = 32768
+
+
+class Minimum(NamedTuple):
+    """Worst-case risk (without ridge) and the multiplier that attains it."""
+
+    value: float
+    multiplier: float
+
+
+class Partials(NamedTuple):
+    """Partial derivatives of ``h_i`` in ``t``, in ``lam`` and in ``size``, each of shape (n,)."""
+
+    t: FloatArray
+    multiplier: FloatArray
+    size: FloatArray
+
+
+class Subgradient(NamedTuple):
+    """Subgradient of the worst-case risk: per row in ``t`` (not yet times the masses) and in ``size``."""
+
+    t: FloatArray
+    size: float
+
+
+def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
+    """Return ``sum w_i v_i``, with equal masses where ``weights`` is None."""
+    return float(values.mean()) if weights is None else float(weights @ values)
+
+
+class DualForm(ABC):
+    """Closed form of ``h``, ``kappa`` and the minimum over ``lam`` for one family of problems.
+
+    Parameters
+    ----------
+    loss : Loss
+    geometry : Geometry
+    radius : float
+    """
+
+    def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
+        self.loss = loss
+        self.geometry = geometry
+        self.radius = radius
+
+    @abstractmethod
+    def kappa(self, size: float) -> float:
+        """Return the smallest multiplier for which every ``h_i`` is finite."""
+
+    @abstractmethod
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        """Return ``h_i``, shape (n,); ``inf`` for a multiplier below `kappa`."""
+
+    @abstractmethod
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        """Return the partial derivatives of ``h_i`` for a multiplier at or above `kappa`."""
+
+    @abstractmethod
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        """Return the exact minimum over the multiplier."""
+
+    @abstractmethod
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        """Return a subgradient of the minimum in ``t`` and ``size``."""
+
+    @abstractmethod
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        """Return a multiplier that no minimiser exceeds, whatever the masses."""
+
+    def mean_loss(self, t: FloatArray, weights: FloatArray | None) -> float:
+        """Return ``sum w_i L(t_i)`` without a temporary of length n."""
+        total = 0.0
+        for start in range(0, t.size, _BLOCK):
+            values = self.loss.value(t[start : start + _BLOCK])
+            total += float(values.sum()) if weights is None else float(weights[start : start + _BLOCK] @ values)
+        return total / t.size if weights is None else total
+
+
+class MarginForm(DualForm):
+    """Classification, order 1: ``h = max{L(z), L(-z) - lam gamma}`` for ``lam >= kappa = Lip ||theta||_*``."""
+
+    loss: MarginLoss
+
+    def kappa(self, size: float) -> float:
+        return self.loss.lipschitz * size
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        if multiplier < self.kappa(size) * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        stay = self.loss.value(t)
+        if np.isinf(self.geometry.label_cost):
+            return stay
+        return stay + np.maximum(self.loss.flip_gain(t) - multiplier * self.geometry.label_cost, 0.0)
+
+    def flips(self, t: FloatArray, multiplier: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return which rows the adversary gains by flipping at this multiplier."""
+        if np.isinf(self.geometry.label_cost):
+            return np.zeros(t.shape, dtype=bool)
+        return np.asarray(self.loss.flip_gain(t) > multiplier * self.geometry.label_cost)
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        flipped = self.flips(t, multiplier)
+        slope = self.loss.slope(t)
+        if flipped.any():
+            slope[flipped] = -self.loss.slope(-t[flipped])
+        in_multiplier = np.where(flipped, -self.geometry.label_cost, 0.0) if flipped.any() else np.zeros_like(t)
+        return Partials(slope, in_multiplier, np.zeros_like(t))
+
+    def candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
+        gamma = self.geometry.label_cost
+        if np.isinf(gamma):
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        kappa = self.kappa(size)
+        # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+        rows = np.flatnonzero(t > 0.5 * gamma * kappa / self.loss.lipschitz)
+        delta = self.loss.flip_gain(t[rows]) / gamma
+        keep = delta > kappa
+        return rows[keep], delta[keep]
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        rows, delta = self.candidates(t, size)
+        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
+
+    def minimise_sums(self, mean_loss: float, delta: FloatArray, masses: FloatArray, size: float) -> Minimum:
+        """Minimise from the mean loss and the few rows whose ``Delta_i`` exceeds `kappa`.
+
+        The objective is piecewise linear in the multiplier with breakpoints ``Delta_i`` and slope
+        ``sigma - gamma * mass{Delta_i > lam}``, so the minimiser is where that mass first fits the budget.
+        """
+        gamma, kappa = self.geometry.label_cost, self.kappa(size)
+        if masses.size == 0:
+            return Minimum(self.radius * kappa + mean_loss, kappa)
+        multiplier = kappa
+        if gamma * float(masses.sum()) > self.radius:
+            order = np.argsort(-delta)
+            delta, masses = delta[order], masses[order]
+            last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
+            last = min(last, delta.size - 1)
+            multiplier = float(delta[last])
+            delta, masses = delta[:last], masses[:last]
+        gain = gamma * float(masses @ (delta - multiplier))
+        return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
+
+    def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
+        rows, delta = self.candidates(t, size)
+        share = np.ones(rows.size)
+        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        gamma = self.geometry.label_cost
+        if rows.size and gamma * float(masses.sum()) > self.radius:
+            order = np.argsort(-delta, kind="stable")
+            before = gamma * (np.cumsum(masses[order]) - masses[order])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = (self.radius - before) / (gamma * masses[order])
+            share[order] = np.clip(np.nan_to_num(room, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        return rows[share > 0.0], share[share > 0.0]
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        slope = self.loss.slope(t)
+        rows, share = self.flip_shares(t, weights, size)
+        spent = 0.0
+        if rows.size:
+            slope[rows] = (1.0 - share) * slope[rows] - share * self.loss.slope(-t[rows])
+            masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+            spent = self.geometry.label_cost * float(masses @ share)
+        return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        _, delta = self.candidates(t, size)
+        return max(self.kappa(size), float(delta.max(initial=0.0)))
+
+
+class ResidualForm(DualForm):
+    """Regression, order 1: ``h = L(r)`` for ``lam >= kappa = Lip K``, ``K = max(||theta||_*, 2 / gamma)``."""
+
+    loss: ResidualLoss
+
+    def kappa(self, size: float) -> float:
+        return self.loss.lipschitz * max(size, self.geometry.target_slope)
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        if multiplier < self.kappa(size) * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        return self.loss.value(t)
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        kappa = self.kappa(size)
+        return Minimum(self.radius * kappa + self.mean_loss(t, weights), kappa)
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        in_size = self.radius * self.loss.lipschitz if size >= self.geometry.target_slope else 0.0
+        return Subgradient(self.loss.slope(t), in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        return self.kappa(size)
+
+
+class SquaredForm(DualForm):
+    """Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``, ``lam* = K^2 + K rms / sigma``."""
+
+    def slope_size(self, size: float) -> float:
+        """Return ``K``."""
+        return max(size, self.geometry.target_slope)
+
+    def shortfall(self, t: FloatArray) -> FloatArray:
+        """Return the quantity whose square is the loss."""
+        return t
+
+    def kappa(self, size: float) -> float:
+        return self.slope_size(size) ** 2
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        bar = self.kappa(size)
+        squares = self.shortfall(t) ** 2
+        if multiplier < bar * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        if multiplier <= bar:
+            return np.where(squares > 0.0, np.inf, 0.0) if bar > 0.0 else squares
+        return squares * (multiplier / (multiplier - bar))
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        bar, short = self.kappa(size), self.shortfall(t)
+        room = multiplier - bar
+        if room <= 0.0:  # lam = K^2 is the minimiser only where every residual vanishes
+            return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
+        slope = self.loss.slope(t) * (multiplier / room)
+        growth = (short / room) ** 2
+        in_size = 2.0 * size * multiplier * growth if size >= self.slope_size(size) else np.zeros_like(t)
+        return Partials(slope, -bar * growth, in_size)
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        slope_size = self.slope_size(size)
+        rms = np.sqrt(self.mean_loss(t, weights))
+        value = (rms + self.radius * slope_size) ** 2
+        if self.radius > 0.0:
+            return Minimum(value, slope_size**2 + slope_size * rms / self.radius)
+        return Minimum(value, np.inf if slope_size * rms > 0.0 else slope_size**2)
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        slope_size = self.slope_size(size)
+        rms = np.sqrt(self.mean_loss(t, weights))
+        root = rms + self.radius * slope_size
+        in_size = 2.0 * root * self.radius if size >= slope_size else 0.0
+        slope = self.loss.slope(t) * (root / rms) if rms > 0.0 else np.zeros_like(t)
+        return Subgradient(slope, in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        if self.radius == 0.0:
+            return np.inf
+        slope_size = self.slope_size(size)
+        return slope_size**2 + slope_size * float(np.abs(self.shortfall(t)).max(initial=0.0)) / self.radius
+
+
+class SquaredHingeForm(SquaredForm):
+    """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips at ``(||dx|| + gamma)^2``.
+
+    With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)`` if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
+    """
+
+    def slope_size(self, size: float) -> float:
+        return size
+
+    def shortfall(self, t: FloatArray) -> FloatArray:
+        return np.maximum(1.0 - t, 0.0)
+
+    def _flip(self, t: FloatArray, multiplier: float, size: float) -> tuple[FloatArray, np.ndarray]:
+        """Return the value of the flip branch and whether the flipped row also moves."""
+        gamma, room = self.geometry.label_cost, multiplier - size**2
+        v = np.maximum(1.0 + t, 0.0)
+        moves = (v * size >= multiplier * gamma) if room > 0.0 else np.zeros(t.shape, dtype=bool)
+        value = v * v - multiplier * gamma**2
+        if moves.any():
+            value = np.where(moves, (v - size * gamma) ** 2 * (multiplier / room), value)
+        return value, moves
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        stay = super().h(t, multiplier, size)
+        if np.isinf(self.geometry.label_cost) or not np.isfinite(multiplier):
+            return stay
+        return np.maximum(stay, self._flip(t, multiplier, size)[0])
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        stay = super().partials(t, multiplier, size)
+        gamma, room = self.geometry.label_cost, multiplier - size**2
+        if np.isinf(gamma) or not np.isfinite(multiplier):
+            return stay
+        flip, moves = self._flip(t, multiplier, size)
+        flipped = flip > super().h(t, multiplier, size)
+        if not flipped.any():
+            return stay
+        v, growth = np.maximum(1.0 + t, 0.0), multiplier / room if room > 0.0 else 1.0
+        short = v - size * gamma
+        slope = np.where(moves, 2.0 * short * growth, 2.0 * v)
+        in_multiplier = np.where(moves, -((size * short / room) ** 2) if room > 0.0 else 0.0, -(gamma**2))
+        in_size = np.where(moves, 2.0 * short * growth * (size * short / room - gamma) if room > 0.0 else 0.0, 0.0)
+        return Partials(
+            np.where(flipped, slope, stay.t),
+            np.where(flipped, in_multiplier, stay.multiplier),
+            np.where(flipped, in_size, stay.size),
+        )
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        closed = super().minimise(t, weights, size)
+        if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
+            return closed
+        flip = self._flip(t, closed.multiplier, size)[0]
+        if not (flip > super().h(t, closed.multiplier, size)).any():
+            return closed
+        return self._bisect(t, weights, size)
+
+    def _bisect(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        """Minimise the convex objective in the multiplier; no closed form exists once flips are active."""
+        budget = self.radius**2
+
+        def slope(multiplier: float) -> float:
+            return budget + weighted_sum(self.partials(t, multiplier, size).multiplier, weights)
+
+        low, high = self.kappa(size), self.largest_multiplier(t, size)
+        for _ in range(200):
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+            low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
+        values = [budget * lam + weighted_sum(self.h(t, lam, size), weights) for lam in (low, high)]
+        best = int(np.argmin(values))
+        return Minimum(values[best], (low, high)[best])
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        multiplier = self.minimise(t, weights, size).multiplier
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0:
+            return super().subgradient(t, weights, size)
+        # At the minimiser rows tied between staying and flipping share so that the derivative in lam vanishes.
+        above = self.partials(t, multiplier * (1.0 + 1e-12), size)
+        below = self.partials(t, multiplier * (1.0 - 1e-12), size)
+        budget = self.radius**2
+        up = budget + weighted_sum(above.multiplier, weights)
+        down = budget + weighted_sum(below.multiplier, weights)
+        mix = float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
+        in_t = (1.0 - mix) * above.t + mix * below.t
+        in_size = weighted_sum((1.0 - mix) * above.size + mix * below.size, weights)
+        return Subgradient(in_t, in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        bound = super().largest_multiplier(t, size)
+        if np.isinf(self.geometry.label_cost) or not np.isfinite(bound):
+            return bound
+        v = float(np.maximum(1.0 + t, 0.0).max(initial=0.0))
+        return max(bound, (v / self.geometry.label_cost) ** 2, size**2 + size * v / self.radius)
+
+
+def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
+    """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
+    if geometry.order < loss.order:
+        raise ValueError(
+            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} is infinite. "
+            f"Use order={loss.order}" + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
+        )
+    if geometry.order > loss.order:
+        raise ValueError(
+            f"No closed form of order {geometry.order} is known for the {loss.name!r} loss. Use order={loss.order}."
+        )
+    if loss.order == 2:
+        return (SquaredHingeForm if isinstance(loss, SquaredHinge) else SquaredForm)(loss, geometry, radius)
+    if isinstance(loss, MarginLoss):
+        return MarginForm(loss, geometry, radius)
+    if isinstance(loss, ResidualLoss):
+        return ResidualForm(loss, geometry, radius)
+    raise TypeError(f"{type(loss).__name__} must derive from MarginLoss or ResidualLoss so that its dual is known.")

@@ -1,0 +1,205 @@
+"""The transport geometry: how far the adversary may move a row, and at what price.
+
+The cost of moving a row ``(x, y)`` to ``(x', y')`` is ``||x - x'|| + (gamma / 2) |y - y'|`` where ``||.||`` is the
+*feature norm* and ``gamma`` the *label cost*. What the feature norm is to the data its dual norm is to the
+coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["Box", "FloatArray", "Geometry", "L1Norm", "L2Norm", "LinfNorm", "Norm", "get_norm"]
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A feature norm ``||diag(weights) v||`` and its dual ``||theta / weights||_*``.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable. ``None`` prices all alike.
+    """
+
+    weights: FloatArray | None = None
+    name: ClassVar[str] = ""
+
+    def value(self, vector: FloatArray) -> float:
+        """Return the feature norm of ``vector``."""
+        if self.weights is None:
+            return self._value(vector)
+        moved = vector != 0.0  # inf * 0 is a feature that stays where it is
+        return self._value(vector[moved] * self.weights[moved])
+
+    def dual(self, coef: FloatArray) -> float:
+        """Return the dual norm of ``coef``."""
+        return self._dual(coef if self.weights is None else coef / self.weights)
+
+    def steepest(self, coef: FloatArray) -> FloatArray:
+        """Return ``v`` with ``||v|| = 1`` and ``coef . v = ||coef||_*``; zero where the dual norm is zero."""
+        if self.weights is None:
+            return self._steepest(coef)
+        return self._steepest(coef / self.weights) / self.weights
+
+    def project(self, vector: FloatArray, radius: float) -> FloatArray:
+        """Return the Euclidean projection of ``vector`` on the feature-norm ball of ``radius``.
+
+        With feature weights the point returned lies in the ball but need not be the nearest one.
+        """
+        if self.weights is None:
+            return self._project(vector, radius)
+        scaled = np.where(np.isfinite(self.weights), vector * np.minimum(self.weights, 1e300), 0.0)
+        return self._project(scaled, radius) / self.weights
+
+    def _value(self, vector: FloatArray) -> float:
+        raise NotImplementedError("a Norm subclass defines _value")
+
+    def _dual(self, coef: FloatArray) -> float:
+        raise NotImplementedError("a Norm subclass defines _dual")
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _steepest")
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _project")
+
+
+class L1Norm(Norm):
+    """Feature norm ``sum |v_j|``; its dual bounds every coefficient alike, ``max |theta_j|``."""
+
+    name = "l1"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.abs(vector).sum())
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.abs(coef).max(initial=0.0))
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        out = np.zeros_like(coef)
+        if coef.size:
+            j = int(np.abs(coef).argmax())
+            out[j] = np.sign(coef[j])
+        return out
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        if self._value(vector) <= radius:
+            return vector.copy()
+        size = np.sort(np.abs(vector))[::-1]
+        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
+        threshold = excess[np.flatnonzero(size > excess)[-1]]
+        return np.asarray(np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0))
+
+
+class L2Norm(Norm):
+    """Euclidean feature norm, its own dual."""
+
+    name = "l2"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.linalg.norm(vector))
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.linalg.norm(coef))
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        size = float(np.linalg.norm(coef))
+        return coef / size if size > 0.0 else np.zeros_like(coef)
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        size = float(np.linalg.norm(vector))
+        return vector.copy() if size <= radius else vector * (radius / size)
+
+
+class LinfNorm(Norm):
+    """Feature norm ``max |v_j|``; its dual is ``sum |theta_j|`` and makes coefficients sparse."""
+
+    name = "linf"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.abs(vector).max(initial=0.0))
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.abs(coef).sum())
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        return np.sign(coef)
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        return np.clip(vector, -radius, radius)
+
+
+_NORMS: dict[str, type[Norm]] = {cls.name: cls for cls in (L1Norm, L2Norm, LinfNorm)}
+
+
+def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
+    """Return the norm called ``norm``.
+
+    Examples
+    --------
+    >>> get_norm("l1").dual(np.array([1.0, -3.0]))
+    3.0
+    """
+    if isinstance(norm, Norm):
+        return norm
+    if not isinstance(norm, str):
+        raise TypeError(f"norm must be a string or a Norm, not {type(norm).__name__}.")
+    if norm not in _NORMS:
+        raise ValueError(f"Unknown norm {norm!r}. Use one of {sorted(_NORMS)}.")
+    if weights is None:
+        return _NORMS[norm]()
+    prices = np.asarray(weights, dtype=np.float64)
+    if prices.ndim != 1 or not np.all(prices > 0.0):
+        raise ValueError("feature_weights must be one positive number (or inf) per feature.")
+    return _NORMS[norm](prices)
+
+
+@dataclass(frozen=True)
+class Box:
+    """The support ``[low, high]`` of the features; either side may be infinite."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Feature norm, label cost ``gamma``, support of the features and order ``p`` of the transport distance.
+
+    Parameters
+    ----------
+    norm : Norm
+        Feature norm of the transport cost.
+    label_cost : float, default=inf
+        ``gamma``: price of one label flip (classification); half of it prices a unit of target (regression).
+    support : Box or None, default=None
+        Where the adversary may put features. ``None`` is all of R^m.
+    order : {1, 2}, default=1
+        Order of the Wasserstein distance.
+    """
+
+    norm: Norm = field(default_factory=L2Norm)
+    label_cost: float = np.inf
+    support: Box | None = None
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.label_cost > 0.0:
+            raise ValueError(
+                f"label_cost must be positive (inf forbids flips), got {self.label_cost!r}. "
+                "A label that can be changed for nothing carries no information."
+            )
+        if self.order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2, got {self.order!r}.")
+
+    @property
+    def target_slope(self) -> float:
+        """``2 / gamma``: how fast a regression residual changes per unit of cost spent on the target."""
+        return 2.0 / self.label_cost

@@ -1,0 +1,53 @@
+"""Scalar losses, one class each, and the register that finds them by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dualcore.losses.base import Loss, MarginLoss, ResidualLoss
+from dualcore.losses.margin import Hinge, Logistic, SmoothHinge, SquaredHinge
+from dualcore.losses.residual import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
+
+__all__ = [
+    "LOSSES",
+    "Absolute",
+    "EpsilonInsensitive",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "MarginLoss",
+    "Pinball",
+    "ResidualLoss",
+    "SmoothHinge",
+    "Squared",
+    "SquaredHinge",
+    "get_loss",
+]
+
+LOSSES: dict[str, type[Loss]] = {
+    cls.name: cls
+    for cls in (Logistic, Hinge, SmoothHinge, SquaredHinge, Huber, Pinball, EpsilonInsensitive, Absolute, Squared)
+}
+
+
+def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
+    """Return the loss called ``loss``, built with ``parameters``; a Loss object passes through.
+
+    Examples
+    --------
+    >>> get_loss("huber", delta=0.5)
+    Huber(bends=(-0.5, 0.5), delta=0.5, lipschitz=0.5)
+    """
+    if isinstance(loss, Loss):
+        if parameters:
+            raise TypeError(f"loss is already a {type(loss).__name__}: give it {sorted(parameters)} when you build it.")
+        return loss
+    if not isinstance(loss, str):
+        raise TypeError(f"loss must be a name or a dualcore.losses.Loss object, not {type(loss).__name__}.")
+    if loss not in LOSSES:
+        raise ValueError(f"Unknown loss {loss!r}. Use one of {sorted(LOSSES)}, or a Loss object of your own.")
+    try:
+        return LOSSES[loss](**parameters)
+    except TypeError as error:
+        raise TypeError(f"Loss {loss!r} does not take the parameters {sorted(parameters)}: {error}.") from None

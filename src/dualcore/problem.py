@@ -1,0 +1,309 @@
+"""`Problem`: a loss, a transport geometry, a radius and a ridge; everything that can be asked of its dual."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.forms import DualForm, Minimum, get_form, weighted_sum
+from dualcore.geometry import FloatArray, Geometry, Norm, get_norm
+from dualcore.losses import Loss, MarginLoss, get_loss
+from dualcore.rows import Rows, as_rows, as_target, as_weights
+
+__all__ = ["Constants", "Data", "Gradient", "Problem"]
+
+
+class Data(NamedTuple):
+    """Validated training data: row access, targets, and masses that sum to one (None: equal masses)."""
+
+    rows: Rows
+    y: FloatArray
+    weights: FloatArray | None
+
+    @property
+    def masses(self) -> FloatArray:
+        """The masses, written out."""
+        return np.full(self.rows.n, 1.0 / self.rows.n) if self.weights is None else self.weights
+
+
+class Gradient(NamedTuple):
+    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
+
+    coef: FloatArray
+    intercept: float
+    multiplier: float
+
+
+class Constants(NamedTuple):
+    """Lipschitz constants of ``h_i``: ``parameters`` in (theta, b), ``multiplier`` in lambda."""
+
+    parameters: float
+    multiplier: float
+
+
+class Problem:
+    r"""Worst-case risk of a linear model over a Wasserstein ball.
+
+    .. math:: R(\theta, b) = \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
+              + \tfrac{\rho}{2} \|\theta\|_2^2
+
+    Parameters
+    ----------
+    loss : str or Loss
+        "logistic", "hinge", "smooth_hinge" (labels -1 and +1); "huber", "pinball", "epsilon_insensitive",
+        "absolute"; of order 2: "squared" and "squared_hinge". Or a Loss object of your own.
+    radius : float, default=0.0
+        ``sigma >= 0``; 0 is plain empirical risk.
+    norm : {"l1", "l2", "linf"} or Norm, default="l2"
+        Feature norm of the transport cost; its dual norm bounds the coefficients.
+    label_cost : float, default=inf
+        ``gamma``: price of one label flip; ``inf`` forbids flips. In regression a unit of target costs ``gamma / 2``.
+    ridge : float, default=0.0
+        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether solvers may use an intercept; evaluation accepts any.
+    order : int, optional
+        Order of the transport distance; by default the one the loss needs.
+    **loss_parameters
+        Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``.
+
+    Examples
+    --------
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    >>> problem = Problem("hinge", radius=0.5)
+    >>> problem.risk(np.array([1.0]), 0.0, X, y)
+    0.5
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss,
+        *,
+        radius: float = 0.0,
+        norm: str | Norm = "l2",
+        label_cost: float = np.inf,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        order: int | None = None,
+        **loss_parameters: Any,
+    ) -> None:
+        self.loss = get_loss(loss, **loss_parameters)
+        self.radius = _number("radius", radius)
+        self.ridge = _number("ridge", ridge)
+        self.fit_intercept = bool(fit_intercept)
+        self.geometry = Geometry(
+            norm=get_norm(norm),
+            label_cost=_number("label_cost", label_cost, allow_inf=True),
+            order=self.loss.order if order is None else order,
+        )
+        self.form: DualForm = get_form(self.loss, self.geometry, self.radius)
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether rows carry labels -1 and +1 rather than a real target."""
+        return isinstance(self.loss, MarginLoss)
+
+    @property
+    def price(self) -> float:
+        """``sigma ** p``, what a unit of the multiplier costs."""
+        return float(self.radius**self.geometry.order)
+
+    def replace(self, **changes: Any) -> Problem:
+        """Return the same problem with some of radius, norm, label_cost, ridge, fit_intercept, loss changed."""
+        settings: dict[str, Any] = {
+            "loss": self.loss,
+            "radius": self.radius,
+            "norm": self.geometry.norm,
+            "label_cost": self.geometry.label_cost,
+            "ridge": self.ridge,
+            "fit_intercept": self.fit_intercept,
+        }
+        return Problem(**(settings | changes))
+
+    def __repr__(self) -> str:
+        return (
+            f"Problem({self.loss!r}, radius={self.radius!r}, norm={self.geometry.norm.name!r}, "
+            f"label_cost={self.geometry.label_cost!r}, ridge={self.ridge!r}, fit_intercept={self.fit_intercept!r})"
+        )
+
+    # Data in
+
+    def validate(self, X: Any, y: Any, sample_weight: Any = None) -> Data:
+        """Check shapes, labels and weights, and return row access without copying ``X``."""
+        rows = as_rows(X)
+        target = as_target(y, rows.n)
+        if self.is_classification:
+            low, high = float(target.min()), float(target.max())
+            if low == high and abs(low) == 1.0:
+                raise ValueError(f"y holds one class only ({low:+g}); a classifier needs rows of both classes.")
+            if low != -1.0 or high != 1.0 or not bool((np.abs(target) == 1.0).all()):
+                found = np.unique(target[:100000])
+                raise ValueError(
+                    f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
+                    f"{' and more' if found.size > 5 else ''}. Map your classes to -1 and +1, or use an estimator, which does."
+                )
+        return Data(rows, target, as_weights(sample_weight, rows.n))
+
+    def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
+        """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
+        theta = np.asarray(coef, dtype=np.float64)
+        if theta.shape != (data.rows.m,):
+            raise ValueError(f"coef must hold one number per feature ({data.rows.m}), got shape {theta.shape}.")
+        if not (np.isfinite(theta).all() and np.isfinite(intercept)):
+            raise ValueError("coef and intercept must be finite.")
+        t = data.rows.dot(theta)
+        t += intercept
+        if self.is_classification:
+            t *= data.y
+        else:
+            t -= data.y
+        if not np.isfinite(t.sum()):
+            data.rows.check_finite()
+        return t
+
+    # The dual, row by row
+
+    def kappa(self, coef: npt.ArrayLike) -> float:
+        """Return the smallest multiplier for which every ``h_i`` is finite."""
+        return self.form.kappa(self.size(coef))
+
+    def size(self, coef: npt.ArrayLike) -> float:
+        """Return ``||coef||_*``."""
+        return self.geometry.norm.dual(np.asarray(coef, dtype=np.float64))
+
+    def h(self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any) -> FloatArray:
+        """Return the exact per-row dual loss ``h_i = sup { l(x', y') - lam d((x', y'), row_i)^p }``, shape (n,)."""
+        return self.form.h(self.signal(coef, intercept, self.validate(X, y)), float(multiplier), self.size(coef))
+
+    def bounds(
+        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``a_i <= h_i <= b_i``; the two coincide wherever ``h_i`` has a closed form."""
+        h = self.h(coef, intercept, multiplier, X, y)
+        return h, h
+
+    # The risk
+
+    def risk(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""
+        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).value
+
+    def multiplier(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the multiplier at which the worst-case risk is attained."""
+        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+
+    def evaluate(self, coef: npt.ArrayLike, intercept: float, data: Data) -> Minimum:
+        """Return risk (ridge included) and multiplier on validated data."""
+        theta = np.asarray(coef, dtype=np.float64)
+        t = self.signal(theta, intercept, data)
+        value, multiplier = self.form.minimise(t, data.weights, self.size(theta))
+        return Minimum(float(value + self.penalty(theta)), float(multiplier))
+
+    def penalty(self, coef: FloatArray) -> float:
+        """Return ``ridge / 2 * ||coef||_2^2``."""
+        return 0.5 * self.ridge * float(coef @ coef)
+
+    def objective(
+        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, sample_weight: Any = None
+    ) -> float:
+        """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
+        theta = np.asarray(coef, dtype=np.float64)
+        data = self.validate(X, y, sample_weight)
+        h = self.form.h(self.signal(theta, intercept, data), float(multiplier), self.size(theta))
+        return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
+
+    def gradient(
+        self,
+        coef: npt.ArrayLike,
+        intercept: float,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        multiplier: float | None = None,
+    ) -> Gradient:
+        """Return a subgradient of `risk`, or of `objective` where a multiplier is given.
+
+        Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
+        is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
+        """
+        theta = np.asarray(coef, dtype=np.float64)
+        data = self.validate(X, y, sample_weight)
+        t, size = self.signal(theta, intercept, data), self.size(theta)
+        if multiplier is None:
+            slope, in_size = self.form.subgradient(t, data.weights, size)
+            in_multiplier = 0.0
+        else:
+            if multiplier < self.form.kappa(size) * (1.0 - 1e-12):
+                raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.form.kappa(size)!r}: h is infinite.")
+            parts = self.form.partials(t, float(multiplier), size)
+            slope, in_size = parts.t, weighted_sum(parts.size, data.weights)
+            in_multiplier = self.price + weighted_sum(parts.multiplier, data.weights)
+        slope *= data.masses
+        if self.is_classification:
+            slope *= data.y
+        in_coef = data.rows.transpose_dot(slope) + in_size * self.geometry.norm.steepest(theta) + self.ridge * theta
+        return Gradient(in_coef, float(slope.sum()), float(in_multiplier))
+
+    # Constants of the theory
+
+    def multiplier_interval(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> tuple[float, float]:
+        """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
+        data, size = self.validate(X, y), self.size(coef)
+        return self.form.kappa(size), self.form.largest_multiplier(self.signal(coef, intercept, data), size)
+
+    def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
+        r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
+
+        ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's ``||theta||_*`` is too
+        small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give ``y``: ``|b|`` becomes
+        ``|b| + max |y|`` in regression. Of order 2 the bound is ``2 max{base, K}^2``.
+        """
+        size, offset = self.size(coef), abs(float(intercept))
+        if self.is_classification:
+            rate = size if self.geometry.order == 2 else self.loss.lipschitz * size
+            base = 1.0 + offset if self.geometry.order == 2 else float(self.loss.value(np.array([-offset]))[0])
+        else:
+            if y is not None and np.isinf(self.geometry.label_cost):
+                offset += float(np.abs(np.asarray(y, dtype=np.float64)).max(initial=0.0))
+            scale = 1.0 if self.geometry.order == 2 else self.loss.lipschitz
+            rate, base = scale * max(size, self.geometry.target_slope), scale * offset
+        return 2.0 * max(base, rate) ** 2 if self.geometry.order == 2 else max(base, rate)
+
+    def multiplier_bound(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> float:
+        """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
+
+        ``rho`` is the largest distance of a row to ``xi_0 = (0, +1)`` (classification) or ``(0, 0)`` (regression). The
+        interval of `multiplier_interval` is exact and far smaller; prefer it.
+        """
+        if self.radius == 0.0:
+            return np.inf
+        data, gamma, order = self.validate(X, y), self.geometry.label_cost, self.geometry.order
+        distance = data.rows.row_norms(self.geometry.norm.name, self.geometry.norm.weights)
+        if np.isfinite(gamma):
+            distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
+        spread = 2.0 ** (order - 1)
+        reach = float(distance.max()) ** order
+        return self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price)
+
+    def constants(self, X: Any) -> Constants:
+        """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
+        if self.geometry.order != 1:
+            raise ValueError("The Lipschitz constants of h exist for order 1 only; the squared losses have none.")
+        longest = float(as_rows(X).row_norms().max())
+        if self.fit_intercept:
+            longest = float(np.hypot(longest, 1.0))
+        flips = self.is_classification and np.isfinite(self.geometry.label_cost)
+        return Constants(self.loss.lipschitz * longest, self.geometry.label_cost if flips else 0.0)
+
+
+def _number(name: str, value: Any, *, allow_inf: bool = False) -> float:
+    """Return ``value`` as a non-negative float, or say what is wrong with it."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+    number = float(value)
+    if np.isnan(number) or number < 0.0 or (np.isinf(number) and not allow_inf):
+        raise ValueError(f"{name} must be {'non-negative' if allow_inf else 'finite and non-negative'}, got {value!r}.")
+    return number

@@ -1,0 +1,258 @@
+"""Row access: products with X for every container we accept, a block at a time.
+
+Dense arrays of either order, memory maps, CSR/CSC matrices and data frames all answer the same few questions
+(`Rows.dot`, `Rows.transpose_dot`, `Rows.gram`, `Rows.take`) without being copied or densified as a whole. float32 data
+are widened block by block, so every sum is a float64 sum.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.geometry import FloatArray
+
+__all__ = ["Rows", "as_rows", "as_target", "as_weights"]
+
+# A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
+_BLOCK_NUMBERS = 65536
+_ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
+
+
+class Rows(ABC):
+    """The n x m data matrix, seen only through products and row look-ups."""
+
+    n: int
+    m: int
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield ``(rows, block)`` in order; a block is a float64 array or a CSR matrix that supports ``@``."""
+
+    @abstractmethod
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        """Return the chosen rows as a float64 array or a CSR matrix."""
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows make a cache-sized block."""
+        return max(256, _BLOCK_NUMBERS // max(self.m, 1))
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        """Return ``X @ coef``, shape (n,) or (n, k)."""
+        out = np.empty((self.n, *coef.shape[1:]))
+        for rows, block in self.blocks():
+            out[rows] = block @ coef
+        return out
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        """Return ``X.T @ vector``, shape (m,) or (m, k)."""
+        out = np.zeros((self.m, *vector.shape[1:]))
+        for rows, block in self.blocks():
+            out += block.T @ vector[rows]
+        return out
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """Return ``X.T @ diag(weights) @ X``, shape (m, m)."""
+        out = np.zeros((self.m, self.m))
+        for rows, block in self.blocks():
+            out += block.T @ (block * weights[rows, None])
+        return out
+
+    def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
+        """Return the norm of each row, shape (n,)."""
+        out = np.empty(self.n)
+        for rows, block in self.blocks():
+            part = np.asarray(block.toarray() if sp.issparse(block) else block)
+            if weights is not None:
+                part = np.where(part != 0.0, part, 0.0) * np.where(part != 0.0, weights, 0.0)
+            out[rows] = np.linalg.norm(part, ord=_ORDERS[norm], axis=1)
+        return out
+
+    def check_finite(self) -> None:
+        """Raise ValueError if any entry is NaN or infinite."""
+        for rows, block in self.blocks():
+            if not np.isfinite(block.sum()) and not np.isfinite(block).all():
+                bad = rows.start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
+                raise ValueError(
+                    f"X has a NaN or infinite value in row {bad}. Drop or impute such rows "
+                    "(for example with sklearn.impute.SimpleImputer) first."
+                )
+
+
+class DenseRows(Rows):
+    """A numpy array, C or Fortran order, any real dtype, memory-mapped or not."""
+
+    def __init__(self, X: npt.NDArray[Any]) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        step = self.block_rows
+        for start in range(0, self.n, step):
+            rows = slice(start, min(start + step, self.n))
+            yield rows, np.asarray(self.X[rows], dtype=np.float64)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        return np.asarray(self.X[indices], dtype=np.float64)
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        if self.X.dtype == np.float64 and type(self.X) is np.ndarray:
+            return np.asarray(self.X @ coef)
+        return super().dot(coef)
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        if self.X.dtype == np.float64 and type(self.X) is np.ndarray:
+            return np.asarray(self.X.T @ vector)
+        return super().transpose_dot(vector)
+
+
+class SparseRows(Rows):
+    """A scipy sparse matrix; CSR is used as it is, CSC by its own products."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+        self._by_row = X if X.format == "csr" else None
+
+    @property
+    def by_row(self) -> Any:
+        """The matrix in CSR form, made once where rows are needed (blocks, look-ups)."""
+        if self._by_row is None:
+            self._by_row = self.X.tocsr()
+        return self._by_row
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        step = max(self.block_rows, 8192)
+        for start in range(0, self.n, step):
+            rows = slice(start, min(start + step, self.n))
+            yield rows, self.by_row[rows]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        return self.by_row[indices].astype(np.float64)
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        return np.asarray(self.X @ coef, dtype=np.float64)
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        return np.asarray(self.X.T @ vector, dtype=np.float64)
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        weighted = self.X.multiply(weights[:, None]).asformat(self.X.format)
+        return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
+
+    def check_finite(self) -> None:
+        if not np.isfinite(self.X.data).all():
+            raise ValueError("X has a NaN or infinite value. Drop or impute such rows first.")
+
+
+class FrameRows(Rows):
+    """A pandas or polars data frame, converted a block of rows at a time."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+        self._pandas = hasattr(X, "iloc")
+        self._array(slice(0, min(1, self.n)))  # a column that is not a number fails here, before any work
+
+    def _array(self, rows: Any) -> FloatArray:
+        part = self.X.iloc[rows] if self._pandas else self.X[rows]
+        try:
+            return np.ascontiguousarray(part.to_numpy(), dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"Every column of X must be numeric; found dtypes {list(map(str, self.X.dtypes))}. "
+                "Encode categories first (for example with sklearn.preprocessing.OneHotEncoder)."
+            ) from None
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        step = max(self.block_rows, 16384)  # slicing a frame costs far more than slicing an array
+        for start in range(0, self.n, step):
+            rows = slice(start, min(start + step, self.n))
+            yield rows, self._array(rows)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        return self._array(indices)
+
+
+def as_rows(X: Any) -> Rows:
+    """Wrap ``X`` without copying it.
+
+    Parameters
+    ----------
+    X : array, memory map, scipy sparse matrix, pandas or polars DataFrame, of shape (n_samples, n_features)
+
+    Examples
+    --------
+    >>> rows = as_rows(np.eye(3, dtype=np.float32))
+    >>> rows.dot(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 3.])
+    """
+    if isinstance(X, Rows):
+        return X
+    if sp.issparse(X):
+        rows: Rows = SparseRows(X if X.format in ("csr", "csc") else X.tocsr())
+    elif hasattr(X, "to_numpy") and hasattr(X, "dtypes"):
+        dtypes = set(map(str, X.dtypes))
+        whole = len(dtypes) == 1 and hasattr(X, "iloc") and dtypes <= {"float64", "float32"}
+        rows = DenseRows(X.to_numpy()) if whole else FrameRows(X)  # one dtype: pandas hands out a view
+    else:
+        array = np.asanyarray(X)
+        if array.dtype == object:
+            try:
+                array = array.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError("X must be numeric; found an array of objects that are not numbers.") from None
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric; found dtype {array.dtype}.")
+        if array.ndim != 2:
+            raise ValueError(
+                f"X must have shape (n_samples, n_features), got {array.ndim} dimension(s). "
+                "Reshape your data with X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single sample."
+            )
+        rows = DenseRows(array)
+    if rows.n == 0:
+        raise ValueError(f"X has 0 samples (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
+    if rows.m == 0:
+        raise ValueError(f"X has 0 feature(s) (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
+    return rows
+
+
+def as_target(y: Any, n: int) -> FloatArray:
+    """Return ``y`` as a finite float64 vector of length ``n``."""
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise ValueError(f"y must be one-dimensional, got shape {array.shape}. Use y.ravel().")
+    if array.shape[0] != n:
+        raise ValueError(f"X has {n} rows but y has {array.shape[0]}: give one target per row.")
+    try:
+        target = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
+    if not np.isfinite(target).all():
+        raise ValueError("y has a NaN or infinite value. Drop those rows first.")
+    return target
+
+
+def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
+    """Return masses that sum to one, or None for equal masses."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must hold one number per row ({n}), got shape {weights.shape}.")
+    if not np.isfinite(weights).all():
+        raise ValueError("sample_weight has a NaN or infinite value.")
+    if (weights < 0.0).any():
+        raise ValueError("sample_weight has negative values; weights are masses and must be non-negative.")
+    total = float(weights.sum())
+    if total <= 0.0:
+        raise ValueError("sample_weight sums to zero: give at least one row a positive weight.")
+    return weights / total

@@ -1,0 +1,120 @@
+"""What every solver promises: a `Solution` with a status sentence, and a compatibility check before any work."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+import numpy as np
+
+from dualcore.certificate import DualPoint
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+
+__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status"]
+
+
+class IncompatibleError(TypeError):
+    """A solver was asked for something it cannot do; the message names one that can."""
+
+
+class Status(Enum):
+    """How a solve ended, bound to one sentence."""
+
+    OPTIMAL = "Solved: the certified relative gap is within tolerance."
+    INACCURATE = "Stopped early: the best point found is returned with the gap it reached."
+    MAX_ITER = "Iteration limit reached: the best point found is returned with the gap it reached."
+    UNBOUNDED = (
+        "No minimiser exists: the data are separable and nothing penalises large coefficients (radius 0, ridge 0). "
+        "The best point found is returned; use radius > 0 or ridge > 0 for a unique answer."
+    )
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """One line of a solver's history."""
+
+    iteration: int
+    value: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class RawSolution:
+    """What a solver hands back: a primal point, a dual point, and how it went. `solve` scores it."""
+
+    coef: FloatArray
+    intercept: float
+    dual: DualPoint | None
+    iterations: int
+    history: tuple[Iterate, ...] = ()
+    stopped_early: bool = False
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer of `solve`, scored on the data it was given.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_features,)
+    intercept : float
+    dual_variable : float
+        The multiplier lambda at which the worst-case risk of this point is attained.
+    value : float
+        Exact worst-case risk, ridge included.
+    lower_bound : float
+        No model has a smaller worst-case risk on these data.
+    gap : float
+        ``value - lower_bound``.
+    status : Status
+        Its value is one sentence.
+    solver : str
+        Which solver ran.
+    iterations : int
+    history : tuple of Iterate
+    seconds : float
+    dual : DualPoint or None
+        The dual point behind ``lower_bound``, one entry a row; `certify` on the same rows starts from it.
+    """
+
+    coef: FloatArray
+    intercept: float
+    dual_variable: float
+    value: float
+    lower_bound: float
+    gap: float
+    status: Status
+    solver: str
+    iterations: int
+    history: tuple[Iterate, ...] = field(default=(), repr=False)
+    seconds: float = 0.0
+    dual: DualPoint | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def relative_gap(self) -> float:
+        """``gap / max(|value|, tiny)``."""
+        return self.gap / max(abs(self.value), np.finfo(float).tiny)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the gap met the tolerance."""
+        return self.status is Status.OPTIMAL
+
+
+class Solver(ABC):
+    """A method that minimises the worst-case risk on validated data."""
+
+    name: ClassVar[str] = ""
+
+    @abstractmethod
+    def obstacle(self, problem: Problem, data: Data) -> str | None:
+        """Return why this solver cannot take the problem, naming one that can; None if it can."""
+
+    @abstractmethod
+    def run(
+        self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    ) -> RawSolution:
+        """Minimise; never raise for want of convergence."""

@@ -1,0 +1,277 @@
+"""The house keeps its plan: imports only go down, and every module has a named room."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "src" / "dualcore"
+
+# The arrows drawn in the README's table. A room may also import what its arrows reach.
+ARROWS: dict[str, set[str]] = {
+    "geometry": set(),
+    "rows": {"geometry"},
+    "losses": {"geometry"},
+    "forms": {"losses"},
+    "problem": {"forms", "rows"},
+    "worstcase": {"problem"},
+    "certificate": {"problem"},
+    "solvers": {"certificate"},
+    "coreset": {"problem"},
+    "sources": {"rows"},
+    "summary": {"certificate", "coreset", "sources"},
+    "samplers": {"summary", "solvers"},
+    "refine": {"samplers"},
+    "path": {"refine"},
+    "estimators": {"path", "worstcase"},
+    "attacks": {"estimators"},
+    "datasets": {"estimators"},
+    "plots": {"estimators"},
+    "report": {"plots"},
+    # The front page gathers the public names, so only what stands above it may import it back.
+    "__init__": {"attacks", "datasets", "plots", "report"},
+    "experiments": {"__init__"},
+    "cli": {"experiments"},
+    "__main__": {"cli"},
+}
+NAMELESS = {"common", "helper", "helpers", "misc", "tools", "util", "utils"}
+REFEREES = {"cvxpy", "dro", "skwdro"}
+IMPORT_NAMES = {"scikit_learn": {"sklearn"}, "dask": {"dask", "distributed"}}
+# Spelt without the slash, so that this file passes its own search.
+ABSOLUTE_ROOTS = ("home", "mnt", "opt", "root", "tmp", "usr", "Users", "var", "work")
+ABSOLUTE_PATH = re.compile(r"(?<![\w./~<>})\]])/(?:" + "|".join(ABSOLUTE_ROOTS) + r")\b")
+
+
+def rooms_below(room: str) -> set[str]:
+    """Every room that the arrows of ``room`` reach."""
+    reached: set[str] = set()
+    waiting = list(ARROWS[room])
+    while waiting:
+        below = waiting.pop()
+        if below not in reached:
+            reached.add(below)
+            waiting.extend(ARROWS[below])
+    return reached
+
+
+def room_of(module: Path, package: Path) -> str:
+    first = module.relative_to(package).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_modules(module: Path, package: Path) -> Iterator[tuple[int, str]]:
+    """Line and absolute dotted name of everything ``module`` imports.
+
+    Function bodies and ``TYPE_CHECKING`` blocks count, relative imports are resolved, and
+    ``from a import b`` yields ``a.b``, because ``b`` may be a module.
+    """
+    parents = (package.name, *module.relative_to(package).parent.parts)
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield node.lineno, name.name
+        elif isinstance(node, ast.ImportFrom):
+            base = parents[: len(parents) - node.level + 1] if node.level else ()
+            stem = ".".join((*base, *([node.module] if node.module else [])))
+            for name in node.names:
+                yield node.lineno, f"{stem}.{name.name}"
+        elif isinstance(node, ast.Call) and node.args:
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            target = node.args[0]
+            if (
+                called in {"import_module", "__import__"}
+                and isinstance(target, ast.Constant)
+                and isinstance(target.value, str)
+            ):
+                yield node.lineno, target.value
+
+
+def modules_of(package: Path) -> list[Path]:
+    return sorted(package.rglob("*.py"))
+
+
+def forbidden_arrows(package: Path) -> list[str]:
+    """One sentence for each import that does not go down the table."""
+    rooms = {room_of(module, package) for module in modules_of(package)}
+    faults = []
+    for module in modules_of(package):
+        room = room_of(module, package)
+        allowed = {room} | (rooms_below(room) if room in ARROWS else set())
+        for line, name in imported_modules(module, package):
+            top, *rest = name.split(".")
+            if top != package.name:
+                continue
+            # A public name taken from the package itself comes through the front page.
+            target = rest[0] if rest and rest[0] in rooms | set(ARROWS) else "__init__"
+            if target not in allowed:
+                where = f"{module.relative_to(package).as_posix()}:{line}"
+                faults.append(f"{where} imports {name}, but {room} may not import {target}")
+    return faults
+
+
+def unplanned_modules(package: Path) -> list[str]:
+    """Modules without a room in the table, or with a name that says nothing."""
+    faults = []
+    for module in modules_of(package):
+        parts = module.relative_to(package).with_suffix("").parts
+        path = "/".join(parts)
+        if parts[0] not in ARROWS:
+            faults.append(f"{path}: {parts[0]} has no room in the table")
+        faults.extend(
+            f"{path}: {part} says nothing about what it holds"
+            for part in parts
+            if part.strip("_").lower() in NAMELESS
+        )
+    return faults
+
+
+def third_party_imports(package: Path) -> dict[str, str]:
+    """Top-level name of each foreign package, with one module that imports it."""
+    return {
+        name.split(".")[0]: module.relative_to(package).as_posix()
+        for module in modules_of(package)
+        for _, name in imported_modules(module, package)
+        if name.split(".")[0] not in sys.stdlib_module_names | {package.name}
+    }
+
+
+def declared_imports() -> set[str]:
+    """Import names of the run-time dependencies and of the extras meant for users."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = list(project["dependencies"])
+    for extra in ("plots", "parquet", "dask"):
+        requirements += extras[extra]
+    names = {re.split(r"[^\w-]", entry)[0].replace("-", "_").lower() for entry in requirements}
+    return {imported for name in names for imported in IMPORT_NAMES.get(name, {name})}
+
+
+def write_package(folder: Path, files: dict[str, str]) -> Path:
+    package = folder / "dualcore"
+    for name, text in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return package
+
+
+def test_the_package_is_found():
+    assert PACKAGE / "__init__.py" in modules_of(PACKAGE)
+    assert (PACKAGE / "py.typed").is_file()
+
+
+def test_the_table_has_no_circle():
+    circles = [room for room in ARROWS if room in rooms_below(room)]
+    assert circles == []
+
+
+def test_imports_only_go_down_the_table():
+    assert forbidden_arrows(PACKAGE) == []
+
+
+def test_every_module_has_a_named_room():
+    assert unplanned_modules(PACKAGE) == []
+
+
+def test_the_referees_of_the_tests_stay_outside_the_package():
+    assert REFEREES.isdisjoint(third_party_imports(PACKAGE))
+
+
+def test_every_foreign_import_is_a_declared_dependency():
+    declared = declared_imports()
+    assert {"numpy", "sklearn", "distributed", "matplotlib"} <= declared
+    undeclared = {k: v for k, v in third_party_imports(PACKAGE).items() if k not in declared}
+    assert undeclared == {}
+
+
+def test_the_package_names_no_absolute_path():
+    suffixes = {".cfg", ".css", ".html", ".js", ".json", ".md", ".py", ".toml", ".txt", ".yaml"}
+    found = [
+        f"{path.relative_to(PACKAGE).as_posix()}: {match.group()}"
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in suffixes
+        for match in ABSOLUTE_PATH.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "target"),
+    [
+        ("geometry.py", "import dualcore.problem\n", "problem"),
+        ("losses/hinge.py", "from dualcore.problem import Problem\n", "problem"),
+        ("losses/hinge.py", "from ..problem import Problem\n", "problem"),
+        ("losses/hinge.py", "from .. import problem\n", "problem"),
+        ("problem.py", "from . import coreset as c\n", "coreset"),
+        ("certificate.py", "def f():\n    from dualcore.solvers import solve\n", "solvers"),
+        (
+            "coreset.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .samplers import S\n",
+            "samplers",
+        ),
+        ("sources/dask.py", "from dualcore.losses import Loss\n", "losses"),
+        (
+            "samplers/grid.py",
+            "import importlib\nimportlib.import_module('dualcore.path')\n",
+            "path",
+        ),
+        ("refine.py", "from dualcore import Problem\n", "__init__"),
+        ("experiments/tables.py", "from dualcore.cli import main\n", "cli"),
+        ("problem.py", "from dualcore.novelty import thing\n", "__init__"),
+    ],
+)
+def test_an_import_that_climbs_is_reported(tmp_path, module, text, target):
+    package = write_package(tmp_path, {"__init__.py": "", module: text})
+    [fault] = forbidden_arrows(package)
+    assert fault.startswith(f"{module}:")
+    assert fault.endswith(f"may not import {target}")
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("losses/hinge.py", "from dualcore.losses.base import Loss\nfrom . import base\n"),
+        ("problem.py", "from .geometry import Norm\nfrom dualcore import losses\n"),
+        ("samplers/grid.py", "from ..problem import Problem\nfrom ..solvers import solve\n"),
+        ("refine.py", "from dualcore.sources.arrays import ArraySource\nimport numpy as np\n"),
+        ("__init__.py", "from .estimators import Classifier\n"),
+        ("experiments/tables.py", "from dualcore import Problem, __version__\n"),
+        ("cli.py", "def demo():\n    from dualcore.experiments import tables\n"),
+    ],
+)
+def test_an_import_that_goes_down_is_accepted(tmp_path, module, text):
+    assert forbidden_arrows(write_package(tmp_path, {module: text})) == []
+
+
+@pytest.mark.parametrize("name", ["novelty.py", "utils.py", "losses/_helpers.py", "misc/norms.py"])
+def test_a_module_without_a_room_is_reported(tmp_path, name):
+    package = write_package(tmp_path, {"geometry.py": "", name: ""})
+    faults = unplanned_modules(package)
+    assert faults
+    assert all(fault.startswith(name.removesuffix(".py")) for fault in faults)
+
+
+def test_foreign_imports_are_seen_wherever_they_hide(tmp_path):
+    text = "import os\nimport numpy as np\ndef f():\n    import cvxpy.atoms as a\n"
+    package = write_package(tmp_path, {"problem.py": text, "plots.py": "from dro import x\n"})
+    assert third_party_imports(package) == {
+        "numpy": "problem.py",
+        "cvxpy": "problem.py",
+        "dro": "plots.py",
+    }
+
+
+@pytest.mark.parametrize("before", ["'", '"', " ", "(", "="])
+def test_the_search_for_absolute_paths_sees_one(before):
+    assert all(ABSOLUTE_PATH.search(f"{before}/{root}/data") for root in ABSOLUTE_ROOTS)
+
+
+@pytest.mark.parametrize("text", ["a/home", "1/usr", "</var>", "../tmp/x", "n / opt", "/homes"])
+def test_the_search_for_absolute_paths_leaves_the_rest_alone(text):
+    assert ABSOLUTE_PATH.search(text) is None
