@@ -18,7 +18,16 @@ import numpy as np
 from dualcore.geometry import FloatArray, Geometry
 from dualcore.losses import Loss, MarginLoss, ResidualLoss, SquaredHinge
 
-__all__ = ["DualForm", "MarginForm", "Minimum", "Partials", "ResidualForm", "SquaredForm", "SquaredHingeForm", "Subgradient"]
+__all__ = [
+    "DualForm",
+    "MarginForm",
+    "Minimum",
+    "Partials",
+    "ResidualForm",
+    "SquaredForm",
+    "SquaredHingeForm",
+    "Subgradient",
+]
 
 _BLOCK = 32768
 
@@ -380,7 +389,8 @@ def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
     if geometry.order < loss.order:
         raise ValueError(
             f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} is infinite. "
-            f"Use order={loss.order}" + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
+            f"Use order={loss.order}"
+            + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
         )
     if geometry.order > loss.order:
         raise ValueError(

@@ -92,6 +92,8 @@ class L1Norm(Norm):
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         if self._value(vector) <= radius:
             return vector.copy()
+        if radius <= 0.0:
+            return np.zeros_like(vector)
         size = np.sort(np.abs(vector))[::-1]
         excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
         threshold = excess[np.flatnonzero(size > excess)[-1]]

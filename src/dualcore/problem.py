@@ -237,7 +237,9 @@ class Problem:
             in_multiplier = 0.0
         else:
             if multiplier < self.form.kappa(size) * (1.0 - 1e-12):
-                raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.form.kappa(size)!r}: h is infinite.")
+                raise ValueError(
+                    f"multiplier {multiplier!r} is below kappa = {self.form.kappa(size)!r}: h is infinite."
+                )
             parts = self.form.partials(t, float(multiplier), size)
             slope, in_size = parts.t, weighted_sum(parts.size, data.weights)
             in_multiplier = self.price + weighted_sum(parts.multiplier, data.weights)

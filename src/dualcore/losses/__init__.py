@@ -37,7 +37,7 @@ def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
     Examples
     --------
     >>> get_loss("huber", delta=0.5)
-    Huber(bends=(-0.5, 0.5), delta=0.5, lipschitz=0.5)
+    Huber(delta=0.5)
     """
     if isinstance(loss, Loss):
         if parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -31,6 +32,8 @@ class Loss(ABC):
         Where the curvature jumps.
     pieces : tuple of (slope, offset) or None
         ``L(t) = max_k slope_k t + offset_k`` where the loss is polyhedral, else None.
+    envelope_of : tuple of (slope, offset) or None
+        The polyhedral function whose Moreau envelope ``min_v f(t - v) + v^2 / 2`` the loss is, where it is one.
     """
 
     name: ClassVar[str] = ""
@@ -39,6 +42,7 @@ class Loss(ABC):
     kinks: tuple[float, ...] = ()
     bends: tuple[float, ...] = ()
     pieces: tuple[tuple[float, float], ...] | None = None
+    envelope_of: tuple[tuple[float, float], ...] | None = None
 
     @abstractmethod
     def value(self, t: FloatArray) -> FloatArray:
@@ -86,7 +90,8 @@ class Loss(ABC):
         return np.where((s >= least) & (s <= most), s * t - self.value(t), np.inf)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{k}={v!r}" for k, v in sorted(vars(self).items()) if not k.startswith("_"))
+        names = inspect.signature(type(self)).parameters
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))
         return f"{type(self).__name__}({shown})"
 
 

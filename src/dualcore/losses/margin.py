@@ -92,6 +92,7 @@ class SmoothHinge(MarginLoss):
     name = "smooth_hinge"
     lipschitz = 1.0
     bends = (0.0, 1.0)
+    envelope_of = ((0.0, 0.0), (-1.0, 1.0))
 
     def value(self, t: FloatArray) -> FloatArray:
         """Return ``L(z)``."""
@@ -105,7 +106,7 @@ class SmoothHinge(MarginLoss):
 
     def curvature(self, t: FloatArray) -> FloatArray:
         """Return 1 inside [0, 1], 0 outside."""
-        return ((t > 0.0) & (t < 1.0)).astype(np.float64)
+        return ((t >= 0.0) & (t <= 1.0)).astype(np.float64)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
         """Return ``s + s^2 / 2`` on [-1, 0], ``inf`` elsewhere."""

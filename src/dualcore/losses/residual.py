@@ -27,6 +27,7 @@ class Huber(ResidualLoss):
         self.delta = float(delta)
         self.lipschitz = self.delta
         self.bends = (-self.delta, self.delta)
+        self.envelope_of = ((self.delta, 0.0), (-self.delta, 0.0))
 
     def value(self, t: FloatArray) -> FloatArray:
         """Return ``L(r)``."""
@@ -45,7 +46,7 @@ class Huber(ResidualLoss):
 
     def curvature(self, t: FloatArray) -> FloatArray:
         """Return 1 inside [-delta, delta], 0 outside."""
-        return (np.abs(t) < self.delta).astype(np.float64)
+        return (np.abs(t) <= self.delta).astype(np.float64)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
         """Return ``a^2 / 2`` on [-delta, delta], ``inf`` elsewhere."""

@@ -1,0 +1,8 @@
+"""Whole-data training: `solve` and the solvers behind it."""
+
+from __future__ import annotations
+
+from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Solver, Status
+from dualcore.solvers.solve import SOLVERS, solve
+
+__all__ = ["SOLVERS", "IncompatibleError", "Iterate", "Solution", "Solver", "Status", "solve"]

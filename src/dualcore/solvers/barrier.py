@@ -1,0 +1,400 @@
+"""The norm constraint ``Lip ||theta||_* <= lam`` as a small cone, with the algebra an interior-point method asks of it.
+
+The variables are ``x = (theta, b, lam)``, followed by one bound per coefficient where the dual norm is a sum. Feature scales are
+folded in, so the solvers work on columns of unit size.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from dualcore.geometry import FloatArray
+from dualcore.problem import Problem
+
+__all__ = ["NormCone", "norm_cone"]
+
+
+class NormCone(ABC):
+    """Slack ``s`` and multiplier ``z`` of the norm constraint, and their part of the Newton system.
+
+    Parameters
+    ----------
+    reach : ndarray of shape (m,)
+        How much of the norm one unit of each (scaled) coefficient uses, in units of ``lam``; 0 where it is free.
+    floor : float
+        Least multiplier, ``Lip * 2 / gamma`` in regression, else 0.
+    """
+
+    def __init__(self, reach: FloatArray, floor: float) -> None:
+        self.m = reach.size
+        self.reach = reach
+        self.floor = floor
+
+    @property
+    def dimension(self) -> int:
+        """Number of variables."""
+        return self.m + 2
+
+    @property
+    def degree(self) -> int:
+        """Number of complementarity products."""
+        return int(self.s.size)
+
+    s: FloatArray
+    z: FloatArray
+
+    @abstractmethod
+    def slack(self, x: FloatArray) -> FloatArray:
+        """Return the slack of the constraints at ``x``."""
+
+    @abstractmethod
+    def pull(self, z: FloatArray) -> FloatArray:
+        """Return the transpose of the linear part of `slack` applied to ``z``."""
+
+    @abstractmethod
+    def push(self, dx: FloatArray) -> FloatArray:
+        """Return the linear part of `slack` applied to ``dx``."""
+
+    #: what a product ``s z`` is driven to, relative to a row's: the radius is shared by all of them
+    weight: float = 1.0
+
+    @abstractmethod
+    def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
+        """Choose ``s``, ``z`` and return ``x`` moved (in lam and the bounds only) so that the slack is interior.
+
+        The multipliers share the radius, as they do at the optimum, and lam is so large that together their products match ``mu``, a
+        row's: a start that hugs the boundary takes short steps ever after. `weight` makes it a central one.
+        """
+
+    def gap(self) -> float:
+        """Return ``s . z``."""
+        return float(self.s @ self.z)
+
+    @abstractmethod
+    def scale(self) -> None:
+        """Prepare the scaling for the current ``s`` and ``z``."""
+
+    @abstractmethod
+    def hessian(self) -> FloatArray:
+        """Return the constraint's block of the Newton matrix, (d, d)."""
+
+    @abstractmethod
+    def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
+        """Return the right-hand side ``c`` of ``dz = c - W ds``, for centring ``mu`` and a second-order correction."""
+
+    @abstractmethod
+    def weigh(self, ds: FloatArray) -> FloatArray:
+        """Return ``W ds``."""
+
+    @abstractmethod
+    def max_step(self, ds: FloatArray, dz: FloatArray) -> tuple[float, float]:
+        """Return the longest steps that keep ``s`` and ``z`` in the cone."""
+
+
+class LinearCone(NormCone):
+    """Linear constraints ``G x + g >= 0`` with a dense ``G``: the dual norms max and sum."""
+
+    def __init__(self, reach: FloatArray, floor: float) -> None:
+        super().__init__(reach, floor)
+        self.G, self.g = self._constraints()
+
+    def _constraints(self) -> tuple[FloatArray, FloatArray]:
+        raise NotImplementedError("a LinearCone subclass defines _constraints")
+
+    def slack(self, x: FloatArray) -> FloatArray:
+        return self.G @ x + self.g
+
+    def pull(self, z: FloatArray) -> FloatArray:
+        return self.G.T @ z
+
+    def push(self, dx: FloatArray) -> FloatArray:
+        return self.G @ dx
+
+    def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
+        x = self._interior(x, mu / radius)
+        self.s = self.slack(x)
+        product = radius / float((self.G[:, self.m + 1] / self.s).sum())
+        self.z = product / self.s
+        self.weight = product / mu
+        return x
+
+    def _interior(self, x: FloatArray, least: float) -> FloatArray:
+        raise NotImplementedError("a LinearCone subclass defines _interior")
+
+    def scale(self) -> None:
+        self._d = self.z / self.s
+
+    def hessian(self) -> FloatArray:
+        return (self.G * self._d[:, None]).T @ self.G
+
+    def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
+        product = self.weight * mu - (0.0 if correction is None else correction[0] * correction[1])
+        return np.asarray(product / self.s - self.z)
+
+    def weigh(self, ds: FloatArray) -> FloatArray:
+        return self._d * ds
+
+    def max_step(self, ds: FloatArray, dz: FloatArray) -> tuple[float, float]:
+        return ratio(self.s, ds), ratio(self.z, dz)
+
+
+class MaxCone(LinearCone):
+    """Feature norm l1: ``|reach_j theta_j| <= lam``."""
+
+    def _constraints(self) -> tuple[FloatArray, FloatArray]:
+        bound = np.flatnonzero(self.reach > 0.0)
+        G = np.zeros((2 * bound.size + 1, self.dimension))
+        rows = np.arange(bound.size)
+        G[rows, bound], G[bound.size + rows, bound] = -self.reach[bound], self.reach[bound]
+        G[:, self.m + 1] = 1.0
+        g = np.zeros(G.shape[0])
+        g[-1] = -self.floor
+        return G, g
+
+    def hessian(self) -> FloatArray:
+        # The two constraints of a coefficient meet only on the diagonal and in the lam column.
+        out = np.zeros((self.dimension, self.dimension))
+        bound = np.flatnonzero(self.reach > 0.0)
+        upper, lower = self._d[: bound.size], self._d[bound.size : 2 * bound.size]
+        out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
+        out[bound, self.m + 1] = out[self.m + 1, bound] = self.reach[bound] * (lower - upper)
+        out[self.m + 1, self.m + 1] = self._d.sum()
+        return out
+
+    def _interior(self, x: FloatArray, least: float) -> FloatArray:
+        x = x.copy()
+        size = max(float(np.abs(self.reach * x[: self.m]).max(initial=0.0)), self.floor)
+        x[self.m + 1] = max(least, 1.1 * size + 0.1)
+        return x
+
+
+class SumCone(LinearCone):
+    """Feature norm linf: ``|reach_j theta_j| <= u_j`` and ``sum_j u_j <= lam``; the ``u_j`` are extra variables."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of variables, bounds included."""
+        return self.m + 2 + int(np.count_nonzero(self.reach > 0.0))
+
+    def _constraints(self) -> tuple[FloatArray, FloatArray]:
+        bound = np.flatnonzero(self.reach > 0.0)
+        k = bound.size
+        G = np.zeros((2 * k + 2, self.dimension))
+        rows = np.arange(k)
+        G[rows, bound], G[k + rows, bound] = -self.reach[bound], self.reach[bound]
+        G[rows, self.m + 2 + rows] = G[k + rows, self.m + 2 + rows] = 1.0
+        G[2 * k, self.m + 2 :] = -1.0
+        G[2 * k :, self.m + 1] = 1.0
+        g = np.zeros(G.shape[0])
+        g[-1] = -self.floor
+        return G, g
+
+    def _interior(self, x: FloatArray, least: float) -> FloatArray:
+        full = np.zeros(self.dimension)
+        full[: self.m + 2] = x[: self.m + 2]
+        used = np.abs(self.reach * full[: self.m])[self.reach > 0.0]
+        # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2 start there.
+        room = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
+        full[self.m + 2 :] = used + room
+        full[self.m + 1] = float(full[self.m + 2 :].sum()) + 0.5 * room
+        return full
+
+
+class EuclideanCone(NormCone):
+    """Feature norm l2: ``||reach * theta||_2 <= lam``, a second-order cone with Nesterov-Todd scaling, and ``lam >= floor``."""
+
+    def slack(self, x: FloatArray) -> FloatArray:
+        lam = x[self.m + 1]
+        return np.concatenate([[lam - self.floor, lam], self.reach * x[: self.m]])
+
+    def push(self, dx: FloatArray) -> FloatArray:
+        lam = dx[self.m + 1]
+        return np.concatenate([[lam, lam], self.reach * dx[: self.m]])
+
+    def pull(self, z: FloatArray) -> FloatArray:
+        return np.concatenate([self.reach * z[2:], [0.0, z[0] + z[1]]])
+
+    @property
+    def degree(self) -> int:
+        """One product for the cone, one for the floor."""
+        return 2
+
+    def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
+        x = x.copy()
+        size = max(float(np.linalg.norm(self.reach * x[: self.m])), self.floor)
+        x[self.m + 1] = max(mu / radius, 1.1 * size + 0.1)
+        self.s = self.slack(x)
+        det = self.s[1] ** 2 - float(self.s[2:] @ self.s[2:])
+        product = radius / (1.0 / self.s[0] + self.s[1] / det)
+        self.z = product * np.concatenate([[1.0 / self.s[0], self.s[1] / det], -self.s[2:] / det])
+        self.weight = product / mu
+        return x
+
+    def scale(self) -> None:
+        s, z = self.s[1:], self.z[1:]
+        ds, dz = np.sqrt(_det(s)), np.sqrt(_det(z))
+        s, z = s / ds, z / dz
+        half = np.sqrt(0.5 * (1.0 + float(s @ z)))
+        w = (s + np.concatenate([z[:1], -z[1:]])) / (2.0 * half)  # the scaling point
+        self._eta = np.sqrt(ds / dz)
+        self._w = w
+        self._d = self.z[0] / self.s[0]
+        self._lam = self._apply(self.z[1:])  # W z = W^-1 s
+
+    def _apply(self, v: FloatArray) -> FloatArray:
+        """Return ``W v``."""
+        w = self._w
+        head = float(w @ v)
+        tail = v[1:] + w[1:] * (v[0] + float(w[1:] @ v[1:]) / (1.0 + w[0]))
+        return self._eta * np.concatenate([[head], tail])
+
+    def _unapply(self, v: FloatArray) -> FloatArray:
+        """Return ``W^-1 v``."""
+        w = self._w
+        inner = float(w[1:] @ v[1:])
+        tail = v[1:] + w[1:] * (-v[0] + inner / (1.0 + w[0]))
+        return np.concatenate([[w[0] * v[0] - inner], tail]) / self._eta
+
+    def weigh(self, ds: FloatArray) -> FloatArray:
+        return np.concatenate([[self._d * ds[0]], self._unapply(self._unapply(ds[1:]))])
+
+    def hessian(self) -> FloatArray:
+        # W^-2 = (2 Jw (Jw)' - J) / eta^2, with J = diag(1, -1, ..., -1).
+        jw = np.concatenate([self._w[:1], -self._w[1:]])
+        inverse = 2.0 * np.outer(jw, jw)
+        inverse[0, 0] -= 1.0
+        inverse[np.arange(1, self.m + 1), np.arange(1, self.m + 1)] += 1.0
+        inverse /= self._eta**2
+        out = np.zeros((self.dimension, self.dimension))
+        out[: self.m, : self.m] = inverse[1:, 1:] * np.outer(self.reach, self.reach)
+        out[: self.m, self.m + 1] = out[self.m + 1, : self.m] = inverse[0, 1:] * self.reach
+        out[self.m + 1, self.m + 1] = inverse[0, 0] + self._d
+        return out
+
+    def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
+        lam = self._lam
+        right = np.zeros(self.m + 1)
+        right[0] = self.weight * mu
+        right -= _jordan(lam, lam)
+        linear = self.weight * mu - self.s[0] * self.z[0]
+        if correction is not None:
+            ds, dz = correction
+            right -= _jordan(self._unapply(ds[1:]), self._apply(dz[1:]))
+            linear -= ds[0] * dz[0]
+        return np.concatenate([[linear / self.s[0]], self._unapply(_divide(lam, right))])
+
+    def max_step(self, ds: FloatArray, dz: FloatArray) -> tuple[float, float]:
+        return (
+            min(ratio(self.s[:1], ds[:1]), _cone_step(self.s[1:], ds[1:])),
+            min(ratio(self.z[:1], dz[:1]), _cone_step(self.z[1:], dz[1:])),
+        )
+
+
+class NoCone(NormCone):
+    """Radius 0: nothing holds the coefficients, and the multiplier costs nothing."""
+
+    s = z = np.zeros(0)
+
+    def slack(self, x: FloatArray) -> FloatArray:
+        return np.zeros(0)
+
+    def pull(self, z: FloatArray) -> FloatArray:
+        return np.zeros(self.dimension)
+
+    def push(self, dx: FloatArray) -> FloatArray:
+        return np.zeros(0)
+
+    def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
+        return x
+
+    def scale(self) -> None:
+        return
+
+    def hessian(self) -> FloatArray:
+        out = np.zeros((self.dimension, self.dimension))
+        out[self.m + 1, self.m + 1] = 1.0
+        return out
+
+    def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
+        return np.zeros(0)
+
+    def weigh(self, ds: FloatArray) -> FloatArray:
+        return np.zeros(0)
+
+    def max_step(self, ds: FloatArray, dz: FloatArray) -> tuple[float, float]:
+        return np.inf, np.inf
+
+
+def _det(v: FloatArray) -> float:
+    size = float(np.linalg.norm(v[1:]))
+    return max((v[0] - size) * (v[0] + size), 1e-300)
+
+
+def _jordan(u: FloatArray, v: FloatArray) -> FloatArray:
+    return np.concatenate([[float(u @ v)], u[0] * v[1:] + v[0] * u[1:]])
+
+
+def _divide(lam: FloatArray, v: FloatArray) -> FloatArray:
+    """Solve ``lam o x = v`` in the Jordan algebra of the second-order cone."""
+    det = _det(lam)
+    head = (lam[0] * v[0] - float(lam[1:] @ v[1:])) / det
+    return np.concatenate([[head], (v[1:] - head * lam[1:]) / lam[0]])
+
+
+def _cone_step(v: FloatArray, dv: FloatArray) -> float:
+    """Return the longest step that keeps ``v + step dv`` in the second-order cone."""
+    a = dv[0] ** 2 - float(dv[1:] @ dv[1:])
+    b = v[0] * dv[0] - float(v[1:] @ dv[1:])
+    c = _det(v)
+    step, disc = np.inf, b * b - a * c
+    if b <= 0.0 and disc >= 0.0 and (b < 0.0 or a < 0.0):
+        step = c / (-b + np.sqrt(disc))
+    elif a < 0.0:
+        step = (-b - np.sqrt(disc)) / a
+    if dv[0] < 0.0:
+        step = min(step, -v[0] / dv[0])
+    return float(step)
+
+
+def ratio(v: FloatArray, dv: FloatArray) -> float:
+    """Return the longest step that keeps ``v + step dv`` positive."""
+    falling = dv < 0.0
+    if not falling.any():
+        return np.inf
+    return float((v[falling] / -dv[falling]).min())
+
+
+def norm_cone(problem: Problem, scales: FloatArray) -> NormCone:
+    """Return the cone of ``problem`` for coefficients multiplied by ``scales``."""
+    if problem.radius == 0.0:
+        return NoCone(np.zeros(scales.size), 0.0)
+    norm = problem.geometry.norm
+    reach = problem.loss.lipschitz / scales
+    if norm.weights is not None:
+        reach = reach / norm.weights
+    floor = 0.0 if problem.is_classification else problem.form.kappa(0.0)
+    kind: dict[str, type[NormCone]] = {"l1": MaxCone, "l2": EuclideanCone, "linf": SumCone}
+    return kind[norm.name](reach, floor)
+
+
+def solve_newton(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve the symmetric Newton system with a growing diagonal shift where it is singular."""
+    diagonal = np.diag(matrix)
+    scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, max(float(diagonal.max()), 1e-200)))
+    scaled = matrix / np.outer(scale, scale)
+    shift = 0.0
+    for _ in range(12):
+        try:
+            factor = cho_factor(scaled + shift * np.eye(scale.size), lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            shift = max(10.0 * shift, 1e-14)
+            continue
+        goal = right / scale
+        x = cho_solve(factor, goal, check_finite=False)
+        for _ in range(2):  # refinement takes back what the shift and rounding cost
+            x += cho_solve(factor, goal - scaled @ x, check_finite=False)
+        return np.asarray(x / scale)
+    return np.asarray(np.linalg.lstsq(scaled, right / scale, rcond=None)[0] / scale)

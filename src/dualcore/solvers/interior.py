@@ -1,0 +1,315 @@
+"""Primal-dual interior point with the rows eliminated.
+
+A general conic solver factors a matrix with n rows at every step. Here the rows eliminate in closed form (`rowmodel`), so an iteration is
+one weighted Gram matrix of the features, four products with X and O(n) work.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.solvers.barrier import norm_cone, solve_newton
+from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.design import Design
+from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState
+
+__all__ = ["InteriorPoint"]
+
+# How far along a step to the boundary to go.
+_KEEP = 0.99
+# How often a step is corrected for products far from their target; each costs a pair of products with X.
+_CORRECTORS = 2
+# Iterations without progress after which the best point is handed back.
+_PATIENCE = 30
+
+
+class _Direction(NamedTuple):
+    """A Newton direction: variables, margins, heights, slacks and multipliers of rows and of the norm constraint."""
+
+    x: FloatArray
+    z: FloatArray
+    t: FloatArray
+    s: FloatArray
+    p: FloatArray
+    cone_s: FloatArray
+    cone_z: FloatArray
+
+
+class _State(NamedTuple):
+    """Residuals at the current iterate."""
+
+    gradient: FloatArray
+    rows: FloatArray
+    cone: FloatArray
+    gap: float
+    error: float
+    value: float
+    merit: float
+
+
+class InteriorPoint:
+    """Mehrotra's predictor-corrector for ``min sigma lam + sum_i w_i h_i + ridge`` over the norm cone.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of order 1.
+    data : Data
+    start : (coef, intercept), optional
+    on : ndarray of int, optional
+        Rows that may flip, where the loss is smooth but for flips; all by default.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        start: tuple[FloatArray, float] | None = None,
+        on: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self.problem = problem
+        self.design = design = Design(problem, data)
+        self.w, self.m, self.lam_at = design.weights, design.m, design.m + 1
+        self.cone = norm_cone(problem, design.scales)
+        self.pieces = Pieces(problem)
+        x = np.zeros(self.m + 2)
+        if start is not None:
+            x[: self.m], x[self.m] = start[0] * design.scales, start[1] if problem.fit_intercept else 0.0
+        z = design.signal(x[: self.m], x[self.m])
+        spread = max(1.0, float(np.abs(z).mean()))
+        if start is not None:  # near the optimum already: start close to the boundary, but not on it
+            spread = max(1e-2, 0.1 * float(np.abs(z - z.mean()).mean()))
+        self.x = self.cone.start(x, 0.5 * spread, problem.radius)
+        self.rows = RowState(self.pieces, self.w, z, self.lam, spread, on)
+        self.linear = np.zeros(self.cone.dimension)
+        self.linear[self.lam_at] = problem.radius
+        self.ridge = np.zeros(self.cone.dimension)
+        self.ridge[: self.m] = problem.ridge / design.scales**2
+        # Primal and dual steps may differ only where nothing is curved.
+        self.split = self.pieces.polyhedral is not None and not self.pieces.spring and problem.ridge == 0.0
+        # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
+        at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
+        self._ready: _State | None = None
+        self.least = 1e-3 * float(self.w @ problem.loss.value(at_rest)) + 1e-300
+
+    @property
+    def lam(self) -> float:
+        """The multiplier."""
+        return float(self.x[self.lam_at])
+
+    def run(self, tol: float, max_iter: int) -> RawSolution:
+        """Iterate until gap and residuals, in units of the objective, are well below ``tol``."""
+        history: list[Iterate] = []
+        best, best_merit, best_at = (self.x, self.rows.z, self.rows.p), np.inf, 0
+        early = True
+        # Without radius and ridge nothing absorbs a residual: a lower bound needs it at rounding level.
+        enough = 0.05 * tol if self.problem.radius > 0.0 or self.problem.ridge > 0.0 else 1e-6 * tol
+        for iteration in range(max_iter + 1):
+            state, self._ready = self._ready or self._measure(), None
+            history.append(Iterate(iteration, state.value, state.gap))
+            if state.merit < best_merit:
+                best, best_merit, best_at = (self.x, self.rows.z, self.rows.p), state.merit, iteration
+            if best_merit <= enough:
+                early = False
+                break
+            if iteration == max_iter or iteration - best_at > _PATIENCE or not np.isfinite(state.merit):
+                break
+            if not self._iterate(state):
+                break
+        x, z, p = best
+        dual = self.design.spread(self.rows.dual(z, p))
+        return RawSolution(
+            x[: self.m] / self.design.scales, float(x[self.m]), dual, iteration, tuple(history), stopped_early=early
+        )
+
+    def _measure(self) -> _State:
+        rows, cone = self.rows, self.cone
+        gradient = self._gradient()
+        residual, drift = rows.residual(self.lam), cone.s - cone.slack(self.x)
+        gap = rows.gap() + cone.gap()
+        value = float(self.linear @ self.x) + 0.5 * float(self.ridge @ (self.x * self.x)) + rows.mean_value()
+        error = (
+            self._worth(gradient) + float((np.abs(residual) @ rows.w_on).sum()) + float(np.abs(drift).max(initial=0.0))
+        )
+        if rows.v is not None:
+            error += float(self.w @ np.abs(rows.v - rows.force(rows.p)))
+        return _State(gradient, residual, drift, gap, error, value, (gap + error) / max(abs(value), self.least))
+
+    def _gradient(self) -> FloatArray:
+        """Return the gradient of the Lagrangian in the variables."""
+        slopes = self.rows.slopes()
+        out = self.linear + self.ridge * self.x - self.cone.pull(self.cone.z)
+        out[self.lam_at] -= self.rows.priced(self.rows.p)
+        out[: self.m] += self.design.transpose(slopes)
+        out[self.m] = self.design.total(slopes) if self.problem.fit_intercept else 0.0
+        return out
+
+    def _worth(self, gradient: FloatArray) -> float:
+        """Return what a gradient is worth in units of the objective: times how far each variable can still be off."""
+        size = np.abs(self.x)
+        if self.cone.degree:
+            held = self.cone.reach > 0.0
+            size[: self.m][held] = np.maximum(size[: self.m][held], self.lam / self.cone.reach[held])
+        else:
+            size = np.maximum(size, 1.0)
+        size[self.m] += 1.0
+        return float(np.abs(gradient) @ size)
+
+    def _iterate(self, state: _State) -> bool:
+        """Take one step; False where no direction could be found."""
+        self.cone.scale()
+        curvature = self.rows.curvature()
+        hessian = self._hessian(curvature)
+        degree = len(self.rows.now) + self.cone.weight * self.cone.degree
+        centre = state.gap / degree if degree else 0.0
+        if self.pieces.curved and self.rows.now:
+            return self._guarded(state, hessian, curvature, 0.1 * centre)
+
+        step = self._direction(state, hessian, curvature, 0.0, 0.0)
+        primal, dual = self._reach(step, 1.0)
+        ahead = self.rows.gap(primal * step.s, dual * step.p)
+        ahead += float((self.cone.s + primal * step.cone_s) @ (self.cone.z + dual * step.cone_z))
+        sigma = min(1.0, max(ahead / state.gap, 0.0)) ** 3 if state.gap > 0.0 else 0.0
+        if state.error > 10.0 * state.gap:  # complementarity must not run ahead of feasibility
+            sigma = max(sigma, 1.0)
+        mu = sigma * centre
+        cones, target = (step.cone_s, step.cone_z), mu - step.s * step.p
+        step = self._direction(state, hessian, curvature, mu, target, cones)
+        primal, dual = self._reach(step, _KEEP)
+        for _ in range(_CORRECTORS if self.rows.now else 0):
+            if min(primal, dual) > 0.9:
+                break
+            further = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
+            target = target + self.rows.outliers(step.s, step.p, *further, mu)
+            trial = self._direction(state, hessian, curvature, mu, target, cones)
+            longer = self._reach(trial, _KEEP)
+            if min(longer) < 1.01 * min(primal, dual):
+                break
+            step, (primal, dual) = trial, longer
+        if min(primal, dual) < 0.1:  # the second-order correction misled: back towards the centre without it
+            mu = max(sigma, 0.5) * centre
+            step = self._direction(state, hessian, curvature, mu, mu)
+            primal, dual = self._reach(step, _KEEP)
+        if not np.isfinite(step.x).all():
+            return False
+        if self.pieces.curved:
+            self._tame(step, min(primal, dual), state)
+        else:
+            self._advance(step, primal, dual)
+        return True
+
+    def _hessian(self, curvature: RowCurvature) -> FloatArray:
+        m, lam_at, design = self.m, self.lam_at, self.design
+        out = self.cone.hessian()
+        gram, first, total = design.gram(curvature.zz)
+        out[:m, :m] += gram
+        out[:m, m] += first
+        out[m, :m] += first
+        out[m, m] += total
+        if curvature.z_lam is not None:
+            column, corner = design.transpose(curvature.z_lam), design.total(curvature.z_lam)
+            out[:m, lam_at] += column
+            out[lam_at, :m] += column
+            out[m, lam_at] += corner
+            out[lam_at, m] += corner
+            out[lam_at, lam_at] += curvature.lam_lam
+        out.flat[:: out.shape[0] + 1] += self.ridge
+        if not self.problem.fit_intercept:
+            out[m, :] = out[:, m] = 0.0
+            out[m, m] = 1.0
+        return out
+
+    def _direction(
+        self,
+        state: _State,
+        hessian: FloatArray,
+        curvature: RowCurvature,
+        mu: float,
+        target: FloatArray | float,
+        cones: tuple[FloatArray, FloatArray] | None = None,
+    ) -> _Direction:
+        """Solve for the step to ``p s = target`` in the rows and to ``mu``, corrected for ``cones``, in the norm constraint."""
+        rows, cone, design, m = self.rows, self.cone, self.design, self.m
+        centred = cone.target(mu, cones)
+        right = cone.pull(centred + cone.weigh(state.cone)) - state.gradient
+        answer = None
+        if rows.now:
+            answer = rows.respond(state.rows, target, curvature.soft)
+            right[:m] -= design.transpose(answer.force)
+            right[m] -= design.total(answer.force)
+            right[self.lam_at] += rows.priced(answer.shares)
+        if not self.problem.fit_intercept:
+            right[m] = 0.0
+        dx = solve_newton(hessian, right)
+        dz = design.signal(dx[:m], dx[m], linear=True)
+        cone_s = cone.push(dx) - state.cone
+        cone_z = centred - cone.weigh(cone_s)
+        if answer is None:
+            return _Direction(dx, dz, rows.t, rows.s, rows.p, cone_s, cone_z)
+        dt, ds, dp = rows.finish(answer, state.rows, curvature.soft, dz, float(dx[self.lam_at]))
+        return _Direction(dx, dz, dt, ds, dp, cone_s, cone_z)
+
+    def _reach(self, step: _Direction, keep: float) -> tuple[float, float]:
+        """Return the primal and dual step lengths."""
+        primal, dual = self.cone.max_step(step.cone_s, step.cone_z)
+        if self.rows.now:
+            falling, shrinking = float((-step.s / self.rows.s).max()), float((-step.p / self.rows.p).max())
+            primal = min(primal, 1.0 / falling if falling > 0.0 else np.inf)
+            dual = min(dual, 1.0 / shrinking if shrinking > 0.0 else np.inf)
+        primal, dual = min(1.0, keep * primal), min(1.0, keep * dual)
+        return (primal, dual) if self.split else (min(primal, dual), min(primal, dual))
+
+    def _advance(self, step: _Direction, primal: float, dual: float) -> None:
+        self.x = self.x + primal * step.x
+        self.rows.advance(step.z, step.t, step.s, step.p, primal, dual)
+        self.cone.s, self.cone.z = self.cone.s + primal * step.cone_s, self.cone.z + dual * step.cone_z
+
+    def _tame(self, step: _Direction, reach: float, state: _State) -> None:
+        """Shorten a step that makes things much worse: where the curvature of a loss jumps, Newton may overshoot."""
+        rows, cone = self.rows, self.cone
+        kept = (self.x, rows.z, cone.s, cone.z)
+        for _ in range(20):
+            self._advance(step, reach, reach)
+            self._ready = self._measure()
+            if self._ready.gap + self._ready.error <= 2.0 * (state.gap + state.error):
+                return
+            self.x, cone.s, cone.z = kept[0], kept[2], kept[3]
+            rows.at(kept[1])
+            reach *= 0.5
+        self._ready = None
+
+    def _guarded(self, state: _State, hessian: FloatArray, curvature: RowCurvature, mu: float) -> bool:
+        """Step with exact slacks, backtracking until the residuals fall: for pieces that are curved.
+
+        Linear slacks drift away from curved constraints, so here the slacks are recomputed at every trial and the step is the
+        classical primal-dual one (no second-order correction).
+        """
+        rows, cone = self.rows, self.cone
+        step = self._direction(state, hessian, curvature, mu, mu)
+        primal, dual = self._reach(step, _KEEP)
+        reach = min(primal, dual)
+        start = self._residual_size(state.gradient, mu)
+        kept = (self.x, rows.z, rows.t, rows.s, rows.p, cone.s, cone.z)
+        for _ in range(40):
+            self.x = kept[0] + reach * step.x
+            rows.t, rows.p = kept[2] + reach * step.t, kept[4] + reach * step.p
+            cone.s, cone.z = kept[5] + reach * step.cone_s, kept[6] + reach * step.cone_z
+            rows.at(kept[1] + reach * step.z)
+            rows.s = rows.t - rows.heights(self.lam)
+            if (rows.s > 0.0).all() and self._residual_size(self._gradient(), mu) <= (1.0 - 0.01 * reach) * start:
+                return True
+            reach *= 0.6
+        self.x, rows.t, rows.s, rows.p, cone.s, cone.z = kept[0], kept[2], kept[3], kept[4], kept[5], kept[6]
+        rows.at(kept[1])
+        return False
+
+    def _residual_size(self, gradient: FloatArray, mu: float) -> float:
+        rows, cone = self.rows, self.cone
+        size = float(gradient @ gradient) + float(rows.w_on @ (1.0 - rows.p.sum(axis=0)) ** 2)
+        size += float((((rows.p * rows.s - mu) ** 2) @ rows.w_on).sum())
+        return float(np.sqrt(size + (cone.gap() - mu * cone.weight * cone.degree) ** 2))

@@ -1,0 +1,284 @@
+"""A row as the interior-point method sees it: a smooth part, and a maximum over a few pieces.
+
+Every row is an epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``. Its height ``t``, the slacks ``s_k`` and the multipliers
+``p_k`` (which sum to one) eliminate in closed form from the Newton system, leaving a 2 x 2 curvature in (z, lam).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificate import DualPoint
+from dualcore.geometry import FloatArray
+from dualcore.losses import Logistic, Loss
+from dualcore.problem import Problem
+
+__all__ = ["Piece", "Pieces", "RowCurvature", "RowState", "RowStep"]
+
+
+class Piece(NamedTuple):
+    """One side of a row's epigraph at the current ``z``: value, slope, curvature, and its price per unit of lam."""
+
+    value: FloatArray
+    slope: FloatArray
+    curvature: FloatArray | None
+    price: float
+
+
+class Pieces:
+    """How ``h(z, lam)`` splits into a smooth part and a maximum of pieces.
+
+    Attributes
+    ----------
+    smooth : bool
+        The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with flips, because there
+        ``h = L(z) + max(0, z - gamma lam)``.
+    spring : bool
+        The loss is a Moreau envelope: its polyhedral function behind a unit spring, which eliminates like the rest.
+    curved : bool
+        A full Newton step may overshoot and needs a line search.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.loss: Loss = problem.loss
+        self.label_cost = problem.geometry.label_cost
+        self.flips = problem.is_classification and bool(np.isfinite(self.label_cost)) and problem.radius > 0.0
+        self.logistic = isinstance(problem.loss, Logistic)
+        self.polyhedral = problem.loss.pieces
+        self.spring = self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
+        if self.spring:
+            self.polyhedral = problem.loss.envelope_of
+        self.smooth = self.logistic or (self.polyhedral is None and not self.flips)
+        self.curved = self.polyhedral is None and not (self.logistic and self.flips)
+
+    def __call__(self, z: FloatArray) -> list[Piece]:
+        """Return the pieces at ``z``."""
+        if self.polyhedral is not None:
+            out = [Piece(slope * z + offset, np.full_like(z, slope), None, 0.0) for slope, offset in self.polyhedral]
+            if self.flips:  # the flat piece of a flipped row is below the flat piece of the row that stays
+                out += [
+                    Piece(-slope * z + offset, np.full_like(z, -slope), None, self.label_cost)
+                    for slope, offset in self.polyhedral
+                    if slope != 0.0
+                ]
+            return out
+        if not self.flips:
+            return []
+        if self.logistic:
+            zero = np.zeros_like(z)
+            return [Piece(zero, zero, None, 0.0), Piece(z, np.ones_like(z), None, self.label_cost)]
+        stay, flip = self.loss.value_and_slope(z), self.loss.value_and_slope(-z)
+        return [
+            Piece(stay[0], stay[1], self.loss.curvature(z), 0.0),
+            Piece(flip[0], -flip[1], self.loss.curvature(-z), self.label_cost),
+        ]
+
+    def dual(self, z: FloatArray, shares: FloatArray) -> DualPoint:
+        """Return the dual point that the multipliers ``shares`` (k, n) of the pieces stand for."""
+        shares = shares / shares.sum(axis=0)
+        if self.polyhedral is not None:
+            slopes = np.array([slope for slope, _ in self.polyhedral])
+            stay = slopes @ shares[: slopes.size]
+            if not self.flips:
+                return DualPoint(stay)
+            flipping = shares[slopes.size :]
+            return DualPoint(stay, -slopes[slopes != 0.0] @ flipping, flipping.sum(axis=0))
+        share = shares[1]
+        return DualPoint((1.0 - share) * self.loss.slope(z), -share * self.loss.slope(-z), share)
+
+
+class RowCurvature(NamedTuple):
+    """Second derivatives of the eliminated rows: ``zz``, and ``z_lam``, ``lam_lam`` where flips are priced."""
+
+    zz: FloatArray
+    z_lam: FloatArray | None
+    lam_lam: float
+    soft: FloatArray | None  # how much a spring in series gives, 1 / (1 + curvature of the pieces)
+
+
+class RowStep(NamedTuple):
+    """The rows' answer to a centring target, before dz and dlam are known."""
+
+    shares: FloatArray  # (k, n): dp at dz = dlam = 0
+    height: FloatArray  # (n,): dt at dz = dlam = 0
+    force: FloatArray  # (n,): what dp changes the slope of the rows by, springs accounted for
+    slip: FloatArray | None  # (n,): what a spring gives at dz = 0
+
+
+class RowState:
+    """Margins ``z`` (n,), and of the rows that have pieces: heights ``t``, slacks ``s`` and multipliers ``p`` (k, n_on).
+
+    Parameters
+    ----------
+    pieces : Pieces
+    weights : ndarray of shape (n,)
+    z : ndarray of shape (n,)
+    lam : float
+    spread : float
+        Height of the start above the epigraph.
+    on : ndarray of int, optional
+        Which rows have pieces, all by default. Where the pieces stand for flips only, rows that cannot flip do without.
+    """
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        weights: FloatArray,
+        z: FloatArray,
+        lam: float,
+        spread: float,
+        on: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self.pieces = pieces
+        self.on: Any = slice(None) if on is None else on
+        self.w = weights
+        self.w_on = weights[self.on]
+        self.v: FloatArray | None = np.zeros_like(z) if pieces.spring else None
+        self.at(z)
+        self.t = np.zeros_like(self.w_on)
+        self.s = self.p = np.zeros((0, self.w_on.size))
+        if self.now:
+            heights = self.heights(lam)
+            self.t = heights.max(axis=0) + spread
+            self.s = self.t - heights
+            self.p = 1.0 / self.s
+            self.p /= self.p.sum(axis=0)
+
+    def at(self, z: FloatArray) -> None:
+        """Evaluate pieces and smooth part at ``z``."""
+        self.z = z
+        self.now = self.pieces(z[self.on] if self.v is None else z - self.v)
+        self.value: FloatArray | None = None
+        self.slope: FloatArray | None = None
+        if self.pieces.smooth:
+            self.value, self.slope = self.pieces.loss.value_and_slope(z)
+
+    def heights(self, lam: float) -> FloatArray:
+        """Return ``f_k(z) - price_k lam``, (k, n_on)."""
+        return np.stack([piece.value - piece.price * lam for piece in self.now])
+
+    def residual(self, lam: float) -> FloatArray:
+        """Return what the slacks are off by, (k, n_on)."""
+        return self.s - self.t + self.heights(lam) if self.now else self.s
+
+    def mean_value(self) -> float:
+        """Return the rows' part of the objective."""
+        value = float(self.w_on @ self.t)
+        if self.value is not None:
+            value += float(self.w @ self.value)
+        if self.v is not None:
+            value += 0.5 * float(self.w @ (self.v * self.v))
+        return value
+
+    def gap(self, ds: FloatArray | float = 0.0, dp: FloatArray | float = 0.0) -> float:
+        """Return ``sum_i w_i sum_k p_ik s_ik``, after a step where one is given."""
+        return float(((self.p + dp) * (self.s + ds)).sum(axis=0) @ self.w_on) if self.now else 0.0
+
+    def force(self, shares: FloatArray) -> FloatArray:
+        """Return ``sum_k shares_k f_k'`` of the rows that have pieces: their slope under given multipliers."""
+        out = np.zeros_like(self.w_on)
+        for share, piece in zip(shares, self.now, strict=True):
+            out += share * piece.slope
+        return out
+
+    def everywhere(self, part: FloatArray) -> FloatArray:
+        """Return a vector over all rows that is ``part`` on those with pieces and zero elsewhere."""
+        if isinstance(self.on, slice):
+            return part
+        out = np.zeros_like(self.w)
+        out[self.on] = part
+        return out
+
+    def slopes(self) -> FloatArray:
+        """Return the slope of every row in ``z`` at the current multipliers."""
+        out = self.everywhere(self.force(self.p))
+        return out if self.slope is None else out + self.slope
+
+    def priced(self, shares: FloatArray) -> float:
+        """Return ``sum_i w_i sum_k shares_ik price_k``: minus the slope of the rows in lam."""
+        return sum(
+            piece.price * float(self.w_on @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
+        )
+
+    def curvature(self) -> RowCurvature:
+        """Return the second derivatives left once heights, slacks, multipliers and springs are eliminated."""
+        smooth = self.pieces.loss.curvature(self.z) if self.pieces.smooth else None
+        if not self.now:
+            return RowCurvature(np.zeros_like(self.w) if smooth is None else smooth, None, 0.0, None)
+        stiff = self.p / self.s
+        total = stiff.sum(axis=0)
+        zz, z_lam, lam_lam = np.zeros_like(total), np.zeros_like(total), 0.0
+        for k, piece in enumerate(self.now):
+            if piece.curvature is not None:
+                zz += self.p[k] * piece.curvature
+            for j in range(k):  # pairwise, so that rounding never makes it negative
+                pair = stiff[j] * stiff[k] / total
+                turn, price = piece.slope - self.now[j].slope, piece.price - self.now[j].price
+                zz += pair * turn * turn
+                if price:
+                    z_lam -= pair * turn * price
+                    lam_lam += price * price * float(self.w_on @ pair)
+        soft = None
+        if self.v is not None:
+            soft = 1.0 / (1.0 + zz)
+            zz *= soft
+        zz = self.everywhere(zz)
+        return RowCurvature(
+            zz if smooth is None else zz + smooth, self.everywhere(z_lam) if lam_lam else None, lam_lam, soft
+        )
+
+    def respond(self, residual: FloatArray, target: FloatArray | float, soft: FloatArray | None) -> RowStep:
+        """Return how the rows move towards ``p s = target``, at dz = dlam = 0."""
+        constant = (target + self.p * residual) / self.s - self.p
+        stiff = self.p / self.s
+        height = (constant.sum(axis=0) - (1.0 - self.p.sum(axis=0))) / stiff.sum(axis=0)
+        shares = constant - stiff * height
+        force = self.force(shares)
+        if self.v is None or soft is None:
+            return RowStep(shares, height, self.everywhere(force), None)
+        slip = self.force(self.p) + force - self.v
+        return RowStep(shares, height, force * soft - (slip - force) * (1.0 - soft), slip)
+
+    def finish(
+        self, step: RowStep, residual: FloatArray, soft: FloatArray | None, dz: FloatArray, dlam: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return ``dt``, ``ds``, ``dp`` once ``dz`` and ``dlam`` are known."""
+        dz = dz[self.on]
+        if step.slip is not None and soft is not None:
+            dz = (dz - step.slip) * soft
+        stiff = self.p / self.s
+        moved = np.stack([piece.slope * dz - piece.price * dlam for piece in self.now])
+        rise = (stiff * moved).sum(axis=0) / stiff.sum(axis=0)
+        away = rise - moved
+        return step.height + rise, step.height + away - residual, step.shares - stiff * away
+
+    def outliers(self, ds: FloatArray, dp: FloatArray, primal: float, dual: float, mu: float) -> FloatArray:
+        """Return by how much to correct products that a longer step would leave far from ``mu`` (Gondzio)."""
+        product = (self.s + primal * ds) * (self.p + dual * dp)
+        return np.maximum(np.clip(product, 0.1 * mu, 10.0 * mu) - product, -10.0 * mu)
+
+    def advance(
+        self, dz: FloatArray, dt: FloatArray, ds: FloatArray, dp: FloatArray, primal: float, dual: float
+    ) -> None:
+        """Take a step."""
+        if self.v is not None:  # the spring pulls with the force of the pieces, p + dp at a full step
+            self.v = self.v + primal * (self.force(self.p + dp) - self.v)
+        if self.now:
+            self.t = self.t + primal * dt
+            self.s = self.s + primal * ds
+            self.p = self.p + dual * dp
+        self.at(self.z + primal * dz)
+
+    def dual(self, z: FloatArray, p: FloatArray) -> DualPoint:
+        """Return the dual point of a recorded iterate, an entry for every row."""
+        if not self.now:
+            return DualPoint(self.pieces.loss.slope(z))
+        if isinstance(self.on, slice):
+            return self.pieces.dual(z, p)
+        part = self.pieces.dual(z[self.on], p)
+        stay = self.pieces.loss.slope(z)
+        stay[self.on] = part.stay
+        return DualPoint(stay, *(None if value is None else self.everywhere(value) for value in part[1:]))

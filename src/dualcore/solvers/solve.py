@@ -1,0 +1,161 @@
+"""The front door: choose a solver, run it, score what it returns on the data."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.certificate import dual_point, lower_bound, trivial_bound
+from dualcore.problem import Data, Problem
+from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
+from dualcore.solvers.conic import ConicSolver
+from dualcore.solvers.structured import StructuredSolver
+
+__all__ = ["SOLVERS", "solve"]
+
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, ConicSolver)}
+
+
+def solve(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    warm_start: Solution | None = None,
+) -> Solution:
+    r"""Train on all rows: minimise the worst-case risk.
+
+    .. math:: \min_{\theta, b} \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
+              + \tfrac{\rho}{2} \|\theta\|_2^2
+
+    Parameters
+    ----------
+    problem : Problem
+    X : array, memory map, sparse matrix or data frame of shape (n_samples, n_features)
+    y : array of shape (n_samples,)
+        Labels -1 and +1, or targets.
+    sample_weight : array of shape (n_samples,), optional
+        Masses; normalised to sum to one.
+    solver : {"auto", "structured", "conic"}, default="auto"
+        "auto" takes the structured solver wherever it applies; ``Solution.solver`` says which ran.
+    tol : float, default=1e-6
+        Relative gap between the risk and its certified lower bound.
+    max_iter : int, default=200
+    warm_start : Solution, optional
+        An earlier solution to start from (another radius, another draw of rows).
+
+    Returns
+    -------
+    Solution
+        Not converged is a ConvergenceWarning and the best point found, never an exception.
+
+    Examples
+    --------
+    >>> X, y = np.array([[2.0], [1.0], [-1.0], [-2.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    >>> solution = solve(Problem("hinge", radius=0.5), X, y)
+    >>> round(solution.value, 6), solution.status.name
+    (0.5, 'OPTIMAL')
+    """
+    began = time.perf_counter()
+    if not tol > 0.0:
+        raise ValueError(f"tol must be positive, got {tol!r}.")
+    if max_iter < 1:
+        raise ValueError(f"max_iter must be at least 1, got {max_iter!r}.")
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    _check_classes(problem, data)
+    chosen = _choose(problem, data, solver)
+    start = None if warm_start is None else (np.asarray(warm_start.coef, dtype=np.float64), float(warm_start.intercept))
+    if start is not None and start[0].shape != (data.rows.m,):
+        raise ValueError(f"warm_start has {start[0].size} coefficients but X has {data.rows.m} features.")
+    raw = chosen.run(problem, data, tol=tol, max_iter=max_iter, start=start)
+    return _score(problem, data, raw, chosen.name, tol, max_iter, began)
+
+
+def _check_classes(problem: Problem, data: Data) -> None:
+    """Weights of zero can empty a class that the labels alone do not."""
+    if problem.is_classification and data.weights is not None:
+        for label in (-1.0, 1.0):
+            if not (data.weights[data.y == label] > 0.0).any():
+                raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
+
+
+def _choose(problem: Problem, data: Data, solver: str) -> Solver:
+    if solver == "auto":
+        for cls in SOLVERS.values():
+            candidate = cls()
+            if candidate.obstacle(problem, data) is None:
+                return candidate
+        raise IncompatibleError(f"No solver can take {problem!r}.")
+    if solver not in SOLVERS:
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
+    chosen = SOLVERS[solver]()
+    obstacle = chosen.obstacle(problem, data)
+    if obstacle is not None:
+        raise IncompatibleError(obstacle)
+    return chosen
+
+
+def _score(
+    problem: Problem, data: Data, raw: RawSolution, solver: str, tol: float, max_iter: int, began: float
+) -> Solution:
+    """Evaluate the point exactly, certify it, and put the outcome in words."""
+    value, multiplier = problem.evaluate(raw.coef, raw.intercept, data)
+    # A risk of zero cannot be approached relatively: below this share of the empty model's risk it counts as reached.
+    empty = problem.form.minimise(
+        np.zeros_like(data.y) if problem.is_classification else -data.y, data.weights, 0.0
+    ).value
+    goal = tol * max(abs(value), 1e-3 * abs(empty))
+    lower, dual = trivial_bound(problem), raw.dual
+    if dual is not None:
+        lower = max(lower, lower_bound(problem, data, dual, value, repair=False))
+    if value - lower > goal:
+        t = problem.signal(raw.coef, raw.intercept, data)
+        guess = dual_point(problem, t, data, problem.size(raw.coef))
+        for point in (raw.dual, guess):
+            if point is not None and value - lower > goal:
+                bound = lower_bound(problem, data, point, value)
+                if bound > lower:
+                    lower, dual = bound, point
+    lower = min(lower, value)
+    gap = value - lower
+    status = Status.OPTIMAL
+    if gap > goal:
+        status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
+        if _runs_away(problem, data, raw):
+            status = Status.UNBOUNDED
+        warnings.warn(
+            f"{status.value} Relative gap {gap / max(abs(value), 1e-300):.2e}, asked for {tol:.0e}.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return Solution(
+        coef=raw.coef,
+        intercept=raw.intercept,
+        dual_variable=multiplier,
+        value=value,
+        lower_bound=lower,
+        gap=gap,
+        status=status,
+        solver=solver,
+        iterations=raw.iterations,
+        history=raw.history,
+        seconds=time.perf_counter() - began,
+        dual=dual,
+    )
+
+
+def _runs_away(problem: Problem, data: Data, raw: RawSolution) -> bool:
+    """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
+    if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
+        return False
+    margins = problem.signal(raw.coef, raw.intercept, data)
+    return bool((margins[data.masses > 0.0] > 0.0).all())
