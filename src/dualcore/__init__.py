@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from dualcore.certificate import Certificate, certify
+from dualcore.coreset import Anchor, Coreset
 from dualcore.problem import Problem
+from dualcore.refine import fit_coreset
+from dualcore.samplers import (
+    CoresetFit,
+    DualCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    UniformCoreset,
+    grid_coreset,
+)
 from dualcore.solvers import IncompatibleError, Solution, solve
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
+    "Anchor",
     "Certificate",
+    "Coreset",
+    "CoresetFit",
+    "DualCoreset",
+    "ImportanceCoreset",
     "IncompatibleError",
+    "LayeredCoreset",
     "Problem",
     "Solution",
+    "UniformCoreset",
     "WorstCase",
     "certify",
+    "fit_coreset",
+    "grid_coreset",
     "solve",
     "worst_case_distribution",
 ]

@@ -11,6 +11,7 @@ if the slopes balance (an intercept) and their moment ``v = sum_i w_i s_i y_i x_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -83,9 +84,9 @@ class LinearModel(Protocol):
     """Anything with coefficients and an intercept: a Solution, an anchor."""
 
     @property
-    def coef(self) -> FloatArray: ...  # noqa: D102
+    def coef(self) -> FloatArray: ...
     @property
-    def intercept(self) -> float: ...  # noqa: D102
+    def intercept(self) -> float: ...
 
 
 def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
@@ -321,19 +322,29 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
     return max(best, priced)
 
 
-def _bound_first_order(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
-    """Bound for order 1: scale all slopes until the moment fits the budget, or pay for what does not fit."""
+def first_order_bound(
+    problem: Problem, value: Callable[[float], float], moment: FloatArray, flipped: float, upper: float
+) -> float:
+    """Bound for order 1: scale all slopes until their moment fits the budget, or pay for what does not fit.
+
+    Parameters
+    ----------
+    value : callable
+        Conjugate sum of the rows when every slope is multiplied by a scale in (0, 1]; concave in it.
+    moment : ndarray of shape (n_features,)
+        ``v`` at scale 1, the slopes being balanced.
+    flipped : float
+        Mass that flips.
+    upper : float
+        Risk of any model.
+    """
     lipschitz, floor = problem.loss.lipschitz, 0.0 if problem.is_classification else problem.geometry.target_slope
-    spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, data.masses)
-    budget = lipschitz * (problem.radius - spent)
+    budget = lipschitz * (problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0))
     limit = upper / (lipschitz * problem.radius) if problem.radius > 0.0 else np.inf
-    moment = _moment(problem, data, point)
     length = problem.geometry.norm.value(moment)
 
     def bound(scale: float) -> float:
-        return _conjugate_sum(problem, data, point, scale) + inner_minimum(
-            problem, scale * moment, budget, floor, limit
-        )
+        return value(scale) + inner_minimum(problem, scale * moment, budget, floor, limit)
 
     best = bound(1.0)
     if 0.0 < budget < length:
@@ -345,21 +356,22 @@ def _bound_first_order(problem: Problem, data: Data, point: DualPoint, upper: fl
     return best
 
 
-def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
-    """Bound for the squared losses: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``, scaled at will."""
-    slopes, w, sigma = point.stay, data.masses, problem.radius
-    linear = -float(w @ slopes) if problem.is_classification else -float(w @ (slopes * data.y))
-    quadratic = 0.25 * float(w @ (slopes * slopes))
-    moment = _moment(problem, data, point)
+def squared_bound(problem: Problem, linear: float, quadratic: float, moment: FloatArray, upper: float) -> float:
+    """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
+
+    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``quadratic`` is ``sum w g^2 / 4``. Any common scale of the slopes
+    ``g`` gives a bound; the best is taken.
+    """
+    sigma = problem.radius
     length = problem.geometry.norm.value(moment)
     floor = 0.0 if problem.is_classification else problem.geometry.target_slope
     limit = np.sqrt(max(upper, 0.0)) / sigma if sigma > 0.0 else np.inf
-    choices = [quadratic]
+    squares = [quadratic]
     if sigma > 0.0 and length > 0.0:
-        choices.append(max(quadratic, (0.5 * length / sigma) ** 2 * (1.0 + 1e-15)))
+        squares.append(max(quadratic, (0.5 * length / sigma) ** 2 * (1.0 + 1e-15)))
     best = -np.inf
-    for square in choices:
-        root = np.sqrt(square)
+    for square in squares:
+        root = float(np.sqrt(square))
 
         def bound(scale: float, root: float = root) -> float:
             inner = inner_minimum(problem, scale * moment, 2.0 * scale * root * sigma, floor, limit)
@@ -367,12 +379,23 @@ def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float)
 
         best = max(best, bound(1.0))
         if square > 0.0:
-            top = 2.0 * max(linear + floor * 2.0 * root * sigma, 0.0) / (2.0 * square) + 1e-12
-            found = minimize_scalar(
-                lambda f, bound=bound: -bound(f), bounds=(0.0, top), method="bounded", options={"xatol": 1e-12 * top}
-            )
+            top = (max(linear, 0.0) + 2.0 * floor * root * sigma) / square + 1e-12
+            options = {"xatol": 1e-12 * top}
+            found = minimize_scalar(lambda f, b=bound: -b(f), bounds=(0.0, top), method="bounded", options=options)
             best = max(best, -float(found.fun))
     return best
+
+
+def _bound_first_order(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
+    flipped = 0.0 if point.share is None else float(data.masses @ point.share)
+    moment = _moment(problem, data, point)
+    return first_order_bound(problem, lambda f: _conjugate_sum(problem, data, point, f), moment, flipped, upper)
+
+
+def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
+    slopes, w = point.stay, data.masses
+    linear = -float(w @ slopes) if problem.is_classification else -float(w @ (slopes * data.y))
+    return squared_bound(problem, linear, 0.25 * float(w @ (slopes * slopes)), _moment(problem, data, point), upper)
 
 
 def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:

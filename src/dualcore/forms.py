@@ -265,8 +265,12 @@ class SquaredForm(DualForm):
         return Partials(slope, -bar * growth, in_size)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        return self.minimise_mean(self.mean_loss(t, weights), size)
+
+    def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
+        """Minimise from the mean loss alone; exact where nothing flips."""
         slope_size = self.slope_size(size)
-        rms = np.sqrt(self.mean_loss(t, weights))
+        rms = float(np.sqrt(mean_loss))
         value = (rms + self.radius * slope_size) ** 2
         if self.radius > 0.0:
             return Minimum(value, slope_size**2 + slope_size * rms / self.radius)

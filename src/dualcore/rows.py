@@ -31,8 +31,15 @@ class Rows(ABC):
     m: int
 
     @abstractmethod
+    def block(self, part: slice) -> Any:
+        """Return consecutive rows as a float64 array or a CSR matrix, without a copy where possible."""
+
     def blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield ``(rows, block)`` in order; a block is a float64 array or a CSR matrix that supports ``@``."""
+        """Yield ``(rows, block)`` in order, in cache-sized blocks."""
+        step = self.block_rows
+        for start in range(0, self.n, step):
+            part = slice(start, min(start + step, self.n))
+            yield part, self.block(part)
 
     @abstractmethod
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
@@ -92,11 +99,8 @@ class DenseRows(Rows):
         self.X = X
         self.n, self.m = X.shape
 
-    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        step = self.block_rows
-        for start in range(0, self.n, step):
-            rows = slice(start, min(start + step, self.n))
-            yield rows, np.asarray(self.X[rows], dtype=np.float64)
+    def block(self, part: slice) -> FloatArray:
+        return np.asarray(self.X[part], dtype=np.float64)
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return np.asarray(self.X[indices], dtype=np.float64)
@@ -127,11 +131,13 @@ class SparseRows(Rows):
             self._by_row = self.X.tocsr()
         return self._by_row
 
-    def blocks(self) -> Iterator[tuple[slice, Any]]:
-        step = max(self.block_rows, 8192)
-        for start in range(0, self.n, step):
-            rows = slice(start, min(start + step, self.n))
-            yield rows, self.by_row[rows]
+    @property
+    def block_rows(self) -> int:
+        """Enough rows to pay for slicing a sparse matrix."""
+        return max(super().block_rows, 8192)
+
+    def block(self, part: slice) -> Any:
+        return self.by_row[part]
 
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         return self.by_row[indices].astype(np.float64)
@@ -170,11 +176,13 @@ class FrameRows(Rows):
                 "Encode categories first (for example with sklearn.preprocessing.OneHotEncoder)."
             ) from None
 
-    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        step = max(self.block_rows, 16384)  # slicing a frame costs far more than slicing an array
-        for start in range(0, self.n, step):
-            rows = slice(start, min(start + step, self.n))
-            yield rows, self._array(rows)
+    @property
+    def block_rows(self) -> int:
+        """Slicing a frame costs far more than slicing an array."""
+        return max(super().block_rows, 16384)
+
+    def block(self, part: slice) -> FloatArray:
+        return self._array(part)
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return self._array(indices)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
-from reference.brute_force import BruteWorstCase, brute_far, brute_h, brute_kappa, plain_loss, worst_case
+from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,
     LOSS_NAMES,
@@ -34,11 +34,11 @@ def relative_error(value, reference) -> float:
     return float((np.abs(value - reference) / np.maximum(np.abs(reference), 1e-3)).max())
 
 
-def for_every_label_cost(loss: str, norm: str, examples: int, check: Callable[[Case], None]) -> None:
-    """Run ``check`` on ``examples`` cases at each label cost, each with draws of its own."""
-    for cost in LABEL_COSTS:
+def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) -> None:
+    """Run ``check`` on ``examples`` cases of each norm and label cost, each with draws of its own."""
+    for norm, cost in product(NORMS, LABEL_COSTS):
 
-        @seed(crc32(f"{check.__qualname__} {loss} {norm} {cost}".encode()))
+        @seed(crc32(f"{loss} {norm} {cost}".encode()))
         @settings(max_examples=examples, deadline=None, phases=(Phase.generate,))  # a search is too slow to shrink
         @given(cases(loss, norm, cost))
         def run(case):
@@ -50,44 +50,43 @@ def for_every_label_cost(loss: str, norm: str, examples: int, check: Callable[[C
 # Against brute force
 
 
-@each_norm
+def compare_kappa(case: Case) -> None:
+    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
+    assert abs(kappa - adversary.kappa()) <= AGREEMENT * max(kappa, 1.0)
+    if kappa == 0.0:
+        return
+    below = 0.999 * kappa
+    growing = np.array([adversary.far(below, distance) for distance in (1e5, 1e6, 1e7)])
+    assert (growing[1] > 5.0 * growing[0]).all()
+    assert (growing[2] > 5.0 * growing[1]).all()
+    assert np.isposinf(case.problem.h(*case.model, below, *case.data)).all()
+    if case.order == 1:
+        at = case.problem.h(*case.model, kappa, *case.data)
+        assert np.isfinite(at).all()
+        assert relative_error(at, adversary.h(kappa)) <= AGREEMENT
+
+
 @each_loss
-def test_kappa_is_where_h_becomes_finite(loss, norm):
-    def check(case: Case) -> None:
-        kappa = case.problem.kappa(case.coef)
-        assert relative_error(kappa, brute_kappa(case)) <= AGREEMENT
-        if kappa == 0.0:
-            return
-        below = 0.999 * kappa
-        growing = np.array([brute_far(case, below, distance) for distance in (1e5, 1e6, 1e7)])
-        assert (growing[1] > 5.0 * growing[0]).all()
-        assert (growing[2] > 5.0 * growing[1]).all()
-        assert np.isposinf(case.problem.h(*case.model, below, *case.data)).all()
-        if case.order == 1:
-            at = case.problem.h(*case.model, kappa, *case.data)
-            assert np.isfinite(at).all()
-            assert relative_error(at, brute_h(case, kappa)) <= AGREEMENT
-
-    for_every_label_cost(loss, norm, 3, check)
+def test_kappa_is_where_h_becomes_finite(loss):
+    for_every_geometry(loss, 3, compare_kappa)
 
 
-@each_norm
+def compare_h(case: Case) -> None:
+    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
+    for extra in (0.2, 3.0):
+        h = case.problem.h(*case.model, kappa + extra, *case.data)
+        assert relative_error(h, adversary.h(kappa + extra)) <= AGREEMENT
+        assert (h >= plain_losses(case) * (1.0 - 1e-12)).all()
+
+
 @each_loss
-def test_h_is_what_the_best_perturbation_earns(loss, norm):
-    def check(case: Case) -> None:
-        kappa = case.problem.kappa(case.coef)
-        for extra in (0.2, 3.0):
-            h = case.problem.h(*case.model, kappa + extra, *case.data)
-            brute = brute_h(case, kappa + extra)
-            assert relative_error(h, brute) <= AGREEMENT
-            assert (h >= plain_loss(case, case.X @ case.coef + case.intercept, case.y) * (1.0 - 1e-12)).all()
-
-    for_every_label_cost(loss, norm, 4, check)
+def test_h_is_what_the_best_perturbation_earns(loss):
+    for_every_geometry(loss, 4, compare_h)
 
 
 def compare_risk(case: Case) -> BruteWorstCase:
     """Check risk and multiplier against the transport programme."""
-    brute = worst_case(case)
+    brute = Adversary(case).worst_case()
     risk = case.problem.risk(*case.model, *case.data, case.weights)
     assert relative_error(risk, brute.value) <= AGREEMENT
     multiplier = case.problem.multiplier(*case.model, *case.data, case.weights)
@@ -101,26 +100,24 @@ def compare_risk(case: Case) -> BruteWorstCase:
     return brute
 
 
-def check_risks(loss: str, norm: str, examples: int) -> None:
+def check_risks(loss: str, examples: int) -> None:
     flips = []
-    for_every_label_cost(loss, norm, examples, lambda case: flips.append(compare_risk(case).flipped > 1e-9))
-    assert len(flips) >= examples * len(LABEL_COSTS)
+    for_every_geometry(loss, examples, lambda case: flips.append(compare_risk(case).flipped > 1e-9))
+    assert len(flips) >= examples * len(NORMS) * len(LABEL_COSTS)
     if loss in MARGIN_LOSSES:
         assert sum(flips) >= len(flips) / 3.0, f"only {sum(flips)} of {len(flips)} problems have active flips"
 
 
-@each_norm
 @each_loss
-def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss, norm):
-    """Over all losses and norms 9 * 3 * 4 * 6 = 648 problems."""
-    check_risks(loss, norm, 6)
+def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss):
+    """Over all losses 9 * 3 * 4 * 5 = 540 problems."""
+    check_risks(loss, 5)
 
 
 @pytest.mark.slow
-@each_norm
 @each_loss
-def test_the_risk_is_the_worst_expected_loss_in_many_more_balls(loss, norm):
-    check_risks(loss, norm, 60)
+def test_the_risk_is_the_worst_expected_loss_in_many_more_balls(loss):
+    check_risks(loss, 60)
 
 
 # The referee can say no
@@ -150,18 +147,18 @@ def example(loss: str, norm: str = "l2", label_cost: float = 2.0, radius: float 
 def test_the_transport_programme_notices_a_wrong_problem(loss, truth, lie):
     case = example(loss, **truth)
     right = case.problem.risk(*case.model, *case.data)
-    assert relative_error(right, worst_case(case).value) <= AGREEMENT
+    assert relative_error(right, Adversary(case).worst_case().value) <= AGREEMENT
     wrong = case.replace(**lie).problem.risk(*case.model, *case.data)
-    assert relative_error(wrong, worst_case(case).value) > 10.0 * AGREEMENT
+    assert relative_error(wrong, Adversary(case).worst_case().value) > 10.0 * AGREEMENT
 
 
 def test_the_search_notices_a_wrong_h():
     case = example("hinge", label_cost=0.5)
     kappa = case.problem.kappa(case.coef)
     h = case.problem.h(*case.model, kappa, *case.data)
-    assert relative_error(h, brute_h(case, kappa)) <= AGREEMENT
+    assert relative_error(h, Adversary(case).h(kappa)) <= AGREEMENT
     no_flips = case.replace(label_cost=np.inf).problem.h(*case.model, kappa, *case.data)
-    assert relative_error(no_flips, brute_h(case, kappa)) > 0.1
+    assert relative_error(no_flips, Adversary(case).h(kappa)) > 0.1
 
 
 # The paper's growth constant
@@ -178,7 +175,7 @@ def test_the_growth_constant_of_the_paper_is_too_small():
     problem = case.problem
     multiplier = problem.multiplier(*case.model, *case.data, case.weights)
     assert multiplier == pytest.approx(1.0, rel=1e-12)
-    assert worst_case(case).multiplier == pytest.approx(1.0, rel=1e-6)
+    assert Adversary(case).worst_case().multiplier == pytest.approx(1.0, rel=1e-6)
     farthest = 10.0
     paper = problem.size(case.coef) * (1.0 + (1.0 + farthest) / problem.radius)
     assert paper == pytest.approx(0.606, abs=5e-4)
@@ -223,7 +220,7 @@ def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
     slopes = np.diff(h, axis=0) / np.diff(multipliers)[:, None]
     # The first point lies where h of order 2 blows up, and takes no part.
     assert (np.diff(slopes[1:], axis=0) >= -1e-9 * (1.0 + np.abs(slopes[1:-1]))).all()
-    plain = plain_loss(case, case.X @ case.coef + case.intercept, case.y)
+    plain = plain_losses(case)
     assert (h >= plain * (1.0 - 1e-12)).all()
 
 
@@ -266,8 +263,29 @@ def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
     if best > kappa or case.order == 1:  # at kappa itself an order-2 objective is only a limit
         assert problem.objective(*case.model, best, *arguments) == pytest.approx(risk, rel=1e-9, abs=1e-12)
     for other in (kappa, kappa + 0.1, kappa + 3.0, 0.9 * best, 1.1 * best):
-        if other >= kappa:
+        if other > kappa or (other == kappa and case.order == 1):
             assert problem.objective(*case.model, other, *arguments) >= risk - 1e-9 * (1.0 + risk)
+
+
+@pytest.mark.parametrize("loss", SECOND_ORDER)
+@pytest.mark.xfail(strict=True, reason="weighted_sum multiplies an infinite h by a mass of zero")
+def test_the_objective_at_kappa_leaves_out_rows_of_no_mass(loss):
+    case = example(loss, label_cost=np.inf).replace(weights=np.array([1.0, 0.0, 2.0]))
+    kappa = case.problem.kappa(case.coef)
+    assert case.problem.objective(*case.model, kappa, *case.data, case.weights) == np.inf
+
+
+@pytest.mark.xfail(strict=True, reason="SquaredHingeForm._flip takes the branch that does not move where lam = K^2")
+def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_by_moving():
+    """At ``lam = K^2`` a flipped row earns ``2 K (v - K gamma)`` a unit of distance, without end where ``v > K gamma``."""
+    case = Case(
+        "squared_hinge", "l2", 2.0, 0.5, np.array([1.0]), 0.0, np.array([[5.0], [-5.0]]), np.array([1.0, -1.0])
+    )
+    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
+    near, far, farther = (adversary.far(kappa, distance) for distance in (1e2, 1e4, 1e6))
+    assert (far > 50.0 * near).all()
+    assert (farther > 50.0 * far).all()
+    assert np.isposinf(case.problem.h(*case.model, kappa, *case.data)).all()
 
 
 # Special cases
@@ -278,7 +296,7 @@ def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
 @given(data=st.data())
 def test_radius_zero_is_empirical_risk(loss, data):
     case = data.draw(cases(loss)).replace(radius=0.0)
-    plain = case.masses @ plain_loss(case, case.X @ case.coef + case.intercept, case.y)
+    plain = case.masses @ plain_losses(case)
     risk = case.problem.risk(*case.model, *case.data, case.weights)
     assert risk == pytest.approx(plain, rel=1e-12, abs=1e-15)
 
@@ -288,7 +306,7 @@ def test_radius_zero_is_empirical_risk(loss, data):
 @given(data=st.data())
 def test_an_infinite_label_cost_is_norm_regularisation(loss, data):
     case = data.draw(cases(loss, label_cost=np.inf))
-    plain = case.masses @ plain_loss(case, case.X @ case.coef + case.intercept, case.y)
+    plain = case.masses @ plain_losses(case)
     size = np.linalg.norm(case.coef, {"l1": np.inf, "l2": 2, "linf": 1}[case.norm])
     if case.order == 1:
         steepest = case.parameters.get("delta", 1.0)

@@ -98,12 +98,12 @@ def cases(
     label_cost = draw(label_cost) if isinstance(label_cost, st.SearchStrategy) else label_cost
     n, m = draw(st.integers(2, max_rows)), draw(st.integers(1, max_features))
     coef, intercept = draw(vectors(m)), draw(tenths)
-    stretch = draw(st.sampled_from((1.0, 0.5, 2.0)))
+    stretch = draw(st.sampled_from((1.0, 2.0, 0.5)))
     if loss in MARGIN_LOSSES and np.isfinite(label_cost):
-        stretch *= label_cost
+        stretch *= 2.0 * label_cost
     X = stretch * draw(vectors(n * m)).reshape(n, m)
     if loss in MARGIN_LOSSES:
-        agrees = np.array(draw(st.lists(st.sampled_from((1.0, 1.0, 1.0, -1.0)), min_size=n, max_size=n)))
+        agrees = np.array(draw(st.lists(st.sampled_from((1.0, 1.0, 1.0, 1.0, 1.0, -1.0)), min_size=n, max_size=n)))
         y = agrees * np.where(X @ coef + intercept >= 0.0, 1.0, -1.0)
         if abs(y.sum()) == n:
             y[draw(st.integers(0, n - 1))] *= -1.0
@@ -113,7 +113,7 @@ def cases(
     if weighted and draw(st.booleans()):
         counts = st.lists(st.integers(0, 5), min_size=n, max_size=n).filter(any)
         weights = np.array(draw(counts), dtype=float)
-    radius = draw(st.sampled_from((0.1, 0.0, 0.01, 0.5, 1.0, 3.0)))
+    radius = draw(st.sampled_from((0.5, 0.1, 1.0, 3.0, 0.5, 0.01, 1.0, 0.0)))
     parameters = {name: draw(st.sampled_from(values)) for name, values in PARAMETERS.get(loss, {}).items()}
     return Case(loss, norm, label_cost, radius, coef, intercept, X, y, weights, parameters)
 

@@ -22,8 +22,10 @@ ARROWS: dict[str, set[str]] = {
     "worstcase": {"problem"},
     "certificate": {"problem"},
     "solvers": {"certificate"},
-    "coreset": {"problem"},
-    "sources": {"rows"},
+    "keys": {"geometry"},
+    "measure": {"problem"},
+    "coreset": {"measure"},
+    "sources": {"rows", "keys"},
     "summary": {"certificate", "coreset", "sources"},
     "samplers": {"summary", "solvers"},
     "refine": {"samplers"},
@@ -124,9 +126,7 @@ def unplanned_modules(package: Path) -> list[str]:
         if parts[0] not in ARROWS:
             faults.append(f"{path}: {parts[0]} has no room in the table")
         faults.extend(
-            f"{path}: {part} says nothing about what it holds"
-            for part in parts
-            if part.strip("_").lower() in NAMELESS
+            f"{path}: {part} says nothing about what it holds" for part in parts if part.strip("_").lower() in NAMELESS
         )
     return faults
 

@@ -4,8 +4,8 @@ Minimise ``x' P x / 2 + q' x`` subject to ``M x + c`` in a product of cones. Cla
 ``A x + s = b, s in K``, hence ``A = -M`` and ``b = c``. Its multiplier ``z`` of a cone is the usual one: where ``c``
 grows by a small ``d``, the minimum falls by ``z . d``.
 
-A `Scene` is such a program with the model in it: coefficients and intercept of the scaled rows, the bound on the dual norm,
-radius and ridge. Losses add their rows to it.
+A `Scene` is such a program with the model in it: coefficients and intercept of the scaled rows, the bound on the dual
+norm, radius and ridge. Losses add their rows to it.
 """
 
 from __future__ import annotations

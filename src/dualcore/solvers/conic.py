@@ -5,8 +5,8 @@ Of order 1, with the multiplier ``lam >= Lip max(||theta||_*, 2 / gamma)`` (the 
     minimise  sigma lam + sum_i w_i t_i + rho / 2 ||theta||^2   subject to   t_i >= h_i(signal_i, lam) ,
 
 and each loss says in cones what ``t_i >= h_i`` means: linear for polyhedral losses, exponential for the logistic, and
-so on. Of order 2 the closed forms of `dualcore.forms` are second-order cones. Every row's part in the dual point is read
-off the multipliers of its cones.
+so on. Of order 2 the closed forms of `dualcore.forms` are second-order cones. Every row's part in the dual point is
+read off the multipliers of its cones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.certificate import DualPoint
+from dualcore.certificate import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.problem import Data, Problem
@@ -40,8 +40,6 @@ __all__ = ["ConicSolver"]
 # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
 # certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
 _TIGHTER, _TIGHTEST = 1e-4, 1e-10
-# Enough to know how large the unknowns are.
-_ROUGH = 1e-7
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
 
@@ -216,14 +214,16 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Pl
     if scene.steepness is None:
         raise ValueError("at radius 0 no row flips")
     risk, lam, steep = scene.sizes
-    rest = lam / steep**2
+    # A flipped row of margin 1 that does not move has k = lam gamma / 2; none has more than the root of lam.
+    row_steep = min(max(steep, 0.5 * lam * problem.geometry.label_cost), lam**0.5)
+    rest, row_rest = lam / steep**2, lam / row_steep**2
     t, multiplier, left = scene.epigraph(), program.variables(1), program.variables(1)
     program.minimise(problem.price * lam * multiplier)
     program.rotated(multiplier, rest * (1.0 - left), (1.0 / steep) * scene.steepness)
     program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short)
     row_steepness, row_left, gain = (program.variables(n) for _ in range(3))
     program.nonnegative(row_steepness - scene.steepness.spread(n))
-    program.rotated(multiplier.spread(n), rest * (1.0 - row_left), (1.0 / steep) * row_steepness)
+    program.rotated(multiplier.spread(n), row_rest * (1.0 - row_left), (1.0 / row_steep) * row_steepness)
     earned = program.nonnegative(gain - signal - 1.0 + problem.geometry.label_cost * row_steepness)
     program.nonnegative(gain)
     total, difference, _ = program.rotated((1.0 / risk) * t, row_left, risk**-0.5 * gain)
@@ -249,25 +249,27 @@ ROW_CONES: dict[type[Loss], Callable[[Scene], Reading]] = {
 """Losses described in cones of their own; polyhedral ones need only their pieces."""
 
 
-def row_cones(loss: Loss) -> Callable[[Scene], Reading] | None:
-    """Return the builder for this very class (a subclass may mean something else), or None."""
-    if type(loss) in ROW_CONES:
-        return ROW_CONES[type(loss)]
-    return polyhedral_rows if loss.pieces is not None and loss.order == 1 else None
-
-
 class ConicSolver(Solver):
     """Hands the cone program of the whole data to Clarabel.
 
     The reference: exact for every loss with a description in cones, and slower than a method that knows the structure.
-    An interior-point method cannot use a starting point: ``start`` is returned only if Clarabel finds no point at all.
+    An interior-point method cannot use a starting point: ``start`` is returned where Clarabel stops short of it.
+
+    Examples
+    --------
+    >>> problem = Problem("hinge", radius=0.5)
+    >>> data = problem.validate(np.array([[1.0], [-1.0]]), np.array([1.0, -1.0]))
+    >>> found = ConicSolver().run(problem, data, tol=1e-6, max_iter=100, start=None)
+    >>> round(problem.evaluate(found.coef, found.intercept, data).value, 6)
+    0.5
     """
 
     name = "conic"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
-        if row_cones(loss) is None:
+        # Only this very class will do: a subclass may mean another loss.
+        if type(loss) not in ROW_CONES and (loss.pieces is None or loss.order != 1):
             return (
                 f"ConicSolver knows no cones for the loss {type(loss).__name__}: it needs one of "
                 f'{sorted(cls.__name__ for cls in ROW_CONES)} or a loss with `pieces`. Use solver="structured".'
@@ -286,57 +288,88 @@ class ConicSolver(Solver):
         if obstacle is not None:
             raise IncompatibleError(obstacle)
         data.rows.check_finite()
-        design = ScaledRows.of(problem, data)
-        tight = max(_TIGHTER * tol, _TIGHTEST)
-        attempt = partial(self._attempt, data=data, design=design, loose=tol, max_iter=max_iter, start=start)
+        attempt = partial(
+            self._attempt,
+            data=data,
+            design=ScaledRows.of(problem, data),
+            tol=max(_TIGHTER * tol, _TIGHTEST),
+            loose_tol=tol,
+            max_iter=max_iter,
+        )
         if not (isinstance(problem.loss, SquaredHinge) and may_flip(problem)):
-            return attempt(problem, tight)
+            return _no_worse_than(start, attempt(problem), problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
         # invites no flip, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
-        fixed = attempt(settled, tight)
+        fixed = attempt(settled)
         risk = problem.evaluate(fixed.coef, fixed.intercept, data).value
         if risk <= settled.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
-            return fixed
-        rough = attempt(problem, _ROUGH)
-        final = attempt(problem, tight, sizes=Sizes.at(problem, rough, data))
-        return replace(final, iterations=fixed.iterations + rough.iterations + final.iterations)
+            return _no_worse_than(start, fixed, problem, data)
+        found, gap = _best_of([fixed, attempt(problem)], problem, data)
+        if gap > 0.1 * tol:
+            again = attempt(problem, sizes=Sizes.at(problem, found, data))
+            found, _ = _best_of([found, again], problem, data)
+        return _no_worse_than(start, found, problem, data)
 
     def _attempt(
         self,
         problem: Problem,
-        tol: float,
         *,
         data: Data,
         design: ScaledRows,
-        loose: float,
+        tol: float,
+        loose_tol: float,
         max_iter: int,
-        start: tuple[FloatArray, float] | None,
         sizes: Sizes = UNIT_SIZES,
     ) -> RawSolution:
         """Build and solve one program, and read a primal and a dual point off it."""
-        build = row_cones(problem.loss)
-        if build is None:
-            raise IncompatibleError(f"no cones describe {type(problem.loss).__name__}")
         scene = Scene.of(problem, design, sizes)
-        read = build(scene)
+        read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
-        stretch = 10.0 * np.sqrt(scene.n) if problem.geometry.order == 1 else 1.0 / sizes.risk
-        found = scene.program.solve(tol=tol, loose_tol=loose, max_iter=max_iter, stretch=float(stretch))
+        stretch = 10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0 / sizes.risk
+        found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
-            coef, intercept = (np.zeros(data.rows.m), 0.0) if start is None else start
-            return RawSolution(coef, intercept, None, found.iterations, stopped_early=True)
+            return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
         level = 0.0 if scene.level is None else float(found.value(scene.level)[0])
-        coef, intercept = scene.design.model(found.value(scene.coef), level)
+        coef, intercept = design.model(found.value(scene.coef), level)
         solved = found.status in ("Solved", "AlmostSolved")
         return RawSolution(
             coef,
             intercept,
-            _dual_point(problem, data, scene.design, read(found)),
+            _dual_point(problem, data, design, read(found)),
             found.iterations,
             _history(scene, found),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
+
+
+def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:
+    """Return the model of least risk with the dual point of highest bound, and their relative gap."""
+    risks = [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
+    upper = min(risks)
+    bounds = [
+        -np.inf if each.dual is None else lower_bound(problem, data, each.dual, upper, repair=False)
+        for each in solutions
+    ]
+    best, tightest = int(np.argmin(risks)), int(np.argmax(bounds))
+    merged = replace(
+        solutions[best],
+        dual=solutions[tightest].dual,
+        iterations=sum(each.iterations for each in solutions),
+        history=solutions[-1].history,
+    )
+    return merged, (upper - bounds[tightest]) / max(upper, np.finfo(np.float64).tiny)
+
+
+def _no_worse_than(
+    start: tuple[FloatArray, float] | None, found: RawSolution, problem: Problem, data: Data
+) -> RawSolution:
+    """Return the solution, or the start or the empty model where a solver that was stopped is not even there."""
+    if not found.stopped_early:
+        return found
+    models = [(found.coef, found.intercept), (np.zeros(data.rows.m), 0.0), *([] if start is None else [start])]
+    coef, intercept = min(models, key=lambda model: problem.evaluate(model[0], model[1], data).value)
+    return replace(found, coef=coef, intercept=intercept)
 
 
 def _dual_point(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:

@@ -1,0 +1,181 @@
+"""What all estimators share: their parameters, the way from data to a certified model, prediction."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dualcore.certificate import Certificate
+from dualcore.geometry import FloatArray, Norm
+from dualcore.losses import Loss
+from dualcore.problem import Problem
+from dualcore.refine import as_sampler, fit_coreset
+from dualcore.rows import Rows, as_rows
+from dualcore.samplers import Round
+from dualcore.solvers import Solution, solve
+
+__all__ = ["Training", "WassersteinLinearModel", "check_number"]
+
+# float32 data stay float32: rows are widened block by block where they are used.
+_CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
+_LARGEST_SEED = 2**31 - 1
+
+
+class Training(NamedTuple):
+    """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
+
+    solution: Solution
+    certificate: Certificate
+    coreset: Any
+
+
+class WassersteinLinearModel(BaseEstimator):
+    """Base of the estimators; a subclass names its loss and stores what `_train` returns.
+
+    The parameters are documented by the public classes.
+    """
+
+    problem_: Problem
+
+    def __init__(
+        self,
+        *,
+        radius: float = 0.1,
+        norm: str | Norm = "l2",
+        label_cost: float = np.inf,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.radius = radius
+        self.norm = norm
+        self.label_cost = label_cost
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.coreset = coreset
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Return the loss, its own parameters checked."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _make_problem(self) -> Problem:
+        """Check every parameter and return the problem they state."""
+        if not isinstance(self.fit_intercept, (bool, np.bool_)):
+            raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
+        if not check_number("tol", self.tol) > 0.0:
+            raise ValueError(f"tol must be positive, got {self.tol!r}.")
+        _check_count("max_iter", self.max_iter, least=1)
+        _check_count("verbose", self.verbose, least=0)
+        if self.coreset is not None:
+            as_sampler(self.coreset)
+        check_random_state(self.random_state)
+        return Problem(
+            self._loss(),
+            radius=self.radius,
+            norm=self.norm,
+            label_cost=self.label_cost,
+            ridge=self.ridge,
+            fit_intercept=self.fit_intercept,
+        )
+
+    def _read_rows(self, X: Any) -> Rows:
+        """Return row access to new features, checked against those of the fit."""
+        check_is_fitted(self)
+        return as_rows(validate_data(self, X, reset=False, **_CONTAINERS))
+
+    def _read_pair(self, X: Any, y: Any, *, reset: bool, y_numeric: bool) -> tuple[Any, Any]:
+        """Return features (neither copied nor densified where they are floats already) and target, checked."""
+        checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
+        return checked
+
+    def _train(self, problem: Problem, X: Any, y: FloatArray, weights: FloatArray | None, name: str = "") -> Training:
+        """Train on the whole data or through a coreset, as the parameter ``coreset`` says."""
+        title = type(self).__name__ + (f" {name}" if name else "")
+        if self.coreset is None:
+            solution = solve(problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
+            # Every iteration and the final score read all rows once.
+            certificate = Certificate(solution.value, solution.lower_bound, n_reads=solution.iterations + 1)
+            training = Training(solution, certificate, None)
+        else:
+            found = fit_coreset(
+                problem,
+                X,
+                y,
+                self.coreset,
+                sample_weight=weights,
+                solver=self.solver,
+                tol=self.tol,
+                max_iter=self.max_iter,
+                random_state=self._seed(),
+                callback=(lambda done: _print_round(title, done)) if self.verbose else None,
+            )
+            training = Training(found.solution, found.certificate, found.coreset)
+        if self.verbose:
+            _print_outcome(title, training, history=self.verbose > 1)
+        # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
+        return training._replace(solution=replace(training.solution, dual=None))
+
+    def _seed(self) -> int | None:
+        """Return the seed of the draws; a RandomState yields a new one at every call."""
+        if isinstance(self.random_state, np.random.RandomState):
+            return int(self.random_state.randint(_LARGEST_SEED))
+        return self.random_state
+
+
+def _print_round(title: str, done: Round) -> None:
+    print(
+        f"[{title}] read {done.read}: coreset of {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
+        f"certified relative gap {done.relative_gap:.2e}"
+    )
+
+
+def _print_outcome(title: str, training: Training, *, history: bool) -> None:
+    solution = training.solution
+    if history:
+        for line in solution.history:
+            print(f"[{title}] iteration {line.iteration}: value {line.value:.8g}, gap {line.gap:.2e}")
+    print(
+        f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
+        f"{solution.seconds:.2f} s. {training.certificate}"
+    )
+
+
+def check_number(name: str, value: Any) -> float:
+    """Return ``value`` if it is a real number; the losses check its range.
+
+    Examples
+    --------
+    >>> check_number("delta", 2)
+    2.0
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+    return float(value)
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}.")

@@ -1,0 +1,333 @@
+"""Robust linear classifiers for any two labels, one-vs-rest for more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_expit, logsumexp
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.geometry import FloatArray, Norm
+from dualcore.losses import Hinge, Logistic, Loss
+from dualcore.problem import Data
+from dualcore.rows import as_rows, as_weights
+from dualcore.worstcase import WorstCase, worst_case_distribution
+
+__all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
+
+
+class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
+    """Labels in, margins out: everything the classifiers share but their loss."""
+
+    classes_: npt.NDArray[Any]
+    class_weight_: FloatArray
+    coef_: FloatArray
+    intercept_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        radius: float = 0.1,
+        norm: str | Norm = "l2",
+        label_cost: float = np.inf,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            radius=radius,
+            norm=norm,
+            label_cost=label_cost,
+            ridge=ridge,
+            fit_intercept=fit_intercept,
+            coreset=coreset,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train the classifier.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+            Labels of any kind, two or more different ones.
+        sample_weight : array of shape (n_samples,), optional
+            Masses of the rows; only their ratios matter.
+
+        Returns
+        -------
+        self
+        """
+        problem = self._make_problem()
+        X, y = self._read_pair(X, y, reset=True, y_numeric=False)
+        check_classification_targets(y)
+        self.classes_, code = np.unique(y, return_inverse=True)
+        if self.classes_.size < 2:
+            raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
+        weights = as_weights(sample_weight, code.size)
+        self.class_weight_ = self._weigh_classes(y, code, weights)
+        self.problem_ = problem
+        binary = self.classes_.size == 2
+        found = []
+        for positive in range(1 if binary else 0, self.classes_.size):
+            name = "" if binary else f"{self.classes_[positive]} against the rest"
+            signs = np.where(code == positive, 1.0, -1.0)
+            found.append(self._train(problem, X, signs, self._row_weights(code, weights), name))
+
+        solutions, certificates, coresets = zip(*found, strict=True)
+        self.coef_ = np.vstack([solution.coef for solution in solutions])
+        self.intercept_ = np.array([solution.intercept for solution in solutions])
+        self.coreset_ = None if self.coreset is None else coresets[0] if binary else list(coresets)
+        if binary:
+            self.solution_, self.certificate_ = solutions[0], certificates[0]
+            self.dual_variable_, self.n_iter_ = solutions[0].dual_variable, solutions[0].iterations
+            self.worst_case_risk_ = certificates[0].upper
+        else:
+            self.solution_, self.certificate_ = list(solutions), list(certificates)
+            self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
+            self.n_iter_ = np.array([solution.iterations for solution in solutions])
+            self.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
+        return self
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes."""
+        scores = self._scores(X)
+        return scores[:, 0] if self.classes_.size == 2 else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the label of every row, shape (n_samples,)."""
+        scores = self._scores(X)
+        chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+    def worst_case_risk(self, X: Any, y: Any, sample_weight: Any = None) -> float | FloatArray:
+        """Return the training objective of this model on other data: worst-case risk, ridge included.
+
+        Rows are weighted by ``class_weight_`` times ``sample_weight``. With more than two classes there is one risk for
+        each class against the rest, shape (n_classes,).
+        """
+        X, code = self._read_labels(X, y)
+        rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
+        first = 1 if self.classes_.size == 2 else 0
+        risks = [
+            self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
+            for positive, (coef, b) in enumerate(zip(self.coef_, self.intercept_, strict=True), start=first)
+        ]
+        return risks[0] if self.classes_.size == 2 else np.array(risks)
+
+    def worst_case_distribution(self, X: Any, y: Any, sample_weight: Any = None) -> WorstCase:
+        """Return the distribution within the radius around these data that is worst for this model.
+
+        Its labels are labels of yours. Two classes only: with more, every class against the rest has its own.
+        """
+        X, code = self._read_labels(X, y)
+        if self.classes_.size != 2:
+            raise ValueError(
+                f"worst_case_distribution is about two classes, this model has {self.classes_.size}: each class "
+                "against the rest has an adversary of its own. Fit a classifier on (y == label) to see one of them."
+            )
+        weights = self._row_weights(code, as_weights(sample_weight, code.size))
+        worst = worst_case_distribution(
+            self.problem_, self.coef_[0], float(self.intercept_[0]), X, np.where(code == 1, 1.0, -1.0), weights
+        )
+        return replace(worst, y=self.classes_[(worst.y > 0.0).astype(np.int64)])
+
+    def _scores(self, X: Any) -> FloatArray:
+        return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
+
+    def _read_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Return features and the number of every label in ``classes_``."""
+        check_is_fitted(self)
+        X, y = self._read_pair(X, y, reset=False, y_numeric=False)
+        known = {label: number for number, label in enumerate(self.classes_.tolist())}
+        labels, code = np.unique(y, return_inverse=True)
+        unknown = [label for label in labels.tolist() if label not in known]
+        if unknown:
+            raise ValueError(
+                f"y holds labels that the model was not trained on: {unknown[:5]}. Known: {list(known)[:5]}."
+            )
+        return X, np.array([known[label] for label in labels.tolist()])[code]
+
+    def _weigh_classes(self, y: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> FloatArray:
+        """Return the weight of every class, and see that each is left with some mass."""
+        masses = np.bincount(code, weights=weights, minlength=self.classes_.size)
+        if self.class_weight is None:
+            factors = np.ones(self.classes_.size)
+        elif isinstance(self.class_weight, Mapping):
+            factors = compute_class_weight(dict(self.class_weight), classes=self.classes_, y=y)
+            if not (np.isfinite(factors).all() and (factors >= 0.0).all()):
+                raise ValueError(f"class_weight must hold finite, non-negative numbers, got {self.class_weight!r}.")
+        elif self.class_weight == "balanced":
+            equal = masses.sum() / masses.size
+            factors = np.divide(equal, masses, out=np.zeros(masses.size), where=masses > 0.0)
+        else:
+            raise ValueError(
+                f"class_weight must be None, 'balanced' or a dict {{label: weight}}, got {self.class_weight!r}."
+            )
+        empty = self.classes_[factors * masses <= 0.0]
+        if empty.size:
+            raise ValueError(f"Every row of class {empty[0]!r} has zero weight; a classifier needs mass in each class.")
+        return np.asarray(factors, dtype=np.float64)
+
+    def _row_weights(self, code: npt.NDArray[np.int64], weights: FloatArray | None) -> FloatArray | None:
+        """Return masses times class weights; None where all rows weigh the same."""
+        if (self.class_weight_ == 1.0).all():
+            return weights
+        factors = self.class_weight_[code]
+        return as_weights(factors if weights is None else factors * weights, code.size)
+
+
+class WassersteinLogisticRegression(WassersteinClassifier):
+    r"""Logistic regression against the worst distribution within a Wasserstein ball.
+
+    .. math:: \min_{\theta, b} \; \sup_{W_1(Q, P_n) \le \sigma} E_Q \log(1 + e^{-y (\theta \cdot x + b)})
+              + \tfrac{\rho}{2} \|\theta\|_2^2
+
+    Where labels cannot flip (``label_cost=inf``) this is the mean loss plus ``radius * ||theta||_*``.
+
+    Parameters
+    ----------
+    radius : float, default=0.1
+        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
+    norm : {"l1", "l2", "linf"} or Norm, default="l2"
+        Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    label_cost : float, default=inf
+        Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
+    ridge : float, default=0.0
+        Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
+    fit_intercept : bool, default=True
+    class_weight : dict {label: weight} or "balanced", optional
+        Multiplies ``sample_weight``; "balanced" gives every class the same mass.
+    coreset : None, float, int or sampler, default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    solver : {"auto", "structured", "conic"}, default="auto"
+    tol : float, default=1e-6
+        Relative gap between the risk and its lower bound at which the solver stops.
+    max_iter : int, default=200
+        Iterations of the solver.
+    random_state : int, RandomState or None, default=None
+        Seeds the draw of a coreset.
+    verbose : int, default=0
+        1 prints the rounds and the outcome, 2 the iterations of the solver too.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) with more than two classes
+        With two classes the scores of the second one; with more, a row for each class against the rest.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    worst_case_risk_ : float or ndarray of shape (n_classes,)
+        Objective on the full data at the solution, ridge included; with more than two classes one per class.
+    certificate_ : Certificate or list of Certificate, one per class
+        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+    dual_variable_ : float or ndarray of shape (n_classes,)
+        The multiplier lambda.
+    coreset_ : Coreset, list of Coreset, or None
+        What the model was trained on; None for the whole data.
+    solution_ : Solution or list of Solution
+        How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
+    n_iter_ : int or ndarray of shape (n_classes,)
+    class_weight_ : ndarray of shape (n_classes,)
+    problem_ : Problem
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only where X is a frame with string column names.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = WassersteinLogisticRegression(radius=0.05).fit(X[50:], y[50:])
+    >>> model.predict(X[[50, 149]]), bool(model.certificate_.relative_gap < 1e-6)
+    (array([1, 2]), True)
+    """
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithm of `predict_proba`, exact where that underflows, shape (n_samples, n_classes)."""
+        scores = self._scores(X)
+        if self.classes_.size == 2:
+            return np.asarray(log_expit(np.hstack([-scores, scores])))
+        logs = log_expit(scores)
+        return np.asarray(logs - logsumexp(logs, axis=1, keepdims=True))
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return probabilities, shape (n_samples, n_classes), columns as in ``classes_``.
+
+        Two classes: the logistic function of the score. More: that of each class against the rest, over their sum.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+
+class WassersteinLinearSVC(WassersteinClassifier):
+    r"""Linear support vector machine against the worst distribution within a Wasserstein ball.
+
+    .. math:: \min_{\theta, b} \; \sup_{W_1(Q, P_n) \le \sigma} E_Q \max(0, 1 - y (\theta \cdot x + b))
+              + \tfrac{\rho}{2} \|\theta\|_2^2
+
+    Where labels cannot flip (``label_cost=inf``) this is the mean hinge loss plus ``radius * ||theta||_*``. With
+    ``radius=0`` and ``ridge = 1 / (C n)`` it is the usual support vector machine.
+
+    Parameters
+    ----------
+    radius : float, default=0.1
+        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
+    norm : {"l1", "l2", "linf"} or Norm, default="l2"
+        Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    label_cost : float, default=inf
+        Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
+    ridge : float, default=0.0
+        Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
+    fit_intercept : bool, default=True
+    class_weight : dict {label: weight} or "balanced", optional
+        Multiplies ``sample_weight``; "balanced" gives every class the same mass.
+    coreset : None, float, int or sampler, default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    solver : {"auto", "structured", "conic"}, default="auto"
+    tol : float, default=1e-6
+        Relative gap between the risk and its lower bound at which the solver stops.
+    max_iter : int, default=200
+        Iterations of the solver.
+    random_state : int, RandomState or None, default=None
+        Seeds the draw of a coreset.
+    verbose : int, default=0
+        1 prints the rounds and the outcome, 2 the iterations of the solver too.
+
+    Attributes
+    ----------
+    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
+class_weight_, problem_, n_features_in_, feature_names_in_
+        As in `WassersteinLogisticRegression`.
+
+    Examples
+    --------
+    >>> X, y = np.array([[2.0], [1.0], [-1.0], [-2.0]]), np.array(["hot", "hot", "cold", "cold"])
+    >>> model = WassersteinLinearSVC(radius=0.5).fit(X, y)
+    >>> model.predict([[3.0]]), round(model.worst_case_risk_, 6)
+    (array(['hot'], dtype='<U4'), 0.5)
+    """
+
+    def _loss(self) -> Loss:
+        return Hinge()

@@ -1,0 +1,78 @@
+"""How many rows each cell gives: at least one, at most all, and no mass lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.geometry import FloatArray
+
+__all__ = ["allocate", "merge_cells"]
+
+
+def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> npt.NDArray[np.int64]:
+    """Share ``size`` draws among cells in proportion to ``scores``.
+
+    Every non-empty cell gets at least one draw and at most all its rows; what a full cell cannot take goes to the others, and fractions are
+    rounded by largest remainder, so that exactly ``min(size, sum(counts))`` draws are made.
+
+    Parameters
+    ----------
+    size : int
+        At least the number of non-empty cells; see `merge_cells` where it is not.
+    counts : ndarray of shape (n_cells,)
+    scores : ndarray of shape (n_cells,)
+        Non-negative.
+
+    Examples
+    --------
+    >>> allocate(5, np.array([100, 2, 0, 10]), np.array([1.0, 8.0, 3.0, 1.0]))
+    array([2, 2, 0, 1])
+    """
+    counts = np.asarray(counts, dtype=np.int64)
+    draws = (counts > 0).astype(np.int64)
+    if size < draws.sum():
+        raise ValueError(f"{size} draws cannot cover {int(draws.sum())} non-empty cells: merge cells first.")
+    left = min(size, int(counts.sum())) - int(draws.sum())
+    scores = np.where(counts > 0, scores, 0.0)
+    while left > 0:
+        room = counts - draws
+        share = np.where(room > 0, scores, 0.0)
+        if not share.any():
+            share = room.astype(np.float64)
+        ideal = left * share / share.sum()
+        whole = np.minimum(np.floor(ideal).astype(np.int64), room)
+        if not whole.any():  # less than one each: largest remainders first, ties by position
+            order = np.argsort(-np.where(room > 0, ideal, -1.0), kind="stable")[:left]
+            order = order[room[order] > 0]
+            draws[order] += 1
+            left -= int(order.size)
+            continue
+        draws += whole
+        left -= int(whole.sum())
+    return draws
+
+
+def merge_cells(cells: npt.NDArray[np.intp], size: int) -> npt.NDArray[np.intp]:
+    """Merge neighbouring cells, smallest first, until there are at most ``size``; return new cell numbers.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n,)
+        Cell of each row; neighbours in number are neighbours in meaning.
+    size : int
+    """
+    names, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    groups = [[k] for k in range(names.size)]
+    sizes = counts.tolist()
+    while len(groups) > max(size, 1):
+        k = int(np.argmin(sizes))
+        beside = [j for j in (k - 1, k + 1) if 0 <= j < len(groups)]
+        j = min(beside, key=lambda index: sizes[index])
+        low, high = min(j, k), max(j, k)
+        groups[low] += groups.pop(high)
+        sizes[low] += sizes.pop(high)
+    lookup = np.empty(names.size, dtype=np.intp)
+    for new, group in enumerate(groups):
+        lookup[group] = new
+    return lookup[inverse]

@@ -1,0 +1,171 @@
+"""What every sampler promises: `build` a coreset, or `fit` a model through one, with a certificate about the full data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualcore.certificate import Certificate
+from dualcore.coreset import Anchor, Coreset
+from dualcore.keys import seed_from
+from dualcore.problem import Problem
+from dualcore.samplers.pilot import pilot_anchor
+from dualcore.samplers.resolve import resolve_size
+from dualcore.solvers import Solution, solve
+from dualcore.sources import ArraySource, Source
+from dualcore.summary import CellRule, Pass, Reading, read
+
+__all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+
+    read: int
+    rows: int
+    risk: float
+    upper: float
+    lower: float
+
+    @property
+    def relative_gap(self) -> float:
+        """``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class CoresetFit:
+    """A model trained on a coreset and scored on the full data.
+
+    Attributes
+    ----------
+    solution : Solution
+        Its ``value``, ``lower_bound`` and ``gap`` are about the full data.
+    certificate : Certificate
+    coreset : Coreset
+    history : tuple of Round
+    """
+
+    solution: Solution
+    certificate: Certificate
+    coreset: Coreset
+    history: tuple[Round, ...]
+
+
+Callback = Callable[[Round], None]
+
+
+def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
+    """Return ``X`` if it is a source, else the validated arrays as one."""
+    if isinstance(X, Source):
+        if y is not None or sample_weight is not None:
+            raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
+        return X
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    return ArraySource(data.rows, data.y, data.weights)
+
+
+def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
+    """Return an Anchor from an Anchor or a Solution, or say what is wrong with it."""
+    if isinstance(anchor, Solution):
+        anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
+    if not isinstance(anchor, Anchor):
+        raise TypeError(f"anchor must be an Anchor or a Solution, got {type(anchor).__name__}.")
+    if anchor.coef.shape != (n_features,):
+        raise ValueError(f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features.")
+    kappa = problem.kappa(anchor.coef)
+    if anchor.multiplier < kappa * (1.0 - 1e-9):
+        raise ValueError(
+            f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
+        )
+    return replace(anchor, multiplier=max(anchor.multiplier, kappa))
+
+
+class Sampler(ABC):
+    """A way to choose and weight rows.
+
+    Subclasses are plain settings: nothing is computed before `build` or `fit`.
+    """
+
+    name: ClassVar[str] = ""
+    size: float | int | None
+    random_state: Any
+
+    @abstractmethod
+    def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        """Return a coreset of ``size`` rows."""
+
+    def build(self, problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Coreset:
+        """Return a coreset of the data.
+
+        Parameters
+        ----------
+        problem : Problem
+        X : array, sparse matrix, data frame, or Source
+        y, sample_weight
+            Targets and weights; left out where ``X`` is a source.
+        """
+        source = as_source(problem, X, y, sample_weight)
+        return self.draw(problem, source, self._size(source), seed_from(self.random_state))
+
+    def fit(
+        self,
+        problem: Problem,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        callback: Callback | None = None,
+    ) -> CoresetFit:
+        """Train on a coreset, then read the full data once to score and certify the model."""
+        source = as_source(problem, X, y, sample_weight)
+        coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
+        solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
+        reading = evaluate(problem, source, solution)
+        lower = min(reading.lower_bound(reading.risk), reading.risk)
+        done = Round(source.n_reads, len(coreset), reading.risk, reading.risk, lower)
+        if callback is not None:
+            callback(done)
+        return finish(solution, reading.risk, reading.multiplier, lower, coreset, (done,), source.n_reads)
+
+    def _size(self, source: Source) -> int:
+        if self.size is None:
+            raise ValueError("size is None: give a number of rows or a fraction of them.")
+        return resolve_size(self.size, source.n_rows)
+
+    def _anchor(self, problem: Problem, source: Source, size: int, seed: int, anchor: Any) -> Anchor:
+        """Return the given anchor, or the solution on a keyed pilot sample."""
+        if anchor is not None:
+            return as_anchor(anchor, problem, source.n_features)
+        return pilot_anchor(problem, source, size, seed)
+
+
+def evaluate(problem: Problem, source: Source, solution: Solution) -> Reading:
+    """Read the data once at a solution, drawing nothing."""
+    anchor = Anchor(solution.coef, solution.intercept, solution.dual_variable)
+    width = 0.05 if problem.loss.kinks else 0.0
+    return read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+
+
+def finish(
+    solution: Solution,
+    risk: float,
+    multiplier: float,
+    lower: float,
+    coreset: Coreset,
+    history: tuple[Round, ...],
+    n_reads: int,
+) -> CoresetFit:
+    """Return the fit with everything in it about the full data."""
+    lower = min(lower, risk)
+    scored = replace(solution, value=risk, dual_variable=multiplier, lower_bound=lower, gap=risk - lower, dual=None)
+    return CoresetFit(scored, Certificate(risk, lower, n_reads), coreset, history)

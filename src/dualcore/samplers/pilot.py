@@ -1,0 +1,57 @@
+"""The pilot: a keyed uniform sample, and the model trained on it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.coreset import Anchor, normalised
+from dualcore.geometry import FloatArray
+from dualcore.problem import Problem
+from dualcore.solvers import solve
+from dualcore.sources import Source
+
+__all__ = ["Pilot", "pilot_anchor", "pilot_sample"]
+
+
+class Pilot(NamedTuple):
+    """Uniformly drawn rows and their weights."""
+
+    rows: npt.NDArray[np.int64]
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+
+
+def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
+    """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
+    labels = (-1.0, 1.0) if problem.is_classification else (None,)
+    groups = [source.smallest(seed, size, label) for label in labels]
+    total = sum(group.mass for group in groups)
+    for label, group in zip(labels, groups, strict=True):
+        if group.rows.size == 0:
+            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
+    shares = np.array([max(1, round(size * group.mass / total)) for group in groups])
+    chosen = []
+    for group, share in zip(groups, shares, strict=True):
+        part = slice(0, int(share))
+        masses = group.masses[part]
+        chosen.append((group.rows[part], masses * (group.mass / total / masses.sum())))
+    rows = np.concatenate([rows for rows, _ in chosen])
+    weights = np.concatenate([masses for _, masses in chosen])
+    order = np.argsort(rows)
+    X, y = source.take(rows[order])
+    return Pilot(rows[order], X, y, normalised(weights[order]))
+
+
+def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:
+    """Return the model trained on a pilot sample of ``size`` rows."""
+    pilot = pilot_sample(problem, source, size, seed)
+    with warnings.catch_warnings():  # an anchor need not be optimal: what it is worth is measured on the full data
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solution = solve(problem, pilot.X, pilot.y, pilot.weights, tol=1e-5)
+    return Anchor(solution.coef, solution.intercept, solution.dual_variable)

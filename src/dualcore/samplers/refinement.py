@@ -1,0 +1,208 @@
+"""The loop: read, draw, calibrate, solve, and again from the new solution, until the certificate is tight enough."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.coreset import Anchor, Coreset
+from dualcore.geometry import FloatArray
+from dualcore.keys import seed_from
+from dualcore.problem import Problem
+from dualcore.samplers.base import Callback, CoresetFit, Round, finish
+from dualcore.samplers.pilot import pilot_sample
+from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
+from dualcore.solvers import Solution, solve
+from dualcore.sources import Source
+from dualcore.summary import Pass, Reading, read
+
+__all__ = ["Refinement"]
+
+# Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
+_STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
+# Fewer rows than this many per parameter make a coreset thin.
+_THIN = 12
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model to read the data at, and the weighted rows it was trained on (they predict the cells)."""
+
+    anchor: Anchor
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+    solution: Solution | None
+
+
+class Refinement:
+    """Re-anchor, redraw, recalibrate: a read a round, the risk of the best model never rising.
+
+    A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its solution is a step downhill on the
+    full data, and its length is the only question. With plenty of rows the full step is taken; a thin coreset is trusted along a line search only.
+
+    Parameters
+    ----------
+    problem : Problem
+    source : Source
+    size : int
+        Rows of every coreset.
+    seed : int
+    rounds : int
+        How many coresets to draw at most.
+    target_gap : float or None
+        Stop as soon as the certified relative gap is below.
+    anchor : Anchor or None
+        Where to begin; None trains on a pilot sample.
+    calibrated, focused : bool
+        Whether to calibrate the weights, and to draw where ``h`` bends.
+    solver, tol, max_iter
+        Passed to `solve`.
+    callback : callable, optional
+        Called with a `Round` after every read.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        size: int,
+        seed: int,
+        *,
+        rounds: int,
+        target_gap: float | None = None,
+        anchor: Anchor | None = None,
+        calibrated: bool = True,
+        focused: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        callback: Callback | None = None,
+    ) -> None:
+        self.problem, self.source, self.size, self.seed = problem, source, size, seed
+        self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
+        self.calibrated, self.focused = calibrated, focused
+        self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
+        self.thin = size < _THIN * (source.n_features + 2)
+        self.history: list[Round] = []
+        self.lower = -np.inf
+        self.best: Reading | None = None
+        self.line: list[tuple[float, float]] = []
+        # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
+        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
+
+    def build(self) -> Coreset:
+        """Return the last coreset; no read follows it."""
+        model = self._start()
+        for number in range(self.rounds):
+            coreset = draw_cells(self._read(model, number), self.size, calibrated=self.calibrated)
+            if number + 1 < self.rounds and not self._tight():
+                model = self._next(coreset)
+            else:
+                break
+        return coreset
+
+    def fit(self) -> CoresetFit:
+        """Return the best model seen, scored and certified on the full data."""
+        model = self._start()
+        coreset: Coreset | None = None
+        trained = model.solution
+        for read_number in range(self.rounds + 1):
+            here = self._read(model, read_number)
+            if here is self.best:
+                trained = model.solution
+            if read_number == self.rounds or self._tight():
+                break
+            shorter = self._shorter(model, here)
+            if shorter is not None:
+                model = shorter
+                continue
+            coreset = draw_cells(here, self.size, calibrated=self.calibrated)
+            model = self._next(coreset)
+        best = self.best
+        if best is None:
+            raise RuntimeError("the loop always reads at least once")
+        if coreset is None:
+            coreset = draw_cells(best, self.size, calibrated=self.calibrated)
+        solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
+        solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
+        return finish(
+            solution, best.risk, best.multiplier, self.lower, coreset, tuple(self.history), self.source.n_reads
+        )
+
+    def _tight(self) -> bool:
+        return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
+
+    def _solve(self, X: Any, y: FloatArray, weights: FloatArray) -> Solution:
+        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return solve(self.problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
+
+    def _start(self) -> _Model:
+        pilot = pilot_sample(self.problem, self.source, self.size, seed_from(self.seed, 1))
+        if self.anchor is not None:
+            return _Model(self.anchor, pilot.X, pilot.y, pilot.weights, None)
+        return self._model(pilot.X, pilot.y, pilot.weights)
+
+    def _next(self, coreset: Coreset) -> _Model:
+        self.reach = max(0.5 * self.reach, 1e-3)
+        return self._model(coreset.X, coreset.y, coreset.weights)
+
+    def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
+        solution = self._solve(X, y, weights)
+        anchor = Anchor(solution.coef, solution.intercept, solution.dual_variable)
+        return _Model(anchor, X, y, weights, solution)
+
+    def _read(self, model: _Model, number: int) -> Reading:
+        """Read the data at a model; return the reading to draw from next, the model's own unless it is a step back."""
+        reading = read(self.source, self._task(model, number))
+        self.line = reading.line()
+        previous = self.best
+        if previous is None or reading.risk < previous.risk:
+            self.best = reading
+        upper = reading.risk if previous is None else min(previous.risk, reading.risk)
+        self.lower = min(max(self.lower, reading.lower_bound(upper)), upper)
+        done = Round(self.source.n_reads, len(model.y), reading.risk, upper, self.lower)
+        self.history.append(done)
+        if self.callback is not None:
+            self.callback(done)
+        # Near the optimum risks differ by less than the gap: a fresh anchor is then worth more than the last digit.
+        if (
+            previous is None
+            or reading is self.best
+            or (not self.thin and reading.risk <= upper + 0.5 * (upper - self.lower))
+        ):
+            return reading
+        return previous
+
+    def _task(self, model: _Model, number: int) -> Pass:
+        problem, anchor = self.problem, model.anchor
+        score = model.X @ anchor.coef + anchor.intercept
+        t = np.asarray(score * model.y if problem.is_classification else score - model.y)
+        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
+        width = self.reach * spread_of(t, model.weights)
+        rule = cell_rule(float(model.weights @ h), self.size, width, focused=self.focused)
+        mass = cell_masses(rule, problem, anchor, t, h, model.weights)
+        keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
+        origin = self.best.anchor if self.thin and self.best is not None else None
+        smooth = 0.3 * width if problem.loss.kinks else 0.0
+        steps = () if origin is None else _STEPS
+        return Pass(problem, anchor, rule, seed_from(self.seed, 2 + number), keep, smooth, origin, steps)
+
+    def _shorter(self, model: _Model, here: Reading) -> _Model | None:
+        """Return the best shorter step of a line search, where the full one was a step back."""
+        if self.best is None or not self.thin or here.anchor is model.anchor:
+            return None
+        step, risk = min(self.line, key=lambda pair: pair[1], default=(0.0, np.inf))
+        if risk >= self.best.risk:
+            return None
+        start, end = self.best.anchor, model.anchor
+        coef = start.coef + step * (end.coef - start.coef)
+        intercept = start.intercept + step * (end.intercept - start.intercept)
+        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+        anchor = Anchor(coef, intercept, max(multiplier, self.problem.kappa(coef)))
+        return _Model(anchor, model.X, model.y, model.weights, model.solution)

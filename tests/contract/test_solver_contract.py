@@ -1,0 +1,271 @@
+"""What every solver promises, asked of every solver. A new one is covered by its line in ``SOLVERS``."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore import IncompatibleError, Problem, Solution, certify, solve
+from dualcore.losses import LOSSES, Loss, MarginLoss, ResidualLoss
+from dualcore.solvers import SOLVERS, Solver, Status
+from dualcore.solvers.base import RawSolution
+
+
+class Probit(MarginLoss):
+    """``E max(0, N - z)`` with ``N`` standard normal: a user's hinge, smoothed; nothing but the obligatory is given."""
+
+    name = "probit"
+    lipschitz = 1.0
+
+    def value(self, t):
+        return np.exp(-0.5 * np.minimum(t * t, 1400.0)) / np.sqrt(2.0 * np.pi) - t * ndtr(-t)
+
+    def slope(self, t):
+        return -ndtr(-t)
+
+
+class CappedExponential(MarginLoss):
+    """``exp(-z)`` for ``z >= 0`` and its tangent ``1 - z`` below: smooth, with a curvature that jumps at 0."""
+
+    name = "capped_exponential"
+    lipschitz = 1.0
+    bends = (0.0,)
+
+    def value(self, t):
+        return np.exp(-np.maximum(t, 0.0)) - np.minimum(t, 0.0)
+
+    def slope(self, t):
+        return -np.exp(-np.maximum(t, 0.0))
+
+
+class LogCosh(ResidualLoss):
+    """``log cosh r``."""
+
+    name = "log_cosh"
+    lipschitz = 1.0
+
+    def value(self, t):
+        return np.abs(t) + np.log1p(np.exp(-2.0 * np.abs(t))) - np.log(2.0)
+
+    def slope(self, t):
+        return np.tanh(t)
+
+
+class TwoSlopes(MarginLoss):
+    """``max(0, (1 - z) / 2, -z)``: a user's polyhedral loss."""
+
+    name = "two_slopes"
+    lipschitz = 1.0
+    kinks = (-1.0, 1.0)
+    pieces = ((0.0, 0.0), (-0.5, 0.5), (-1.0, 0.0))
+
+    def value(self, t):
+        return np.maximum(np.maximum(0.5 * (1.0 - t), -t), 0.0)
+
+    def slope(self, t):
+        return np.where(t < -1.0, -1.0, np.where(t < 1.0, -0.5, 0.0))
+
+    def conjugate(self, s):
+        s = np.asarray(s, dtype=np.float64)
+        inside = (s >= -1.0) & (s <= 0.0)
+        return np.where(inside, np.maximum(s, -1.0 - s), np.inf)
+
+
+OWN_LOSSES: tuple[Loss, ...] = (Probit(), CappedExponential(), LogCosh(), TwoSlopes())
+PROBLEMS = {
+    **{name: Problem(name, radius=0.1) for name in LOSSES},
+    **{loss.name: Problem(loss, radius=0.1) for loss in OWN_LOSSES},
+    "logistic that flips": Problem("logistic", radius=0.2, norm="l1", label_cost=1.0),
+    "hinge that flips": Problem("hinge", radius=0.2, norm="linf", label_cost=1.0),
+    "smooth hinge that flips": Problem("smooth_hinge", radius=0.2, label_cost=1.0, ridge=0.1),
+    "squared hinge that flips": Problem("squared_hinge", radius=0.5, label_cost=0.7),
+    "probit that flips": Problem(Probit(), radius=0.2, label_cost=1.0),
+    "two slopes that flip": Problem(TwoSlopes(), radius=0.2, label_cost=1.0),
+    "huber with a floor": Problem("huber", radius=0.1, norm="l1", label_cost=2.0, ridge=0.01),
+    "pinball without intercept": Problem("pinball", radius=0.1, norm="linf", fit_intercept=False, quantile=0.2),
+    "squared with a ridge": Problem("squared", radius=0.1, norm="linf", label_cost=0.5, ridge=0.1),
+}
+
+
+def sample(problem: Problem, n: int = 70, m: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(20)
+    X = rng.normal(size=(n, m)) * np.array([1.0, 3.0, 0.2, 1.0])[:m]
+    score = X @ np.array([1.0, -0.3, 2.0, 0.0])[:m] + rng.normal(size=n) + 0.4
+    weights = rng.uniform(0.5, 2.0, size=n)
+    return X, np.where(score > 0.0, 1.0, -1.0) if problem.is_classification else score, weights
+
+
+def takes(solver: Solver, problem: Problem) -> bool:
+    return solver.obstacle(problem, problem.validate(*sample(problem))) is None
+
+
+PAIRS = [(cls(), name) for cls in SOLVERS.values() for name, problem in PROBLEMS.items() if takes(cls(), problem)]
+each_pair = pytest.mark.parametrize(
+    ("solver", "accepted"),
+    [(solver, PROBLEMS[name]) for solver, name in PAIRS],
+    ids=[f"{solver.name}-{name}" for solver, name in PAIRS],
+)
+each_solver = pytest.mark.parametrize("solver", [cls() for cls in SOLVERS.values()], ids=SOLVERS)
+each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+
+
+def quietly(problem: Problem, *data: np.ndarray, **options) -> Solution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(problem, *data, **options)
+
+
+def test_the_contract_covers_every_registered_loss_and_solver():
+    assert {type(problem.loss) for problem in PROBLEMS.values()} >= set(LOSSES.values())
+    assert {solver.name for solver, _ in PAIRS} == set(SOLVERS)
+
+
+@each_problem
+def test_every_problem_has_a_solver(problem):
+    assert any(takes(cls(), problem) for cls in SOLVERS.values())
+
+
+@each_solver
+@each_problem
+def test_a_refusal_comes_before_any_work_and_names_a_solver_that_can(solver, problem, monkeypatch):
+    reason = solver.obstacle(problem, problem.validate(*sample(problem)))
+    if reason is None:
+        return
+    monkeypatch.setattr(type(solver), "run", lambda *_, **__: pytest.fail("it began to work"))
+    with pytest.raises(IncompatibleError) as refused:
+        solve(problem, *sample(problem), solver=solver.name)
+    assert str(refused.value) == reason
+    assert type(problem.loss).__name__ in reason
+    named = [cls for name, cls in SOLVERS.items() if f"'{name}'" in reason.replace('"', "'")]
+    assert named, f"no solver is named in {reason!r}"
+    assert all(takes(cls(), problem) for cls in named)
+
+
+@each_pair
+def test_the_gap_is_within_tolerance(solver, accepted):
+    solution = solve(accepted, *sample(accepted), solver=solver.name)
+    assert solution.status is Status.OPTIMAL
+    assert solution.converged
+    assert solution.solver == solver.name
+    assert 0.0 <= solution.relative_gap <= 1e-6
+    assert solution.lower_bound <= solution.value
+
+
+@each_pair
+def test_the_solution_is_scored_by_the_problem_itself(solver, accepted):
+    X, y, weights = sample(accepted)
+    solution = solve(accepted, X, y, weights, solver=solver.name)
+    value, multiplier = accepted.evaluate(solution.coef, solution.intercept, accepted.validate(X, y, weights))
+    assert solution.value == value
+    assert solution.dual_variable == multiplier
+    assert solution.gap == solution.value - solution.lower_bound
+    assert solution.coef.shape == (X.shape[1],)
+    assert type(solution.intercept) is float
+    if not accepted.fit_intercept:
+        assert solution.intercept == 0.0
+    assert solution.seconds > 0.0
+
+
+@each_problem
+def test_all_solvers_find_the_same_value(problem):
+    able = [name for name, cls in SOLVERS.items() if takes(cls(), problem)]
+    found = [solve(problem, *sample(problem), solver=name) for name in able]
+    for one in found:
+        for other in found:
+            assert one.lower_bound <= other.value
+            assert one.value == pytest.approx(other.value, rel=1e-6)
+
+
+@each_pair
+def test_the_history_tells_how_it_went(solver, accepted):
+    solution = solve(accepted, *sample(accepted), solver=solver.name)
+    assert solution.iterations >= 1
+    assert len(solution.history) >= 2
+    assert all(np.isfinite([step.value, step.gap]).all() for step in solution.history)
+    assert solution.history[-1].value == pytest.approx(solution.value, rel=1e-4)
+    assert solution.history[-1].gap <= 1e-3 * max(step.gap for step in solution.history)
+
+
+@each_pair
+def test_the_dual_point_lies_in_its_domain_and_certifies_by_itself(solver, accepted):
+    X, y, weights = sample(accepted)
+    solution = solve(accepted, X, y, weights, solver=solver.name)
+    assert solution.dual is not None
+    stay, flip, share = solution.dual
+    low, high = accepted.loss.slope_range
+    part = 1.0 if share is None else 1.0 - share
+    assert stay.shape == y.shape
+    assert np.isfinite(stay).all()
+    if np.isfinite(low):
+        assert (stay >= low * part - 1e-9).all()
+        assert (stay <= high * part + 1e-9).all()
+    if share is not None:
+        assert ((share >= 0.0) & (share <= 1.0)).all()
+        assert (flip >= 0.0).all()
+        spent = accepted.geometry.label_cost**accepted.geometry.order * float(weights @ share) / weights.sum()
+        assert spent <= accepted.price * (1.0 + 1e-6)
+    assert certify(accepted, solution, X, y, weights).relative_gap <= 1e-6
+
+
+@each_pair
+@pytest.mark.parametrize("max_iter", [1, 2, 5])
+def test_a_limit_on_iterations_costs_accuracy_and_says_so(solver, accepted, max_iter):
+    best = solve(accepted, *sample(accepted))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        short = solve(accepted, *sample(accepted), solver=solver.name, max_iter=max_iter)
+    assert np.isfinite(short.coef).all()
+    assert np.isfinite([short.intercept, short.value, short.lower_bound, short.dual_variable]).all()
+    assert short.lower_bound <= best.value * (1.0 + 1e-9)
+    assert short.value >= best.lower_bound * (1.0 - 1e-9)
+    if short.converged:
+        assert short.relative_gap <= 1e-6
+        assert not heard
+        return
+    assert [warning.category for warning in heard] == [ConvergenceWarning]
+    message = str(heard[0].message)
+    assert short.status.value in message
+    assert f"{short.relative_gap:.2e}" in message
+    assert heard[0].filename == __file__
+
+
+@each_pair
+def test_run_takes_a_start_and_hands_back_what_it_has(solver, accepted):
+    data = accepted.validate(*sample(accepted))
+    start = (np.full(data.rows.m, 0.3), 0.1 if accepted.fit_intercept else 0.0)
+    kept = start[0].copy()
+    raw = solver.run(accepted, data, tol=1e-6, max_iter=100, start=start)
+    assert isinstance(raw, RawSolution)
+    assert not raw.stopped_early
+    np.testing.assert_array_equal(start[0], kept)
+    cold = solver.run(accepted, data, tol=1e-6, max_iter=100, start=None)
+    values = [accepted.evaluate(found.coef, found.intercept, data).value for found in (raw, cold)]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+@each_pair
+def test_the_same_call_gives_the_same_answer(solver, accepted):
+    one, other = (solve(accepted, *sample(accepted), solver=solver.name) for _ in range(2))
+    np.testing.assert_array_equal(one.coef, other.coef)
+    assert (one.intercept, one.value, one.lower_bound) == (other.intercept, other.value, other.lower_bound)
+
+
+@each_pair
+def test_the_data_are_left_alone(solver, accepted):
+    X, y, weights = sample(accepted)
+    before = X.copy(), y.copy(), weights.copy()
+    for array in (X, y, weights):
+        array.flags.writeable = False
+    solve(accepted, X, y, weights, solver=solver.name)
+    for array, kept in zip((X, y, weights), before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+@each_pair
+def test_a_tighter_tolerance_is_met(solver, accepted):
+    solution = quietly(accepted, *sample(accepted), solver=solver.name, tol=1e-8)
+    assert solution.relative_gap <= (1e-8 if solver.name == "structured" else 1e-7)

@@ -1,0 +1,167 @@
+"""No lower bound exceeds the optimum, whatever it is made from: any model, any dual point, any data."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore import Problem, Solution, certify, solve
+from dualcore.certificate import DualPoint, dual_point, lower_bound, trivial_bound
+from reference.cases import LOSS_NAMES, MARGIN_LOSSES, Case, cases, some_model, vectors
+
+each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
+# Every example solves a problem: too slow to shrink.
+modest = settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
+
+
+@st.composite
+def settings_of(draw: st.DrawFn, case: Case) -> Problem:
+    """The problem of a case, with a ridge and without an intercept at times."""
+    return case.problem.replace(
+        ridge=draw(st.sampled_from((0.0, 0.0, 0.02, 1.0))), fit_intercept=draw(st.sampled_from((True, True, False)))
+    )
+
+
+def both_classes_weigh(case: Case) -> bool:
+    """`solve` refuses a class without mass; so no optimum to compare with."""
+    return not case.is_classification or len(set(case.y[case.masses > 0.0])) == 2
+
+
+def best(problem: Problem, case: Case) -> Solution:
+    """The optimum to 1e-6, or the best model found: its risk is never below the optimum."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(problem, case.X, case.y, case.weights)
+
+
+def exceeds(bound: float, problem: Problem, case: Case) -> bool:
+    """Whether a bound exceeds the risk of the best model known, by more than rounding."""
+    value = best(problem, case).value
+    return bound > value + 1e-9 * abs(value) + 1e-13 * float(np.abs(case.y).max())
+
+
+@st.composite
+def some_dual(draw: st.DrawFn, problem: Problem, size: int) -> DualPoint:
+    """Any dual point: slopes anywhere in their range, shares of flips that need not fit the budget."""
+    low, high = (np.clip(end, -9.0, 9.0) for end in problem.loss.slope_range)
+    numbers = st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size).map(np.array)
+    stay = low + (high - low) * draw(numbers)
+    if not problem.is_classification or np.isinf(problem.geometry.label_cost) or draw(st.booleans()):
+        return DualPoint(stay)
+    share = draw(st.sampled_from((0.01, 0.3, 1.0))) * draw(numbers)
+    flip = -(low + (high - low) * draw(numbers))
+    return DualPoint((1.0 - share) * stay, share * flip, share)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_the_bound_of_any_model_is_below_the_optimum(loss, data):
+    case = data.draw(cases(loss, max_rows=8))
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    coef, intercept = data.draw(some_model(case.X.shape[1]))
+    stretch = data.draw(st.sampled_from((1.0, 0.0, 0.1, 1e3)))
+    model = SimpleNamespace(coef=stretch * coef, intercept=intercept if problem.fit_intercept else 0.0)
+    certificate = certify(problem, model, case.X, case.y, case.weights)
+    assert certificate.upper == problem.risk(model.coef, model.intercept, case.X, case.y, case.weights)
+    assert trivial_bound(problem) <= certificate.lower <= certificate.upper
+    assert not exceeds(certificate.lower, problem, case)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_the_bound_of_any_dual_point_is_below_the_optimum(loss, data):
+    case = data.draw(cases(loss, max_rows=8))
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    rows = problem.validate(case.X, case.y, case.weights)
+    point = data.draw(some_dual(problem, len(case.y)))
+    upper = problem.evaluate(np.zeros(rows.rows.m), 0.0, rows).value
+    for repair in (False, True):
+        assert not exceeds(lower_bound(problem, rows, point, upper, repair=repair), problem, case)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_a_dual_point_from_other_data_bounds_these(loss, data):
+    """A solution carries its dual point; on other rows, as many of them, it is a point like any other."""
+    case = data.draw(cases(loss, max_rows=6))
+    n, m = case.X.shape
+    shift = 0.5 * data.draw(vectors(n * m)).reshape(n, m)
+    other = case.replace(X=case.X[::-1] + shift, y=case.y if case.is_classification else case.y + shift[:, 0])
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    foreign = best(problem, other)
+    certificate = certify(problem, foreign, case.X, case.y, case.weights)
+    assert certificate.lower <= certificate.upper
+    assert not exceeds(certificate.lower, problem, case)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_smoothed_slopes_bound_as_well(loss, data):
+    case = data.draw(cases(loss, max_rows=8))
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    rows = problem.validate(case.X, case.y, case.weights)
+    coef, intercept = data.draw(some_model(case.X.shape[1]))
+    intercept = intercept if problem.fit_intercept else 0.0
+    t = problem.signal(coef, intercept, rows)
+    upper = problem.evaluate(coef, intercept, rows).value
+    width = data.draw(st.sampled_from((1e-3, 0.1, 1.0, 30.0)))
+    point = dual_point(problem, t, rows, problem.size(coef), width)
+    assert not exceeds(lower_bound(problem, rows, point, upper, width=width, t=t), problem, case)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_the_solver_closes_the_gap_on_any_data(loss, data):
+    case = data.draw(cases(loss, max_rows=8))
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    assume(problem.radius > 0.0 or problem.ridge > 0.0)  # else there may be no minimiser
+    solution = solve(problem, case.X, case.y, case.weights)
+    assert solution.converged
+    again = certify(problem, solution, case.X, case.y, case.weights)
+    assert again.upper == solution.value
+    assert again.lower >= solution.lower_bound * (1.0 - 1e-9)
+
+
+@each_loss
+@modest
+@given(data=st.data())
+def test_the_optimum_grows_with_radius_and_ridge_and_falls_with_the_label_cost(loss, data):
+    case = data.draw(cases(loss, max_rows=6))
+    assume(both_classes_weigh(case))
+    problem = data.draw(settings_of(case))
+    more = (
+        problem.replace(radius=problem.radius + 0.3),
+        problem.replace(ridge=problem.ridge + 0.3),
+        problem.replace(label_cost=0.5 * min(problem.geometry.label_cost, 1e3)),
+    )
+    here = best(problem, case)
+    for harder in more:
+        assert here.lower_bound <= best(harder, case).value * (1.0 + 1e-9) + 1e-13
+
+
+# The referee can say no
+
+
+@pytest.mark.parametrize("loss", [name for name in LOSS_NAMES if name in MARGIN_LOSSES])
+def test_a_bound_that_is_too_high_is_noticed(loss):
+    X, y = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.4]]), np.array([1.0, -1.0, -1.0])
+    case = Case(loss, "l2", 2.0, 0.5, np.zeros(2), 0.0, X, y)
+    value = best(case.problem, case).value
+    assert not exceeds(value, case.problem, case)
+    assert exceeds(value * (1.0 + 1e-6), case.problem, case)

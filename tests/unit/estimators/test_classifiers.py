@@ -1,0 +1,202 @@
+"""The classifiers: any labels, two classes or more, weights, probabilities, the adversary in the user's own labels."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, make_classification
+
+from dualcore import Problem, certify
+from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
+
+BOTH = [WassersteinLogisticRegression, WassersteinLinearSVC]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    X, y = make_classification(120, 5, n_informative=3, n_redundant=0, flip_y=0.1, random_state=0)
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def iris():
+    return load_iris(return_X_y=True)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("names", [("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
+def test_any_two_labels_give_the_same_model(pair, cls, names):
+    X, y = pair
+    plain = cls(label_cost=1.0).fit(X, y)
+    named = cls(label_cost=1.0).fit(X, np.array(names)[y])
+    np.testing.assert_array_equal(named.coef_, plain.coef_)
+    np.testing.assert_array_equal(named.classes_, np.array(names))
+    np.testing.assert_array_equal(named.predict(X), np.array(names)[plain.predict(X)])
+    assert named.score(X, np.array(names)[y]) == plain.score(X, y)
+
+
+@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("label_cost", [np.inf, 0.5])
+def test_learned_attributes_describe_the_solution_on_the_data(pair, cls, label_cost):
+    X, y = pair
+    model = cls(radius=0.2, norm="l1", label_cost=label_cost, ridge=0.01).fit(X, y)
+    loss = "logistic" if cls is WassersteinLogisticRegression else "hinge"
+    problem = Problem(loss, radius=0.2, norm="l1", label_cost=label_cost, ridge=0.01)
+    signs = np.where(y == 1, 1.0, -1.0)
+    coef, intercept = model.coef_[0], model.intercept_[0]
+    assert model.coef_.shape == (1, 5)
+    assert model.intercept_.shape == (1,)
+    assert model.worst_case_risk_ == pytest.approx(problem.risk(coef, intercept, X, signs), rel=1e-12)
+    assert model.worst_case_risk(X, y) == pytest.approx(model.worst_case_risk_, rel=1e-12)
+    assert model.dual_variable_ == pytest.approx(problem.multiplier(coef, intercept, X, signs), rel=1e-12)
+    assert model.certificate_.upper == model.worst_case_risk_
+    assert 0.0 <= model.certificate_.gap <= 1e-6 * model.worst_case_risk_
+    assert model.certificate_.relative_gap == model.certificate_.gap / model.certificate_.upper
+    assert model.certificate_.n_reads == model.n_iter_ + 1
+    assert model.coreset_ is None
+    assert model.solution_.converged
+    assert certify(model.problem_, model.solution_, X, signs).upper == pytest.approx(model.worst_case_risk_)
+
+
+def test_a_fitted_model_keeps_no_number_per_row(pair):
+    assert WassersteinLogisticRegression().fit(*pair).solution_.dual is None
+
+
+@pytest.mark.parametrize("cls", BOTH)
+def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
+    X, y = iris
+    labels = np.array(["setosa", "versicolor", "virginica"])
+    model = cls(radius=0.02, label_cost=3.0).fit(X, labels[y])
+    assert model.coef_.shape == (3, 4)
+    assert model.intercept_.shape == model.dual_variable_.shape == model.worst_case_risk_.shape == (3,)
+    assert model.n_iter_.shape == (3,)
+    assert len(model.certificate_) == len(model.solution_) == 3
+    assert model.coreset_ is None
+    assert model.decision_function(X).shape == (150, 3)
+    assert model.score(X, labels[y]) > 0.9
+    np.testing.assert_allclose(model.worst_case_risk(X, labels[y]), model.worst_case_risk_, rtol=1e-12)
+    for k in range(3):
+        alone = cls(radius=0.02, label_cost=3.0).fit(X, y == k)
+        np.testing.assert_array_equal(model.coef_[k], alone.coef_[0])
+        np.testing.assert_allclose(model.decision_function(X)[:, k], alone.decision_function(X), rtol=1e-10)
+        assert model.worst_case_risk_[k] == alone.worst_case_risk_
+        assert model.certificate_[k] == alone.certificate_
+
+
+def test_probabilities_of_two_classes_are_logistic(pair):
+    X, y = pair
+    model = WassersteinLogisticRegression().fit(X, y)
+    p = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
+    np.testing.assert_allclose(model.predict_proba(X), np.column_stack([1.0 - p, p]), rtol=1e-12)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
+
+
+def test_probabilities_of_more_classes_are_normalised(iris):
+    X, y = iris
+    model = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    p = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
+    np.testing.assert_allclose(model.predict_proba(X), p / p.sum(axis=1, keepdims=True), rtol=1e-12)
+    np.testing.assert_array_equal(model.predict_proba(X).argmax(axis=1), model.predict(X))
+
+
+@pytest.mark.parametrize("data", ["pair", "iris"])
+def test_probabilities_survive_far_away_points(data, request):
+    X, y = request.getfixturevalue(data)
+    model = WassersteinLogisticRegression().fit(X, y)
+    far = 1e6 * model.coef_[[-1]]
+    log_p = model.predict_log_proba(np.vstack([far, -far]))
+    assert np.isfinite(log_p).all()
+    assert log_p.min() < -1e4
+    np.testing.assert_allclose(model.predict_proba(np.vstack([far, -far])).sum(axis=1), 1.0)
+
+
+def test_the_support_vector_machine_claims_no_probabilities():
+    assert not hasattr(WassersteinLinearSVC(), "predict_proba")
+
+
+@pytest.mark.parametrize("cls", BOTH)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_class_weights_are_sample_weights(iris, cls, classes):
+    X, y = iris
+    X, y = X[y < classes][20:], y[y < classes][20:]
+    weighed = {0: 3.0, 1: 0.5}
+    model = cls(class_weight=weighed).fit(X, y)
+    same = cls().fit(X, y, sample_weight=np.array([3.0, 0.5, 1.0])[y])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(model.class_weight_, [3.0, 0.5, 1.0][:classes])
+    np.testing.assert_allclose(model.worst_case_risk(X, y), model.worst_case_risk_, rtol=1e-9)
+
+
+def test_balanced_class_weights_count_mass_not_rows(pair):
+    X, y = pair
+    rng = np.random.default_rng(0)
+    weights = rng.integers(0, 4, y.size).astype(float)
+    model = WassersteinLogisticRegression(class_weight="balanced").fit(X, y, sample_weight=weights)
+    repeat = np.repeat(np.arange(y.size), weights.astype(int))
+    same = WassersteinLogisticRegression(class_weight="balanced").fit(X[repeat], y[repeat])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-6)
+    assert weights[y == 0].sum() * model.class_weight_[0] == pytest.approx(
+        weights[y == 1].sum() * model.class_weight_[1]
+    )
+
+
+def test_the_risk_can_be_asked_of_rows_of_one_class(pair):
+    X, y = pair
+    model = WassersteinLogisticRegression(label_cost=0.5).fit(X, y)
+    share = (y == 1).mean()
+    risks = [model.worst_case_risk(X[y == k], y[y == k]) for k in (0, 1)]
+    assert (1 - share) * risks[0] + share * risks[1] >= model.worst_case_risk_ * 0.5
+    assert all(np.isfinite(risks))
+
+
+def test_the_adversary_speaks_the_labels_of_the_user(pair):
+    X, y = pair
+    names = np.array(["cat", "dog"])[y]
+    model = WassersteinLinearSVC(radius=0.3, label_cost=0.2).fit(X, names)
+    worst = model.worst_case_distribution(X, names)
+    assert set(worst.y) == {"cat", "dog"}
+    flipped = worst.y != names[worst.source]
+    assert flipped.any()
+    assert worst.weights.sum() == pytest.approx(1.0)
+    assert worst.transport_cost <= 0.3 + 1e-12
+    assert worst.expected_loss + worst.gap == pytest.approx(model.worst_case_risk_, rel=1e-9)
+    margins = np.where(worst.y == "dog", 1.0, -1.0) * model.decision_function(worst.X)
+    assert worst.weights @ np.maximum(1.0 - margins, 0.0) == pytest.approx(worst.expected_loss)
+
+
+def test_the_adversary_of_three_classes_is_refused(iris):
+    model = WassersteinLogisticRegression().fit(*iris)
+    with pytest.raises(ValueError, match="this model has 3"):
+        model.worst_case_distribution(*iris)
+
+
+def test_labels_never_seen_are_named(pair):
+    X, y = pair
+    model = WassersteinLogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match=r"not trained on: \[2\]"):
+        model.worst_case_risk(X, y + 1)
+    with pytest.raises(ValueError, match="not trained on"):
+        model.worst_case_distribution(X, y.astype(str))
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "error", "message"),
+    [
+        ("even", ValueError, "class_weight must be None, 'balanced' or a dict"),
+        ([1.0, 2.0], ValueError, "class_weight must be None, 'balanced' or a dict"),
+        ({0: -1.0}, ValueError, "finite, non-negative"),
+        ({0: np.inf}, ValueError, "finite, non-negative"),
+        ({1: 0.0}, ValueError, "Every row of class .*1.* has zero weight"),
+        ({"zero": 2.0}, ValueError, "not in class_weight"),
+    ],
+)
+def test_a_wrong_class_weight_is_refused_at_fit(pair, class_weight, error, message):
+    model = WassersteinLogisticRegression(class_weight=class_weight)
+    with pytest.raises(error, match=message):
+        model.fit(*pair)
+
+
+def test_a_class_emptied_by_weights_is_named(pair):
+    X, y = pair
+    with pytest.raises(ValueError, match=r"class np.str_\('b'\) has zero weight|class 'b' has zero weight"):
+        WassersteinLinearSVC().fit(X, np.array(["a", "b"])[y], sample_weight=1.0 - y)
+    with pytest.raises(ValueError, match="one class only"):
+        WassersteinLinearSVC().fit(X, np.zeros(len(X)))

@@ -1,0 +1,280 @@
+"""What every estimator promises: containers, copies, parameters, life inside scikit-learn, a coreset as a parameter."""
+
+import copy
+import io
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from dualcore import estimators
+from dualcore.estimators import (
+    WassersteinHuberRegressor,
+    WassersteinLinearRegression,
+    WassersteinLogisticRegression,
+)
+from dualcore.estimators import base as shared
+
+ALL = [getattr(estimators, name) for name in estimators.__all__]
+
+
+def is_classifier(cls):
+    return hasattr(cls, "decision_function")
+
+
+def data_for(cls, n=100):
+    X, y = load_breast_cancer(return_X_y=True) if is_classifier(cls) else load_diabetes(return_X_y=True)
+    X, y = StandardScaler().fit_transform(X[:n, :6]), y[:n]
+    return X, y if is_classifier(cls) else 1.0 + (y - y.mean()) / y.std()
+
+
+def outputs(model, X):
+    return model.decision_function(X) if is_classifier(type(model)) else model.predict(X)
+
+
+# Containers
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+def test_sparse_is_dense(cls, container):
+    X, y = data_for(cls)
+    X = np.where(np.abs(X) > 0.8, X, 0.0)
+    dense, sparse = cls().fit(X, y), cls().fit(container(X), y)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(outputs(dense, container(X)), outputs(dense, X), rtol=1e-10, atol=1e-12)
+    assert sparse.worst_case_risk(container(X), y) == pytest.approx(sparse.worst_case_risk_, rel=1e-12)
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_frames_give_the_same_model_and_keep_their_names(cls, library):
+    frames = pytest.importorskip(library)
+    X, y = data_for(cls)
+    names = [f"feature {j}" for j in range(6)]
+    frame = frames.DataFrame({name: X[:, j] for j, name in enumerate(names)})
+    plain, framed = cls().fit(X, y), cls().fit(frame, frames.Series(y))
+    np.testing.assert_allclose(framed.coef_, plain.coef_, rtol=1e-7, atol=1e-12)
+    np.testing.assert_array_equal(framed.feature_names_in_, names)
+    assert framed.n_features_in_ == 6
+    assert not hasattr(plain, "feature_names_in_")
+    np.testing.assert_allclose(outputs(framed, frame), outputs(plain, X), rtol=1e-7, atol=1e-12)
+    with pytest.raises(ValueError, match="feature names should match"):
+        framed.predict(frame[names[::-1]])
+
+
+def test_single_precision_is_trained_in_double():
+    X, y = data_for(WassersteinLogisticRegression)
+    single = X.astype(np.float32)
+    model = WassersteinLogisticRegression().fit(single, y)
+    wide = WassersteinLogisticRegression().fit(single.astype(np.float64), y)
+    assert model.coef_.dtype == np.float64
+    np.testing.assert_allclose(model.coef_, wide.coef_, rtol=1e-9)
+    np.testing.assert_allclose(model.decision_function(single), wide.decision_function(single.astype(float)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "fortran", "csr", "csc", "pandas"])
+def test_features_reach_the_solver_uncopied(kind, monkeypatch, tmp_path):
+    X, y = data_for(WassersteinHuberRegressor)
+    if kind == "pandas":
+        given = pytest.importorskip("pandas").DataFrame(X)
+        memory = given.to_numpy()
+    elif kind in ("csr", "csc"):
+        given = sp.csr_array(X).asformat(kind)
+        memory = given.data
+    else:
+        given = memory = np.asfortranarray(X) if kind == "fortran" else X.astype(kind)
+    seen = []
+
+    def spy(problem, X, y, weights, **settings):
+        seen.append(X)
+        return solve(problem, X, y, weights, **settings)
+
+    solve = shared.solve
+    monkeypatch.setattr(shared, "solve", spy)
+    WassersteinHuberRegressor().fit(given, y)
+    [reached] = seen
+    assert np.shares_memory(reached.data if sp.issparse(reached) else reached, memory)
+
+
+# Parameters
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"radius": -0.1}, ValueError, "radius must be finite and non-negative"),
+        ({"radius": "0.1"}, TypeError, "radius must be a number, got str"),
+        ({"radius": np.nan}, ValueError, "radius must be finite"),
+        ({"norm": "l3"}, ValueError, "Unknown norm 'l3'. Use one of"),
+        ({"norm": 2}, TypeError, "norm must be a string"),
+        ({"label_cost": 0.0}, ValueError, "label_cost must be positive"),
+        ({"ridge": -1.0}, ValueError, "ridge must be finite and non-negative"),
+        ({"fit_intercept": "yes"}, TypeError, "fit_intercept must be True or False"),
+        ({"solver": "simplex"}, ValueError, "Unknown solver 'simplex'"),
+        ({"tol": 0.0}, ValueError, "tol must be positive"),
+        ({"tol": None}, TypeError, "tol must be a number"),
+        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
+        ({"max_iter": 1.5}, TypeError, "max_iter must be a whole number"),
+        ({"verbose": -1}, ValueError, "verbose must be at least 0"),
+        ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
+        ({"coreset": True}, TypeError, "coreset must be a size"),
+        ({"coreset": 0}, ValueError, "size"),
+        ({"coreset": 1.5}, ValueError, "size"),
+        ({"coreset": "small"}, TypeError, "coreset must be a size"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, error, message):
+    model = cls(**parameters)
+    with pytest.raises(error, match=message):
+        model.fit(*data_for(cls))
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_no_parameter_is_inert(cls):
+    X, y = data_for(cls)
+    plain = outputs(cls().fit(X, y), X)
+    settings = [
+        {"radius": 0.5},
+        {"norm": "linf"},
+        {"ridge": 1.0},
+        {"fit_intercept": False},
+        {"label_cost": 0.05, "radius": 0.5},
+    ]
+    own = {"delta": 0.1, "quantile": 0.9, "epsilon": 1.0, "class_weight": {0: 5.0}}
+    settings += [{name: value} for name, value in own.items() if name in cls().get_params()]
+    for changed in settings:
+        assert np.abs(outputs(cls(**changed).fit(X, y), X) - plain).max() > 1e-3, changed
+
+
+def test_a_model_keeps_its_problem_when_parameters_change_later():
+    X, y = data_for(WassersteinHuberRegressor)
+    model = WassersteinHuberRegressor().fit(X, y)
+    model.set_params(radius=5.0, delta=0.1)
+    assert model.worst_case_risk(X, y) == pytest.approx(model.worst_case_risk_, rel=1e-12)
+    assert model.fit(X, y).worst_case_risk_ != model.certificate_.lower
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_an_unfitted_model_says_so(cls):
+    X, y = data_for(cls)
+    for ask in (
+        lambda model: model.predict(X),
+        lambda model: model.worst_case_risk(X, y),
+        lambda model: model.worst_case_distribution(X, y),
+    ):
+        with pytest.raises(NotFittedError):
+            ask(cls())
+
+
+def test_the_iteration_limit_is_a_warning_and_a_certified_model():
+    X, y = data_for(WassersteinLogisticRegression)
+    model = WassersteinLogisticRegression(max_iter=2)
+    with pytest.warns(ConvergenceWarning, match="Iteration limit reached"):
+        model.fit(X, y)
+    assert not model.solution_.converged
+    assert model.certificate_.relative_gap > 1e-6
+
+
+def test_verbose_says_what_happened(capsys):
+    X, y = data_for(WassersteinLogisticRegression)
+    WassersteinLogisticRegression(verbose=0).fit(X, y)
+    assert capsys.readouterr().out == ""
+    WassersteinLogisticRegression(verbose=1).fit(X, y)
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("[WassersteinLogisticRegression] Solved")
+    model = WassersteinLogisticRegression(verbose=2).fit(X, np.arange(len(y)) % 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 + sum(len(solution.history) for solution in model.solution_)
+    assert any("1 against the rest] iteration 0: value" in line for line in lines)
+
+
+# Life inside scikit-learn
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_clone_pickle_and_joblib_keep_the_model(cls):
+    X, y = data_for(cls)
+    model = cls(radius=0.03, norm="l1", label_cost=5.0).fit(X, y)
+    assert clone(model).get_params() == model.get_params()
+    assert not hasattr(clone(model), "coef_")
+    file = io.BytesIO()
+    joblib.dump(model, file)
+    file.seek(0)
+    for kept in (pickle.loads(pickle.dumps(model)), joblib.load(file), copy.deepcopy(model)):
+        np.testing.assert_array_equal(outputs(kept, X), outputs(model, X))
+        assert kept.worst_case_risk(X, y) == model.worst_case_risk_
+        assert kept.certificate_ == model.certificate_
+    assert len(pickle.dumps(model)) < 20_000
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_pipeline_can_be_searched_and_cross_validated(cls):
+    X, y = data_for(cls)
+    pipeline = make_pipeline(StandardScaler(), cls())
+    step = pipeline.steps[-1][0]
+    search = GridSearchCV(pipeline, {f"{step}__radius": [0.01, 10.0], f"{step}__norm": ["l1", "l2"]}, cv=2).fit(X, y)
+    assert search.best_params_[f"{step}__radius"] == 0.01
+    assert search.best_estimator_[-1].radius == 0.01
+    scores = cross_validate(pipeline, X, y, cv=3, return_train_score=True)
+    assert (scores["train_score"] > 0.15).all()
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_the_notebook_picture_names_the_parameters(cls):
+    model = cls(radius=0.07)
+    assert "radius" in model._repr_html_()
+    assert "0.07" in model._repr_html_()
+    assert cls.__name__ in model.fit(*data_for(cls))._repr_html_()
+    assert repr(model) == f"{cls.__name__}(radius=0.07)"
+
+
+# Through a coreset
+
+
+@pytest.mark.parametrize("cls", ALL)
+@pytest.mark.parametrize("size", [0.5, 60])
+def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
+    X, y = data_for(cls, 400)
+    model = cls(radius=0.1, coreset=size, random_state=0).fit(X, y)
+    whole = cls(radius=0.1).fit(X, y)
+    assert model.coreset_.X.shape[0] < len(X)
+    assert model.certificate_.upper == pytest.approx(model.worst_case_risk(X, y), rel=1e-9)
+    assert model.worst_case_risk_ == model.certificate_.upper
+    assert model.certificate_.lower <= whole.worst_case_risk_ * (1 + 1e-9)
+    assert model.worst_case_risk_ >= whole.certificate_.lower * (1 - 1e-9)
+    assert model.worst_case_risk_ <= 1.1 * whole.worst_case_risk_
+    again = cls(radius=0.1, coreset=size, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def test_every_class_has_its_own_coreset():
+    X, _ = data_for(WassersteinLinearRegression, 300)
+    y = np.digitize(X[:, 2], [-0.5, 0.5])
+    model = WassersteinLogisticRegression(coreset=0.4, random_state=np.random.RandomState(0)).fit(X, y)
+    assert len(model.coreset_) == len(model.certificate_) == 3
+    np.testing.assert_allclose(model.worst_case_risk_, model.worst_case_risk(X, y), rtol=1e-9)
+
+
+def test_a_coreset_survives_clone_and_search():
+    X, y = data_for(WassersteinLogisticRegression, 400)
+    search = GridSearchCV(WassersteinLogisticRegression(random_state=0), {"coreset": [None, 0.5]}, cv=2).fit(X, y)
+    assert search.cv_results_["mean_test_score"].min() > 0.85
+
+
+def test_verbose_reports_the_rounds_of_a_coreset(capsys):
+    WassersteinLogisticRegression(coreset=0.5, random_state=0, verbose=1).fit(
+        *data_for(WassersteinLogisticRegression, 400)
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 2
+    assert all(line.startswith("[WassersteinLogisticRegression]") for line in lines)

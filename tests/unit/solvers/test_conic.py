@@ -1,0 +1,340 @@
+"""The conic solver: its cones, its dual point, its scaling, and how it behaves where there is no good answer."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore.certificate import lower_bound
+from dualcore.geometry import L2Norm, get_norm
+from dualcore.losses import Hinge, Logistic, MarginLoss
+from dualcore.problem import Problem
+from dualcore.solvers.base import IncompatibleError
+from dualcore.solvers.cones import Affine, ConeProgram, ScaledRows, Sizes
+from dualcore.solvers.conic import ConicSolver
+
+PARAMETERS = {
+    "logistic": {},
+    "hinge": {},
+    "smooth_hinge": {},
+    "squared_hinge": {},
+    "huber": {"delta": 0.7},
+    "pinball": {"quantile": 0.3},
+    "epsilon_insensitive": {"epsilon": 0.2},
+    "absolute": {},
+    "squared": {},
+}
+TOL = 1e-6
+
+
+def draw(classification, n=30, m=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    score = X @ rng.normal(size=m) + 0.3
+    noise = rng.normal(size=n)
+    return X, np.where(score + noise > 0.0, 1.0, -1.0) if classification else score + noise
+
+
+def problem_of(loss, **settings):
+    return Problem(loss, **{"radius": 0.1} | settings, **PARAMETERS[loss])
+
+
+def run(problem, X, y, sample_weight=None, max_iter=200, start=None):
+    data = problem.validate(X, y, sample_weight)
+    found = ConicSolver().run(problem, data, tol=TOL, max_iter=max_iter, start=start)
+    return found, data, problem.evaluate(found.coef, found.intercept, data).value
+
+
+def solve(loss, seed=0, n=30, m=4, **settings):
+    problem = problem_of(loss, **settings)
+    X, y = draw(problem.is_classification, n, m, seed)
+    return problem, *run(problem, X, y)
+
+
+# The program
+
+
+def test_an_affine_expression_is_worth_what_its_formula_says():
+    program = ConeProgram()
+    x, c = program.variables(3), program.variables(1)
+    expression = 2.0 * x - np.array([1.0, 2.0, 3.0]) * c.spread(3) + 5.0
+    point = np.array([1.0, 10.0, 100.0, 7.0])
+    value = expression.offset + sum(matrix @ point[k : k + matrix.shape[1]] for k, matrix in expression.terms)
+    np.testing.assert_allclose(value, 2.0 * point[:3] - np.array([1.0, 2.0, 3.0]) * 7.0 + 5.0)
+    np.testing.assert_allclose((1.0 - x).offset, 1.0)
+    assert len(expression[np.array([True, False, True])]) == 2
+
+
+def test_multipliers_tell_how_the_minimum_falls():
+    """Minimise x + 2 y subject to x >= 3 and exp(1) <= y: slopes 1 and 2 in the two bounds."""
+    program = ConeProgram()
+    x, y = program.variables(1), program.variables(1)
+    program.minimise(x + 2.0 * y)
+    low = program.nonnegative(x - 3.0)
+    _, _, bound = program.exponential(Affine(np.ones(1)), y)
+    found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=50, stretch=7.0)
+    assert found.status == "Solved"
+    np.testing.assert_allclose(found.value(x), 3.0, atol=1e-7)
+    np.testing.assert_allclose(found.value(y), np.e, atol=1e-7)
+    np.testing.assert_allclose(found.multipliers[low], 1.0, atol=1e-7)
+    np.testing.assert_allclose(found.multipliers[bound], 2.0, atol=1e-7)
+    assert found.trace[-1][1] == pytest.approx(3.0 + 2.0 * np.e, abs=1e-7)
+
+
+def test_a_rotated_cone_bounds_a_product_from_below():
+    program = ConeProgram()
+    left, right = program.variables(2), program.variables(2)
+    program.minimise((left + right).mapped(np.ones(2)))
+    total, difference, _ = program.rotated(left, right, Affine(np.array([1.0, 3.0])))
+    found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=50)
+    np.testing.assert_allclose(found.value(left), [1.0, 3.0], atol=1e-6)
+    np.testing.assert_allclose(found.multipliers[total] + found.multipliers[difference], 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_scaled_rows_say_the_same_in_other_units(fit_intercept, sparse):
+    X, y = draw(False)
+    X = X * np.array([1e-3, 1.0, 1e3, 0.0]) + (0.0 if sparse else np.array([5.0, 0.0, 0.0, 7.0]))
+    problem = Problem("absolute", fit_intercept=fit_intercept)
+    data = problem.validate(sp.csr_array(X) if sparse else X, 1e4 * y + 3e5)
+    rows = ScaledRows.of(problem, data)
+    phi, level = np.array([0.3, -2.0, 0.1, 1.0]), 0.7 if fit_intercept else 0.0
+    matrix = rows.matrix.toarray() if sparse else rows.matrix
+    assert np.abs(matrix).max() < 10.0
+    residual = rows.unit * (matrix @ phi + level - rows.target)
+    coef, intercept = rows.model(phi, level)
+    if not fit_intercept:
+        assert intercept == 0.0
+    if fit_intercept and not sparse:
+        coef, phi[3] = coef * np.array([1.0, 1.0, 1.0, 0.0]), 0.0  # a constant column is not the model's business
+        intercept = rows.model(phi, level)[1]
+    np.testing.assert_allclose(problem.signal(coef, intercept, data), residual, rtol=1e-9)
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings", "value"),
+    [
+        ("logistic", {"radius": 0.3, "norm": "l1", "label_cost": 7.0}, 0.59267),
+        ("hinge", {"radius": 0.1, "norm": "l2", "label_cost": 7.0, "ridge": 1 / 200}, 0.49734),
+    ],
+)
+def test_the_papers_whole_values(shared_data, loss, settings, value):
+    with np.load(shared_data / "letter_authors.npz") as letter:
+        _, _, risk = run(Problem(loss, **settings), letter["X_mm"], letter["y_mm"])
+    assert round(risk, 5) == value
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@pytest.mark.parametrize("label_cost", [0.5, 2.0, np.inf])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", PARAMETERS)
+def test_the_dual_point_proves_the_primal_point(loss, norm, label_cost, ridge):
+    """The bound that follows from the multipliers alone, without repair, meets the exact risk."""
+    problem, found, data, risk = solve(loss, norm=norm, label_cost=label_cost, ridge=ridge)
+    low, high = problem.loss.slope_range
+    dual = found.dual
+    share = np.zeros(data.rows.n) if dual.share is None else dual.share
+    assert not found.stopped_early
+    assert ((share >= 0.0) & (share <= 1.0)).all()
+    if np.isfinite(low):
+        assert (dual.stay >= (1.0 - share) * low).all()
+        assert (dual.stay <= (1.0 - share) * high).all()
+    bound = lower_bound(problem, data, dual, risk, repair=False)
+    assert bound <= risk * (1.0 + 1e-9)
+    assert risk - bound <= TOL * risk
+
+
+def test_radius_zero_is_least_squares():
+    _, found, data, risk = solve("squared", radius=0.0)
+    table = np.column_stack([data.rows.take(np.arange(30)), np.ones(30)])
+    best, (squares,), *_ = np.linalg.lstsq(table, data.y)
+    np.testing.assert_allclose([*found.coef, found.intercept], best, atol=1e-6)
+    assert risk == pytest.approx(squares / 30, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 40])  # m + 2 = 6 is where the rows begin to be compressed
+def test_compressed_rows_cost_what_all_rows_cost(n):
+    problem, found, data, risk = solve("squared", n=n, ridge=0.01)
+    X, y = draw(False, n)
+    _, _, direct = run(problem, sp.csr_array(np.hstack([X, np.zeros((n, 600))])), y)  # too wide to compress
+    assert risk == pytest.approx(direct, rel=1e-7)
+    assert np.abs(problem.gradient(found.coef, found.intercept, data.rows, data.y).coef).max() < 1e-4
+
+
+def test_a_huge_radius_leaves_no_coefficients():
+    _, found, _, risk = solve("logistic", radius=50.0)
+    assert np.abs(found.coef).max() < 1e-6
+    balanced = draw(True)[1].mean() * 0.5 + 0.5
+    assert risk == pytest.approx(-balanced * np.log(balanced) - (1 - balanced) * np.log1p(-balanced), rel=1e-7)
+
+
+def test_the_flip_branch_is_the_least_over_steeper_models():
+    """What `_squared_hinge_flips` rests on: the closed form, positive part, as a minimum over k >= K."""
+    problem = Problem("squared_hinge", radius=0.1, label_cost=0.8)
+    steep, lam, gamma = 0.9, 2.5, 0.8
+    margins = np.array([-1.5, -0.5, 0.3, 0.9, 2.0, 4.0])
+    k = np.linspace(steep, np.sqrt(lam), 200_001)[:-1]
+    short = np.maximum(1.0 + margins[:, None] - gamma * k, 0.0)
+    least = (lam * short**2 / (lam - k**2)).min(axis=1)
+    stay = lam * np.maximum(1.0 - margins, 0.0) ** 2 / (lam - steep**2)
+    np.testing.assert_allclose(np.maximum(least, stay), problem.form.h(margins, lam, steep), rtol=1e-6, atol=1e-9)
+
+
+def test_sizes_stay_unknown_where_the_model_is_empty():
+    problem, found, data, _ = solve("squared_hinge", radius=5.0, label_cost=0.5)
+    assert Sizes.at(problem, found, data) == (1.0, 1.0, 1.0)
+    assert Sizes(0.5, 2.0, 3.0).multiplier == 2.0
+
+
+# Data of every kind
+
+
+@pytest.mark.parametrize("loss", PARAMETERS)
+def test_zero_weights_duplicates_and_weights_agree(loss):
+    problem = problem_of(loss, label_cost=2.0)
+    X, y = draw(problem.is_classification)
+    counts = np.random.default_rng(1).integers(0, 4, size=30)
+    found, _, weighted = run(problem, X, y, counts)
+    _, _, repeated = run(problem, np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    assert weighted == pytest.approx(repeated, rel=1e-7)
+    assert (found.dual.stay[counts == 0] == 0.0).all()
+    assert found.dual.stay.shape == (30,)
+
+
+@pytest.mark.parametrize("loss", PARAMETERS)
+def test_sparse_and_dense_agree(loss):
+    problem = problem_of(loss, label_cost=2.0)
+    X, y = draw(problem.is_classification)
+    X[np.abs(X) < 0.8] = 0.0
+    values = [run(problem, each, y)[2] for each in (X, sp.csr_array(X), sp.csc_matrix(X), X.astype(np.float32))]
+    np.testing.assert_allclose(values, values[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", ["logistic", "huber", "squared", "squared_hinge"])
+def test_badly_scaled_columns_with_prices_to_match_change_nothing(loss, norm):
+    problem = problem_of(loss, norm=norm, label_cost=2.0)
+    X, y = draw(problem.is_classification)
+    scale = np.array([1e-3, 1.0, 1e3, 30.0])
+    _, _, plain = run(problem, X, y)
+    found, _, scaled = run(problem.replace(norm=get_norm(norm, 1.0 / scale)), X * scale, y)
+    assert scaled == pytest.approx(plain, rel=1e-7)
+    assert not found.stopped_early
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_a_feature_that_cannot_move_is_not_held_back(norm):
+    problem = problem_of("logistic", norm=get_norm(norm, [np.inf, 1.0, 1.0, 1.0]), radius=50.0)
+    found, _, _ = run(problem, *draw(True))
+    assert abs(found.coef[0]) > 0.1
+    assert np.abs(found.coef[1:]).max() < 1e-6
+
+
+@pytest.mark.parametrize("loss", PARAMETERS)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_constant_columns_and_fewer_rows_than_columns(loss, fit_intercept):
+    problem = problem_of(loss, fit_intercept=fit_intercept, norm="l1")
+    X, y = draw(problem.is_classification, n=8, m=20)
+    X[:, 0], X[:, 1] = 7.0, 0.0
+    found, data, risk = run(problem, X, y)
+    assert risk - lower_bound(problem, data, found.dual, risk) <= 1e-5 * risk
+    assert fit_intercept or found.intercept == 0.0
+
+
+def test_rows_with_holes_are_refused():
+    X, y = draw(True)
+    X[3, 1] = np.nan
+    with pytest.raises(ValueError, match="row 3"):
+        run(problem_of("hinge"), X, y)
+
+
+# No good answer
+
+
+def test_separable_rows_without_a_penalty_have_no_minimiser():
+    X, _ = draw(True)
+    y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    found, _, risk = run(Problem("logistic"), X, y)
+    assert found.stopped_early
+    assert np.isfinite(found.coef).all()
+    assert risk < 1e-6
+    for loss in ("hinge", "smooth_hinge", "squared_hinge"):  # these reach zero
+        found, _, risk = run(Problem(loss), X, y)
+        assert not found.stopped_early
+        assert risk < 1e-8
+
+
+@pytest.mark.parametrize("loss", PARAMETERS)
+def test_a_solver_stopped_early_returns_the_best_point_it_knows(loss):
+    problem = problem_of(loss, label_cost=1.0)
+    X, y = draw(problem.is_classification)
+    good, data, risk = run(problem, X, y)
+    stopped, _, reached = run(problem, X, y, max_iter=1)
+    assert stopped.stopped_early
+    assert risk <= reached <= problem.evaluate(np.zeros(4), 0.0, data).value
+    _, _, started = run(problem, X, y, max_iter=1, start=(good.coef, good.intercept))
+    assert started == risk
+
+
+def test_the_history_ends_at_the_risk():
+    for loss in PARAMETERS:
+        for ridge in (0.0, 0.1):
+            _, found, _, risk = solve(loss, ridge=ridge, label_cost=2.0)
+            assert found.history[-1].value == pytest.approx(risk, rel=1e-6)
+            assert found.history[-1].gap <= 1e-6 * risk
+            assert found.iterations >= found.history[-1].iteration > 0
+
+
+# What it can take
+
+
+class OwnLoss(Logistic):
+    """A subclass that means something else."""
+
+    def value(self, t):
+        return 2.0 * super().value(t)
+
+
+class Steps(MarginLoss):
+    """A polyhedral loss of one's own: ``max(0, 1 - z, 1 - 2 z)``, slopes 0, -1 and -2."""
+
+    name = "steps"
+    lipschitz = 2.0
+    kinks = (0.0, 1.0)
+    pieces = ((0.0, 0.0), (-1.0, 1.0), (-2.0, 1.0))
+
+    def value(self, t):
+        return np.maximum.reduce([0.0 * t, 1.0 - t, 1.0 - 2.0 * t])
+
+    def slope(self, t):
+        return np.where(t < 0.0, -2.0, np.where(t < 1.0, -1.0, 0.0))
+
+    def conjugate(self, s):
+        inside = (s >= -2.0) & (s <= 0.0)
+        return np.where(inside, np.maximum(s, -1.0), np.inf)
+
+
+class OwnNorm(L2Norm):
+    """Another subclass that means something else."""
+
+
+def test_a_loss_without_cones_is_sent_to_the_structured_solver():
+    problem = Problem(OwnLoss(), radius=0.1)
+    data = problem.validate(*draw(True))
+    sentence = ConicSolver().obstacle(problem, data)
+    assert "OwnLoss" in sentence
+    assert 'solver="structured"' in sentence
+    with pytest.raises(IncompatibleError, match="OwnLoss"):
+        run(problem, *draw(True))
+    assert "OwnNorm" in ConicSolver().obstacle(Problem("hinge", norm=OwnNorm()), data)
+    assert ConicSolver().obstacle(Problem(Hinge()), data) is None
+
+
+@pytest.mark.parametrize("label_cost", [1.0, np.inf])
+def test_a_polyhedral_loss_of_ones_own_needs_only_its_pieces(label_cost):
+    problem = Problem(Steps(), radius=0.1, label_cost=label_cost)
+    found, data, risk = run(problem, *draw(True))
+    assert risk - lower_bound(problem, data, found.dual, risk, repair=False) <= TOL * risk
