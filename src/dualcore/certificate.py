@@ -4,9 +4,10 @@ Fenchel duality row by row: for a share ``q`` of flipped mass and slopes ``s`` (
 
     h_i(t, lam) >= ((1-q) s - q s') t - (1-q) L*(s) - q L*(s') - q gamma lam ,
 
-so every choice bounds the optimum once the right-hand side is minimised over (theta, b, lam). That minimum is finite only
-if the slopes balance (an intercept) and their moment ``v = sum_i w_i s_i y_i x_i`` is short in the feature norm. A
-`DualPoint` holds a choice; `lower_bound` repairs it to feasibility and evaluates it on every row.
+so every choice bounds the optimum once the right-hand side is minimised over (theta, b, lam). That minimum is
+finite only if the slopes balance (an intercept) and their moment ``v = sum_i w_i s_i y_i x_i`` is short in
+the feature norm. A `DualPoint` holds a choice; `lower_bound` repairs it to feasibility and evaluates it on
+every row.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def trivial_bound(problem: Problem) -> float:
 def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: float = 0.0) -> DualPoint:
     """Return the dual point that the primal point suggests: the slopes of ``h`` at ``t``.
 
-    A positive ``width`` replaces each slope by the mean slope over ``[t - width, t + width]``: near a kink the right slope
-    lies strictly between its two sides, and the mean is a far better guess than either.
+    A positive ``width`` replaces each slope by the mean slope over ``[t - width, t + width]``: near a kink
+    the right slope lies strictly between its two sides, and the mean is a far better guess than either.
     """
     form, loss = problem.form, problem.loss
     if isinstance(form, SquaredHingeForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
@@ -157,7 +158,8 @@ def _mean_slope(loss: Any, t: FloatArray, width: float) -> FloatArray:
     if width == 0.0:
         return np.asarray(loss.slope(t), dtype=np.float64)
     low, high = loss.slope_range
-    return np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    return np.asarray(slope, dtype=np.float64)
 
 
 def _flip_share(form: MarginForm, t: FloatArray, data: Data, size: float, width: float) -> FloatArray | None:
@@ -214,8 +216,8 @@ def lower_bound(
     point : DualPoint
         Need not be feasible. It is moved (where ``repair``), balanced, scaled, or paid for.
     upper : float
-        Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what infeasibility
-        is left.
+        Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what
+        infeasibility is left.
     repair : bool, default=True
         Whether to try the nearest feasible point as well, at the cost of one weighted Gram matrix.
     width, t
@@ -264,7 +266,8 @@ def _moment(problem: Problem, data: Data, point: DualPoint) -> FloatArray:
     slope = point.stay if point.flip is None else point.stay + point.flip
     moment = data.rows.transpose_dot(data.masses * slope * _signs(problem, data))
     if problem.radius == 0.0 and problem.ridge == 0.0:
-        # Nothing bounds the coefficients here, so the moment must vanish; what rounding leaves of it is not held against it.
+        # Nothing bounds the coefficients here, so the moment must vanish; what rounding leaves of it is not
+        # held against it.
         size = np.sqrt(float(data.masses @ (slope * slope))) * column_sizes(data)
         moment = np.where(np.abs(moment) <= 1e-11 * size, 0.0, moment)
     return moment
@@ -359,8 +362,8 @@ def first_order_bound(
 def squared_bound(problem: Problem, linear: float, quadratic: float, moment: FloatArray, upper: float) -> float:
     """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
 
-    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``quadratic`` is ``sum w g^2 / 4``. Any common scale of the slopes
-    ``g`` gives a bound; the best is taken.
+    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``quadratic`` is ``sum w g^2 / 4``.
+    Any common scale of the slopes ``g`` gives a bound; the best is taken.
     """
     sigma = problem.radius
     length = problem.geometry.norm.value(moment)
@@ -369,6 +372,16 @@ def squared_bound(problem: Problem, linear: float, quadratic: float, moment: Flo
     squares = [quadratic]
     if sigma > 0.0 and length > 0.0:
         squares.append(max(quadratic, (0.5 * length / sigma) ** 2 * (1.0 + 1e-15)))
+    if problem.ridge > 0.0 and sigma > 0.0 and upper > quadratic:
+        # With a ridge the best s lies in between, and is the root of the risk without its penalty where the
+        # loss vanishes.
+        found = minimize_scalar(
+            lambda root: root**2 - linear - inner_minimum(problem, moment, 2.0 * root * sigma, floor, limit),
+            bounds=(np.sqrt(quadratic), np.sqrt(upper)),
+            method="bounded",
+            options={"xatol": 1e-12 * np.sqrt(upper)},
+        )
+        squares.append(float(found.x) ** 2)
     best = -np.inf
     for square in squares:
         root = float(np.sqrt(square))
@@ -378,7 +391,7 @@ def squared_bound(problem: Problem, linear: float, quadratic: float, moment: Flo
             return scale * linear + inner - (scale * root) ** 2
 
         best = max(best, bound(1.0))
-        if square > 0.0:
+        if square > 0.0 and np.isfinite(bound(1.0)):
             top = (max(linear, 0.0) + 2.0 * floor * root * sigma) / square + 1e-12
             options = {"xatol": 1e-12 * top}
             found = minimize_scalar(lambda f, b=bound: -b(f), bounds=(0.0, top), method="bounded", options=options)
@@ -435,7 +448,8 @@ def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: 
 def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None) -> DualPoint | None:
     """Move the slopes as little as possible (in the metric of their room to move) so that the moment fits.
 
-    Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``; then clips to the domain.
+    Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``; then clips to
+    the domain.
     """
     loss, w, sign = problem.loss, data.masses, _signs(problem, data)
     low, high = loss.slope_range
@@ -475,7 +489,10 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
 
 
 def _solve_psd(system: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
-    """Solve a positive semidefinite system by its eigenvectors, after equilibration; null directions are left at rest."""
+    """Solve a positive semidefinite system by its eigenvectors, after equilibration.
+
+    Null directions are left at rest.
+    """
     scale = np.sqrt(np.maximum(np.diag(system), 0.0))
     scale[scale == 0.0] = 1.0
     values, vectors = np.linalg.eigh(system / np.outer(scale, scale))

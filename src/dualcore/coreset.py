@@ -147,7 +147,7 @@ class Coreset:
             header["anchor"] = {"intercept": self.anchor.intercept, "multiplier": self.anchor.multiplier}
         buffer = io.BytesIO()
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-        np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez(buffer, allow_pickle=False, **arrays)
         write_atomically(Path(path), buffer.getvalue())
 
     @classmethod

@@ -232,7 +232,10 @@ class ResidualForm(DualForm):
 
 
 class SquaredForm(DualForm):
-    """Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``, ``lam* = K^2 + K rms / sigma``."""
+    """Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``.
+
+    The multiplier is ``lam* = K^2 + K rms / sigma``.
+    """
 
     def slope_size(self, size: float) -> float:
         """Return ``K``."""
@@ -292,9 +295,10 @@ class SquaredForm(DualForm):
 
 
 class SquaredHingeForm(SquaredForm):
-    """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips at ``(||dx|| + gamma)^2``.
+    """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
 
-    With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)`` if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
+    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)``
+    if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
     """
 
     def slope_size(self, size: float) -> float:
@@ -392,8 +396,8 @@ def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
     """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
     if geometry.order < loss.order:
         raise ValueError(
-            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} is infinite. "
-            f"Use order={loss.order}"
+            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} "
+            f"is infinite. Use order={loss.order}"
             + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
         )
     if geometry.order > loss.order:

@@ -92,7 +92,7 @@ class L1Norm(Norm):
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         if self._value(vector) <= radius:
             return vector.copy()
-        if radius <= 0.0:
+        if radius <= 1e-15 * self._value(vector):
             return np.zeros_like(vector)
         size = np.sort(np.abs(vector))[::-1]
         excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)

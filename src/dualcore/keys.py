@@ -1,10 +1,13 @@
 """Random keys that belong to rows: a hash of (seed, global row number), nothing else.
 
-The q smallest keys of a set of rows are a uniform sample without replacement of it. Because a key does not depend on how the rows were
-chunked, shuffled or shared out, neither does the sample, and samples of parts merge into a sample of the whole.
+The q smallest keys of a set of rows are a uniform sample without replacement of it. Because a key does not
+depend on how the rows were chunked, shuffled or shared out, neither does the sample, and samples of parts
+merge into a sample of the whole.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +55,11 @@ def _scramble(seed: int) -> np.uint64:
     return np.uint64(state ^ (state >> 32))
 
 
-def seed_from(random_state: int | np.random.Generator | np.random.RandomState | None, stream: int = 0) -> int:
-    """Return a 64-bit seed from whatever scikit-learn accepts as ``random_state``; ``stream`` gives independent ones."""
+def seed_from(random_state: Any, stream: int = 0) -> int:
+    """Return a 64-bit seed from whatever scikit-learn accepts as ``random_state``.
+
+    ``stream`` gives independent ones.
+    """
     if random_state is None:
         base = int(np.random.default_rng().integers(2**63))
     elif isinstance(random_state, np.random.Generator):

@@ -142,7 +142,8 @@ class Problem:
                 found = np.unique(target[:100000])
                 raise ValueError(
                     f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
-                    f"{' and more' if found.size > 5 else ''}. Map your classes to -1 and +1, or use an estimator, which does."
+                    f"{' and more' if found.size > 5 else ''}. "
+                    "Map your classes to -1 and +1, or use an estimator, which does."
                 )
         return Data(rows, target, as_weights(sample_weight, rows.n))
 
@@ -259,9 +260,9 @@ class Problem:
     def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
         r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
 
-        ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's ``||theta||_*`` is too
-        small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give ``y``: ``|b|`` becomes
-        ``|b| + max |y|`` in regression. Of order 2 the bound is ``2 max{base, K}^2``.
+        ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
+        ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
+        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order 2 the bound is ``2 max{base, K}^2``.
         """
         size, offset = self.size(coef), abs(float(intercept))
         if self.is_classification:

@@ -14,17 +14,18 @@ from dualcore.samplers.base import Callback
 __all__ = ["as_sampler", "fit_coreset"]
 
 
-def as_sampler(coreset: float | int | Sampler, random_state: Any = None) -> Sampler:
+def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
     """Return a sampler from what a user gave for ``coreset``.
 
-    A number is a size: up to four rounds of a calibrated `DualCoreset`, fewer once the certified relative gap is below 1e-3. A sampler without a
-    seed of its own takes ``random_state``.
+    A number is a size: up to four rounds of a calibrated `DualCoreset`, fewer once the certified relative gap
+    is below 1e-3. A sampler without a seed of its own takes ``random_state``.
     """
     if isinstance(coreset, Sampler):
         if coreset.random_state is None and random_state is not None:
             return replace(coreset, random_state=random_state)  # type: ignore[type-var]
         return coreset
-    if isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool):
+    is_number = isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool)
+    if is_number:
         return DualCoreset(size=coreset, rounds=4, target_gap=1e-3, random_state=random_state)
     raise TypeError(
         f"coreset must be a size (a number of rows or a fraction) or a sampler, got {type(coreset).__name__}. "

@@ -1,8 +1,8 @@
 """One read of the data: everything a round needs, as sums that merge.
 
-A `Pass` says what to compute: at which model, with which cells and keys. `read` runs it on every chunk of a source and merges the parts
-into a `Summary`: the exact risk, a lower bound on the optimum, the mean gradient, and a keyed sample of every cell. Nothing in it grows
-with the number of rows.
+A `Pass` says what to compute: at which model, with which cells and keys. `read` runs it on every chunk of a
+source and merges the parts into a `Summary`: the exact risk, a lower bound on the optimum, the mean gradient,
+and a keyed sample of every cell. Nothing in it grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ __all__ = ["CellRule", "Pass", "Sample", "Summary", "read"]
 class CellRule(NamedTuple):
     """Which cell a row belongs to: how sharply ``h`` bends near it, and how large ``h`` is there.
 
-    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest curvature), the last level those
-    where it is as good as linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j for ``(2^{j-1}, 2^j] scale``.
+    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest
+    curvature), the last level those where it is as good as linear. Loss layers double, against ``scale``: 0
+    for ``h <= scale``, j for ``(2^{j-1}, 2^j] scale``.
     """
 
     scale: float
     width: float
     n_bends: int
     n_layers: int
+    by_class: bool = False
 
     @property
     def n_cells(self) -> int:
         """How many cells there are."""
-        return self.n_bends * self.n_layers
+        return self.n_bends * self.n_layers * (2 if self.by_class else 1)
 
     def assign(
-        self, problem: Problem, multiplier: float, t: FloatArray, h: FloatArray, slope: FloatArray
+        self, problem: Problem, multiplier: float, t: FloatArray, h: FloatArray, slope: FloatArray, y: FloatArray
     ) -> npt.NDArray[np.intp]:
         """Return the cell of each row."""
         cell = np.zeros(t.size, dtype=np.intp)
@@ -53,6 +55,8 @@ class CellRule(NamedTuple):
         if self.n_layers > 1 and self.scale > 0.0:
             exponent = np.frexp(h / self.scale)[1]
             cell += np.clip(exponent, 0, self.n_layers - 1)
+        if self.by_class:
+            cell[y > 0.0] += self.n_bends * self.n_layers
         return cell
 
     def _bend_level(
@@ -123,6 +127,13 @@ class Sample(NamedTuple):
     slope: FloatArray
     flipped: npt.NDArray[np.bool_]
 
+    def pick(self, chosen: npt.NDArray[np.intp]) -> Sample:
+        """Return the chosen rows of the sample."""
+        return Sample(
+            self.rows[chosen], self.keys[chosen], self.cells[chosen], self.X[chosen], self.y[chosen],
+            self.masses[chosen], self.h[chosen], self.slope[chosen], self.flipped[chosen],
+        )  # fmt: skip
+
 
 @dataclass
 class Summary:
@@ -170,8 +181,17 @@ def _lift(values: FloatArray) -> FloatArray:
 
 def _join(a: Sample, b: Sample) -> Sample:
     X = sp.vstack([a.X, b.X], format="csr") if sp.issparse(a.X) else np.concatenate([a.X, b.X])
-    parts = [np.concatenate([x, y]) for name, x, y in zip(Sample._fields, a, b, strict=True) if name != "X"]
-    return Sample(*parts[:3], X, *parts[3:])
+    return Sample(
+        np.concatenate([a.rows, b.rows]),
+        np.concatenate([a.keys, b.keys]),
+        np.concatenate([a.cells, b.cells]),
+        X,
+        np.concatenate([a.y, b.y]),
+        np.concatenate([a.masses, b.masses]),
+        np.concatenate([a.h, b.h]),
+        np.concatenate([a.slope, b.slope]),
+        np.concatenate([a.flipped, b.flipped]),
+    )
 
 
 def read(source: Source, task: Pass) -> Reading:
@@ -205,7 +225,7 @@ def _trim(summary: Summary, task: Pass) -> Summary:
     if wanted.all():
         return summary
     chosen = np.flatnonzero(wanted)
-    summary.sample = Sample(*(part[chosen] for part in sample))
+    summary.sample = sample.pick(chosen)
     return summary
 
 
@@ -263,10 +283,13 @@ def _summarise(chunk: Chunk, task: Pass, source: Source) -> Summary:
         totals += line
 
     rows = np.arange(chunk.start, chunk.start + n)
-    cells = task.cells.assign(problem, anchor.multiplier, t, h, slope)
+    cells = task.cells.assign(problem, anchor.multiplier, t, h, slope, chunk.y)
     keys = row_keys(task.seed, rows)
     count = np.bincount(cells, minlength=task.cells.n_cells)
-    mass = count / source.n_rows if chunk.weights is None else np.bincount(cells, masses, task.cells.n_cells)
+    if chunk.weights is None:
+        mass = count / source.n_rows
+    else:
+        mass = np.bincount(cells, masses, task.cells.n_cells).astype(np.float64)
     chosen = np.flatnonzero(keys < task.keep[cells])
     missing = np.flatnonzero((count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0))
     if missing.size:  # every cell of a part sends at least the row of its smallest key
@@ -283,7 +306,10 @@ def _summarise(chunk: Chunk, task: Pass, source: Source) -> Summary:
 
 
 def _dual_sums(X: Any, masses: FloatArray, pull: FloatArray, value: FloatArray) -> FloatArray:
-    """Return value (2), balance (2), room for two more, and moment (2 m) of a dual candidate, by the side a row pulls to."""
+    """Return value (2), balance (2), room for two more, and moment (2 m) of a dual candidate.
+
+    Each is apart by the side a row pulls to.
+    """
     up = np.maximum(pull, 0.0)
     down = pull - up
     worth = masses * value

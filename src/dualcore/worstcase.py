@@ -130,7 +130,10 @@ def worst_case_distribution(
 
 
 class _Push(NamedTuple):
-    """Move ``mass`` of ``atom`` by ``shift`` (and its target by ``target_shift``); ``lost`` is what that falls short."""
+    """Move ``mass`` of ``atom`` by ``shift`` (and its target by ``target_shift``).
+
+    ``lost`` is what that falls short.
+    """
 
     atom: int
     mass: float

@@ -65,7 +65,7 @@ def test_logistic_regression_with_ridge_and_weights(labelled):
 
 
 def test_huber_regression(targets):
-    """scikit-learn estimates a scale too; given that, its coefficients minimise the Huber loss of delta = epsilon * scale."""
+    """scikit-learn estimates a scale too; given it, coefficients minimise the Huber loss of delta = epsilon * scale."""
     X, y = targets
     peer = HuberRegressor(epsilon=1.35, alpha=0.0, tol=1e-10, max_iter=10000).fit(X, y)
     model = WassersteinHuberRegressor(delta=1.35 * peer.scale_, radius=0.0).fit(X, y)

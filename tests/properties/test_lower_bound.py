@@ -16,8 +16,8 @@ from dualcore.certificate import DualPoint, dual_point, lower_bound, trivial_bou
 from reference.cases import LOSS_NAMES, MARGIN_LOSSES, Case, cases, some_model, vectors
 
 each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
-# Every example solves a problem: too slow to shrink.
-modest = settings(max_examples=40, phases=(Phase.explicit, Phase.generate))
+# Every example solves a problem: few of them, unless the profile asks for many, and too slow to shrink.
+modest = settings(max_examples=settings.default.max_examples // 8, phases=(Phase.explicit, Phase.generate))
 
 
 @st.composite

@@ -61,12 +61,12 @@ def check_distribution(case: Case, worst: WorstCase) -> None:
 
 @pytest.mark.parametrize("loss", FIRST_ORDER)
 def test_random_distributions_are_as_bad_as_the_risk_says(loss):
-    """7 * 3 * 4 * 10 = 840 problems."""
+    """7 * 3 * 4 * 6 = 504 problems, dense and sparse."""
     count = 0
     for norm, cost in product(NORMS, LABEL_COSTS):
 
         @seed(crc32(f"{loss} {norm} {cost}".encode()))
-        @settings(max_examples=10, deadline=None, phases=(Phase.generate,))
+        @settings(max_examples=6, deadline=None, phases=(Phase.generate,))
         @given(cases(loss, norm, cost))
         def run(case):
             nonlocal count
@@ -78,7 +78,7 @@ def test_random_distributions_are_as_bad_as_the_risk_says(loss):
             check_distribution(case, sparse)
 
         run()
-    assert count >= 120
+    assert count >= 72
 
 
 def simple(loss: str, **changes) -> Case:

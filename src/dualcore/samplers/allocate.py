@@ -13,8 +13,9 @@ __all__ = ["allocate", "merge_cells"]
 def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> npt.NDArray[np.int64]:
     """Share ``size`` draws among cells in proportion to ``scores``.
 
-    Every non-empty cell gets at least one draw and at most all its rows; what a full cell cannot take goes to the others, and fractions are
-    rounded by largest remainder, so that exactly ``min(size, sum(counts))`` draws are made.
+    Every non-empty cell gets at least one draw and at most all its rows; what a full cell cannot take goes to
+    the others, and fractions are rounded by largest remainder, so that exactly ``min(size, sum(counts))``
+    draws are made.
 
     Parameters
     ----------

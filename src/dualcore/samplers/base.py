@@ -1,4 +1,7 @@
-"""What every sampler promises: `build` a coreset, or `fit` a model through one, with a certificate about the full data."""
+"""What every sampler promises: `build` a coreset, or `fit` a model through one.
+
+A fit comes with a certificate about the full data.
+"""
 
 from __future__ import annotations
 

@@ -88,8 +88,9 @@ def _with_both_classes(
 class ImportanceCoreset(Sampler):
     """ImpSamp: draws with replacement in proportion to sensitivity bounds from leverage scores (Tukan et al. 2020).
 
-    ``s_i ~ 2 + n_c l_i`` for the logistic loss, ``l_i + 1/n`` for the SVM, with ``l_i`` the leverage of ``(x, 1)`` inside its class;
-    ``sqrt(l_i)`` with the leverage of ``(x, 1, -y)`` in regression. Weights ``count_i / (n s p_i)``, self-normalised.
+    ``s_i ~ 2 + n_c l_i`` for the logistic loss, ``l_i + 1/n`` for the SVM, with ``l_i`` the leverage of
+    ``(x, 1)`` inside its class; ``sqrt(l_i)`` with the leverage of ``(x, 1, -y)`` in regression. Weights
+    ``count_i / (n s p_i)``, self-normalised.
 
     Parameters
     ----------

@@ -19,13 +19,14 @@ class Calibrated(NamedTuple):
     residual: float
 
 
-def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-8) -> Calibrated:
+def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-11) -> Calibrated:
     r"""Return ``u >= 0`` with ``sum u = 1`` nearest to ``weights`` whose moments match.
 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
 
-    The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method solves it. ``softness`` bounds the
-    multipliers, so that moments which no weights can match are approached instead (fewer rows than moments, targets outside the hull).
+    The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method
+    solves it. ``softness`` bounds the multipliers, so that moments which no weights can match are approached
+    instead (fewer rows than moments, targets outside the hull).
 
     Parameters
     ----------

@@ -26,9 +26,10 @@ __all__ = ["DualCoreset"]
 class DualCoreset(Sampler):
     r"""A dual coreset: rows drawn where ``h`` needs them, weighted so that the full data's objective is reproduced.
 
-    Around an anchor (theta, lambda) every row is put in a cell by how large ``h_i`` is and how sharply it bends; rows are drawn from each cell by
-    keys that belong to them, and the weights are moved as little as possible so that mass, mean ``h`` and mean gradient at the anchor equal those
-    of the full data. Solving on the coreset gives the next anchor; a read of the data a round certifies where it stands.
+    Around an anchor (theta, lambda) every row is put in a cell by how large ``h_i`` is and how sharply it
+    bends; rows are drawn from each cell by keys that belong to them, and the weights are moved as little as
+    possible so that mass, mean ``h`` and mean gradient at the anchor equal those of the full data. Solving on
+    the coreset gives the next anchor; a read of the data a round certifies where it stands.
 
     With ``calibrate=False, focus=False`` this is Algorithm 1 of the paper as written.
 
@@ -37,8 +38,9 @@ class DualCoreset(Sampler):
     size : int or float, default=0.05
         Number of rows, or fraction of them.
     epsilon : float, optional
-        Instead of ``size``: draw what a rigorous bound asks for so that ``|H~ - H| <= epsilon H`` over a region with probability ``1 - 1/n``. Uses
-        Algorithm 1; needs ``parameter_radius``. ``details["sizes"]`` of the coreset reports what every bound asks for.
+        Instead of ``size``: draw what a rigorous bound asks for so that ``|H~ - H| <= epsilon H`` over a
+        region with probability ``1 - 1/n``. Uses Algorithm 1; needs ``parameter_radius``.
+        ``details["sizes"]`` of the coreset reports what every bound asks for.
     parameter_radius : float, optional
         Radius of that region around the anchor, in the Euclidean norm of (coef, intercept).
     rounds : int, default=1
@@ -59,7 +61,8 @@ class DualCoreset(Sampler):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 3))
     >>> y = np.where(X[:, 0] + rng.normal(size=2000) > 0, 1.0, -1.0)
-    >>> fit = DualCoreset(size=200, rounds=4, target_gap=1e-2, random_state=0).fit(Problem("logistic", radius=0.1), X, y)
+    >>> sampler = DualCoreset(size=200, rounds=4, target_gap=1e-2, random_state=0)
+    >>> fit = sampler.fit(Problem("logistic", radius=0.1), X, y)
     >>> len(fit.coreset), fit.certificate.relative_gap < 1e-2
     (200, True)
     """
@@ -109,8 +112,9 @@ class DualCoreset(Sampler):
         return self.epsilon is not None or not (self.calibrate or self.focus)
 
     def _check(self) -> None:
-        if isinstance(self.rounds, bool) or not isinstance(self.rounds, (int, np.integer)) or self.rounds < 1:
-            raise ValueError(f"rounds must be a whole number of at least 1, got {self.rounds!r}.")
+        rounds: Any = self.rounds
+        if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
+            raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
         if self.target_gap is not None and not self.target_gap > 0.0:
             raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
         if self.epsilon is not None and not 0.0 < self.epsilon < 1.0:

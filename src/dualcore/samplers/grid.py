@@ -63,7 +63,7 @@ def build_grid(lower: FloatArray, upper: FloatArray, masses: FloatArray | None =
     i, j = layers(lower, A), layers(upper, B)
     cell = i * (int(j.max()) + 1) + j
     counts = np.bincount(cell)
-    mass = counts / n if masses is None else np.bincount(cell, masses)
+    mass = np.asarray(counts / n if masses is None else np.bincount(cell, masses), dtype=np.float64)
     low, high = np.full(counts.size, np.inf), np.full(counts.size, -np.inf)
     np.minimum.at(low, cell, lower)
     np.maximum.at(high, cell, upper)
@@ -117,10 +117,8 @@ def draw_grid(
     if isinstance(size, (int, np.integer)):
         if grid.n_cells > size:
             cell, merged = merge_cells(cell, int(size)), True
-            counts, mass = (
-                np.bincount(cell),
-                np.bincount(cell, masses) if masses is not None else np.bincount(cell) / cell.size,
-            )
+            counts = np.bincount(cell)
+            mass = np.asarray(counts / cell.size if masses is None else np.bincount(cell, masses), dtype=np.float64)
             scores = mass
         draws = allocate(int(size), counts, scores)
     else:
@@ -149,8 +147,8 @@ def grid_coreset(
 ) -> GridDraw:
     r"""Algorithm 1 for any model that can bound its own ``h_i``.
 
-    Rows are partitioned by lower bound (``A_0 = {a <= A}``, ``A_i = {2^{i-1} A < a <= 2^i A}``) and by upper bound; uniform draws from every
-    cell of the intersection get the weight ``|C| / (n |Q|)``.
+    Rows are partitioned by lower bound (``A_0 = {a <= A}``, ``A_i = {2^{i-1} A < a <= 2^i A}``) and by upper
+    bound; uniform draws from every cell of the intersection get the weight ``|C| / (n |Q|)``.
 
     Parameters
     ----------

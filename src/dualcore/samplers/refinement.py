@@ -42,8 +42,9 @@ class _Model:
 class Refinement:
     """Re-anchor, redraw, recalibrate: a read a round, the risk of the best model never rising.
 
-    A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its solution is a step downhill on the
-    full data, and its length is the only question. With plenty of rows the full step is taken; a thin coreset is trusted along a line search only.
+    A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
+    solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
+    full step is taken; a thin coreset is trusted along a line search only.
 
     Parameters
     ----------
@@ -83,6 +84,8 @@ class Refinement:
         max_iter: int = 200,
         callback: Callback | None = None,
     ) -> None:
+        if problem.is_classification and size < 2:
+            raise ValueError(f"A classifier's coreset needs a row of each class: size must be at least 2, got {size}.")
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
@@ -185,8 +188,8 @@ class Refinement:
         t = np.asarray(score * model.y if problem.is_classification else score - model.y)
         h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
         width = self.reach * spread_of(t, model.weights)
-        rule = cell_rule(float(model.weights @ h), self.size, width, focused=self.focused)
-        mass = cell_masses(rule, problem, anchor, t, h, model.weights)
+        rule = cell_rule(problem, float(model.weights @ h), self.size, width, focused=self.focused)
+        mass = cell_masses(rule, problem, anchor, t, h, model.y, model.weights)
         keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
         origin = self.best.anchor if self.thin and self.best is not None else None
         smooth = 0.3 * width if problem.loss.kinks else 0.0

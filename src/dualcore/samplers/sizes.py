@@ -1,4 +1,7 @@
-"""How many rows a guarantee asks for: the explicit sample sizes of the theory, each bound rigorous, the smallest taken."""
+"""How many rows a guarantee asks for: the explicit sample sizes of the theory.
+
+Each bound is rigorous; the smallest is taken.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,13 @@ __all__ = ["Region", "SampleSizes", "sample_sizes"]
 
 @dataclass(frozen=True)
 class Region:
-    """Where the guarantee holds: ``||(theta, b) - anchor||_2 <= parameter_radius``, ``|lam - anchor| <= multiplier_radius``.
+    """Where the guarantee holds: a ball around the anchor in the parameters, an interval around it in lambda.
 
-    ``lipschitz`` and ``flip_lipschitz`` are the constants L and R of ``h`` in the parameters and in lambda; ``dimension`` counts the parameters.
-    ``least`` bounds the mean of ``h`` from below over the region; by convexity it is at least ``H - ||grad H|| l_p - |dH/dlam| l_d`` at the anchor.
+    ``||(theta, b) - anchor||_2 <= parameter_radius`` and ``|lam - anchor| <= multiplier_radius``.
+
+    ``lipschitz`` and ``flip_lipschitz`` are the constants L and R of ``h`` in the parameters and in lambda;
+    ``dimension`` counts the parameters. ``least`` bounds the mean of ``h`` from below over the region; by
+    convexity it is at least ``H - ||grad H|| l_p - |dH/dlam| l_d`` at the anchor.
     """
 
     parameter_radius: float
@@ -41,13 +47,14 @@ class Region:
 class SampleSizes:
     """What each bound asks for, in rows, and the draws by the smallest.
 
-    ``H~`` is then within ``epsilon`` of ``H``, relatively and everywhere in the region, with probability at least ``1 - 1 / n``.
+    ``H~`` is then within ``epsilon`` of ``H``, relatively and everywhere in the region, with probability at
+    least ``1 - 1 / n``.
 
     Attributes
     ----------
     asked : dict of str to int
-        "cells" (Hoeffding in every cell, as in the paper, corrected), "aggregate" (Hoeffding over all strata at once), "ranges" (with each
-        cell's actual range), "bernstein" (with each cell's variance).
+        "cells" (Hoeffding in every cell, as in the paper, corrected), "aggregate" (Hoeffding over all strata
+        at once), "ranges" (with each cell's actual range), "bernstein" (with each cell's variance).
     chosen : str
         The smallest.
     draws : ndarray of shape (n_cells,)
@@ -75,8 +82,9 @@ class SampleSizes:
 def sample_sizes(grid: Grid, lower: FloatArray, upper: FloatArray, epsilon: float, region: Region) -> SampleSizes:
     """Return the draws of every cell that make a dual ``epsilon``-coreset over ``region``.
 
-    Follows the union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the deviations ``eps H / 9`` in the cells and
-    ``eps H / 3`` in all, ``H`` being the least mean of ``h`` over the region.
+    Follows the union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the
+    deviations ``eps H / 9`` in the cells and ``eps H / 3`` in all, ``H`` being the least mean of ``h`` over
+    the region.
     """
     n, mass = lower.size, grid.masses
     least = region.least

@@ -20,22 +20,24 @@ __all__ = ["bend_scores", "cell_masses", "cell_rule", "draw_cells", "keep_fracti
 _SLACK, _SPARE = 2.0, 32
 
 
-def cell_rule(mean_h: float, size: int, width: float, *, focused: bool) -> CellRule:
-    """Return cells that ``size`` draws can cover: bend levels first (where ``focused``), loss layers if there is room."""
+def cell_rule(problem: Problem, mean_h: float, size: int, width: float, *, focused: bool) -> CellRule:
+    """Return cells that ``size`` draws can cover: by class, by bend (where ``focused``), by loss if there is room."""
     n_bends = int(np.clip(size // 8, 1, 6)) if focused else 1
     n_layers = int(np.clip(size // (8 * n_bends), 1, 4 if focused else 12))
-    return CellRule(mean_h, width, n_bends, n_layers)
+    return CellRule(mean_h, width, n_bends, n_layers, problem.is_classification)
 
 
 def bend_scores(rule: CellRule, mass: FloatArray) -> FloatArray:
     """Return how much of the budget each cell deserves: its mass times how sharply ``h`` bends in it.
 
-    Where ``h`` is linear, calibration reproduces it from a few rows; they still get a tenth of the weight, for the anchor will move.
+    Where ``h`` is linear, calibration reproduces it from a few rows; they still get a tenth of the weight,
+    for the anchor will move.
     """
-    level = np.arange(rule.n_cells) // rule.n_layers
+    level = np.arange(rule.n_cells) // rule.n_layers % rule.n_bends
     bend = np.where(level == rule.n_bends - 1, 0.0, 0.5**level) if rule.n_bends > 1 else np.ones(rule.n_cells)
     layer = np.arange(rule.n_cells) % rule.n_layers
-    return mass * (bend + 0.1 * 2.0**layer / 2.0 ** (rule.n_layers - 1) + 0.02)
+    share = bend + 0.1 * 2.0**layer / 2.0 ** (rule.n_layers - 1) + 0.02
+    return np.asarray(mass * share, dtype=np.float64)
 
 
 def keep_fractions(rule: CellRule, mass: FloatArray, size: int, n_rows: int) -> FloatArray:
@@ -43,14 +45,17 @@ def keep_fractions(rule: CellRule, mass: FloatArray, size: int, n_rows: int) -> 
     seen = np.maximum(mass, 0.3 / size)
     scores = bend_scores(rule, seen)
     planned = size * scores / scores.sum()
-    return np.minimum(1.0, (_SLACK * planned + _SPARE) / (n_rows * seen))
+    kept = np.minimum(1.0, (_SLACK * planned + _SPARE) / (n_rows * seen))
+    return np.asarray(kept, dtype=np.float64)
 
 
 def moment_matrix(problem: Problem, sample: Sample) -> FloatArray:
-    """Return the moments of each row: ``h``, its slope in the intercept and in theta, and whether it flips."""
+    """Return the moments of each row: its class, ``h``, its slope in the intercept and in theta, whether it flips."""
     pull = sample.slope * sample.y if problem.is_classification else sample.slope
     X = sample.X.toarray() if sp.issparse(sample.X) else sample.X
     columns = [sample.h[:, None], pull[:, None], X * pull[:, None]]
+    if problem.is_classification:
+        columns.insert(0, (sample.y > 0.0)[:, None].astype(np.float64))
     if sample.flipped.any():
         columns.append(sample.flipped[:, None].astype(np.float64))
     return np.hstack(columns)
@@ -68,28 +73,31 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True) -> Cores
         lookup[np.repeat(occupied, counts[occupied])] = groups
         cells = lookup[cells]
         n_groups = int(groups.max()) + 1
-        counts, masses, scores = (
-            np.bincount(lookup[occupied], part[occupied], n_groups) for part in (counts, masses, scores)
-        )
-        counts = counts.astype(np.int64)
+        group = lookup[occupied]
+        counts = np.bincount(group, counts[occupied], n_groups).astype(np.int64)
+        masses, scores = (np.bincount(group, part[occupied], n_groups).astype(np.float64) for part in (masses, scores))
     available = np.bincount(cells, minlength=counts.size)
     draws = allocate(size, np.minimum(counts, available), scores)
     order = np.lexsort((sample.keys, cells))
     rank = np.arange(order.size) - np.searchsorted(cells[order], cells[order])
     chosen = np.sort(order[rank < draws[cells[order]]])
     chosen = chosen[np.argsort(sample.rows[chosen])]
-    picked = Sample(*(part[chosen] for part in sample))
+    picked = sample.pick(chosen)
     drawn = np.bincount(cells[chosen], picked.masses, counts.size)
     weights = normalised(picked.masses * (masses / np.where(drawn > 0.0, drawn, 1.0))[cells[chosen]])
     result = Calibrated(weights, float("nan"))
     if calibrated:
         moments = moment_matrix(problem, picked)
-        targets = np.concatenate([[reading.mean_h, reading.slope], reading.gradient, [reading.flipped]])
+        first = [reading.cell_mass.reshape(2, -1)[1].sum()] if reading.task.cells.by_class else []
+        targets = np.concatenate([first, [reading.mean_h, reading.slope], reading.gradient, [reading.flipped]])
         result = calibrate(weights, moments, targets[: moments.shape[1]])
-    keep = result.weights > 0.0
     details: dict[str, Any] = {"cells": int(np.count_nonzero(counts)), "seed": reading.task.seed}
     if calibrated:
         details["calibration_residual"] = result.residual
+    if problem.is_classification and _loses_class(picked.y, result.weights):
+        result = result._replace(weights=weights)
+        details["message"] = "No weights that match the full data keep both classes: the draw was left uncalibrated."
+    keep = result.weights > 0.0
     return Coreset(
         picked.rows[keep],
         picked.X[keep],
@@ -102,6 +110,11 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True) -> Cores
     )
 
 
+def _loses_class(y: FloatArray, weights: FloatArray) -> bool:
+    """Whether calibration left a class that was drawn without weight."""
+    return any((y == label).any() and not (weights[y == label] > 0.0).any() for label in (-1.0, 1.0))
+
+
 def spread_of(t: FloatArray, weights: FloatArray) -> float:
     """Return the standard deviation of ``t``, at least a tiny positive number."""
     mean = float(weights @ t)
@@ -109,8 +122,8 @@ def spread_of(t: FloatArray, weights: FloatArray) -> float:
 
 
 def cell_masses(
-    rule: CellRule, problem: Problem, anchor: Anchor, t: FloatArray, h: FloatArray, weights: FloatArray
+    rule: CellRule, problem: Problem, anchor: Anchor, t: FloatArray, h: FloatArray, y: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Estimate the mass of every cell from weighted rows."""
-    cells = rule.assign(problem, anchor.multiplier, t, h, problem.loss.slope(t))
-    return np.bincount(cells, weights, rule.n_cells)
+    cells = rule.assign(problem, anchor.multiplier, t, h, problem.loss.slope(t), y)
+    return np.bincount(cells, weights, rule.n_cells).astype(np.float64)

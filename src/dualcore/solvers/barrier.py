@@ -1,7 +1,7 @@
 """The norm constraint ``Lip ||theta||_* <= lam`` as a small cone, with the algebra an interior-point method asks of it.
 
-The variables are ``x = (theta, b, lam)``, followed by one bound per coefficient where the dual norm is a sum. Feature scales are
-folded in, so the solvers work on columns of unit size.
+The variables are ``x = (theta, b, lam)``, followed by one bound per coefficient where the dual norm is a sum.
+Feature scales are folded in, so the solvers work on columns of unit size.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
@@ -65,8 +64,9 @@ class NormCone(ABC):
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         """Choose ``s``, ``z`` and return ``x`` moved (in lam and the bounds only) so that the slack is interior.
 
-        The multipliers share the radius, as they do at the optimum, and lam is so large that together their products match ``mu``, a
-        row's: a start that hugs the boundary takes short steps ever after. `weight` makes it a central one.
+        The multipliers share the radius, as they do at the optimum, and lam is so large that together their
+        products match ``mu``, a row's: a start that hugs the boundary takes short steps ever after. `weight`
+        makes it a central one.
         """
 
     def gap(self) -> float:
@@ -126,9 +126,6 @@ class LinearCone(NormCone):
 
     def scale(self) -> None:
         self._d = self.z / self.s
-
-    def hessian(self) -> FloatArray:
-        return (self.G * self._d[:, None]).T @ self.G
 
     def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
         product = self.weight * mu - (0.0 if correction is None else correction[0] * correction[1])
@@ -192,11 +189,26 @@ class SumCone(LinearCone):
         g[-1] = -self.floor
         return G, g
 
+    def hessian(self) -> FloatArray:
+        # A bound meets its own coefficient in two constraints, and everything else through the sum alone.
+        k = self.dimension - self.m - 2
+        out = np.zeros((self.dimension, self.dimension))
+        bound, own = np.flatnonzero(self.reach > 0.0), self.m + 2 + np.arange(k)
+        upper, lower, total = self._d[:k], self._d[k : 2 * k], float(self._d[2 * k])
+        out[self.m + 2 :, self.m + 2 :] = total
+        out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
+        out[own, own] += upper + lower
+        out[bound, own] = out[own, bound] = self.reach[bound] * (lower - upper)
+        out[self.m + 1, self.m + 2 :] = out[self.m + 2 :, self.m + 1] = -total
+        out[self.m + 1, self.m + 1] = total + float(self._d[2 * k + 1])
+        return out
+
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
         full = np.zeros(self.dimension)
         full[: self.m + 2] = x[: self.m + 2]
         used = np.abs(self.reach * full[: self.m])[self.reach > 0.0]
-        # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2 start there.
+        # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2
+        # start there.
         room = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
         full[self.m + 2 :] = used + room
         full[self.m + 1] = float(full[self.m + 2 :].sum()) + 0.5 * room
@@ -204,7 +216,10 @@ class SumCone(LinearCone):
 
 
 class EuclideanCone(NormCone):
-    """Feature norm l2: ``||reach * theta||_2 <= lam``, a second-order cone with Nesterov-Todd scaling, and ``lam >= floor``."""
+    """Feature norm l2: ``||reach * theta||_2 <= lam``, a second-order cone, and ``lam >= floor``.
+
+    The cone has Nesterov-Todd scaling.
+    """
 
     def slack(self, x: FloatArray) -> FloatArray:
         lam = x[self.m + 1]
@@ -249,14 +264,14 @@ class EuclideanCone(NormCone):
         w = self._w
         head = float(w @ v)
         tail = v[1:] + w[1:] * (v[0] + float(w[1:] @ v[1:]) / (1.0 + w[0]))
-        return self._eta * np.concatenate([[head], tail])
+        return np.asarray(self._eta * np.concatenate([[head], tail]), dtype=np.float64)
 
     def _unapply(self, v: FloatArray) -> FloatArray:
         """Return ``W^-1 v``."""
         w = self._w
         inner = float(w[1:] @ v[1:])
         tail = v[1:] + w[1:] * (-v[0] + inner / (1.0 + w[0]))
-        return np.concatenate([[w[0] * v[0] - inner], tail]) / self._eta
+        return np.asarray(np.concatenate([[w[0] * v[0] - inner], tail]) / self._eta, dtype=np.float64)
 
     def weigh(self, ds: FloatArray) -> FloatArray:
         return np.concatenate([[self._d * ds[0]], self._unapply(self._unapply(ds[1:]))])
@@ -330,7 +345,7 @@ class NoCone(NormCone):
 
 def _det(v: FloatArray) -> float:
     size = float(np.linalg.norm(v[1:]))
-    return max((v[0] - size) * (v[0] + size), 1e-300)
+    return max(float((v[0] - size) * (v[0] + size)), 1e-300)
 
 
 def _jordan(u: FloatArray, v: FloatArray) -> FloatArray:
@@ -378,23 +393,3 @@ def norm_cone(problem: Problem, scales: FloatArray) -> NormCone:
     floor = 0.0 if problem.is_classification else problem.form.kappa(0.0)
     kind: dict[str, type[NormCone]] = {"l1": MaxCone, "l2": EuclideanCone, "linf": SumCone}
     return kind[norm.name](reach, floor)
-
-
-def solve_newton(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve the symmetric Newton system with a growing diagonal shift where it is singular."""
-    diagonal = np.diag(matrix)
-    scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, max(float(diagonal.max()), 1e-200)))
-    scaled = matrix / np.outer(scale, scale)
-    shift = 0.0
-    for _ in range(12):
-        try:
-            factor = cho_factor(scaled + shift * np.eye(scale.size), lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            shift = max(10.0 * shift, 1e-14)
-            continue
-        goal = right / scale
-        x = cho_solve(factor, goal, check_finite=False)
-        for _ in range(2):  # refinement takes back what the shift and rounding cost
-            x += cho_solve(factor, goal - scaled @ x, check_finite=False)
-        return np.asarray(x / scale)
-    return np.asarray(np.linalg.lstsq(scaled, right / scale, rcond=None)[0] / scale)

@@ -58,11 +58,21 @@ class Design:
         """Return ``sum_i w_i slope_i sign_i``."""
         return float(self._signed(slope).sum())
 
-    def gram(self, curvature: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        """Return the weighted Gram matrix of (X / scales, 1), as its blocks."""
+    def first_moment(self, curvature: FloatArray) -> tuple[FloatArray, float]:
+        """Return ``sum_i w_i c_i x_i / scales`` and ``sum_i w_i c_i``."""
         weights = curvature * self.weights
-        gram = self.rows.gram(weights) / np.outer(self.scales, self.scales)
-        return gram, self.rows.transpose_dot(weights) / self.scales, float(weights.sum())
+        return self.rows.transpose_dot(weights) / self.scales, float(weights.sum())
+
+    def gram(self, curvature: FloatArray) -> FloatArray:
+        """Return the weighted Gram matrix of X / scales."""
+        gram = self.rows.gram(curvature * self.weights) / np.outer(self.scales, self.scales)
+        return np.asarray(gram, dtype=np.float64)
+
+    def dense_rows(self) -> FloatArray:
+        """Return X / scales, written out; for a few rows only."""
+        X = self.rows.take(np.arange(self.rows.n))
+        dense: FloatArray = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        return dense / self.scales
 
     def spread(self, point: DualPoint) -> DualPoint:
         """Return a dual point with an entry for every row given, zero-weight rows included."""

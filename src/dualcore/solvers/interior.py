@@ -1,7 +1,7 @@
 """Primal-dual interior point with the rows eliminated.
 
-A general conic solver factors a matrix with n rows at every step. Here the rows eliminate in closed form (`rowmodel`), so an iteration is
-one weighted Gram matrix of the features, four products with X and O(n) work.
+A general conic solver factors a matrix with n rows at every step. Here the rows eliminate in closed form
+(`rowmodel`), so an iteration is one weighted Gram matrix of the features, four products with X and O(n) work.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.barrier import norm_cone, solve_newton
+from dualcore.solvers.barrier import MaxCone, norm_cone
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.design import Design
+from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState
 
 __all__ = ["InteriorPoint"]
@@ -81,9 +82,9 @@ class InteriorPoint:
         if start is not None:
             x[: self.m], x[self.m] = start[0] * design.scales, start[1] if problem.fit_intercept else 0.0
         z = design.signal(x[: self.m], x[self.m])
-        spread = max(1.0, float(np.abs(z).mean()))
+        spread = max(1.0, float(self.w @ np.abs(z)))
         if start is not None:  # near the optimum already: start close to the boundary, but not on it
-            spread = max(1e-2, 0.1 * float(np.abs(z - z.mean()).mean()))
+            spread = max(1e-2, 0.1 * float(self.w @ np.abs(z - self.w @ z)))
         self.x = self.cone.start(x, 0.5 * spread, problem.radius)
         self.rows = RowState(self.pieces, self.w, z, self.lam, spread, on)
         self.linear = np.zeros(self.cone.dimension)
@@ -95,6 +96,9 @@ class InteriorPoint:
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
+        # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
+        thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * z.size < self.m
+        self.few = design.dense_rows() if thin else None
         self.least = 1e-3 * float(self.w @ problem.loss.value(at_rest)) + 1e-300
 
     @property
@@ -164,13 +168,13 @@ class InteriorPoint:
         """Take one step; False where no direction could be found."""
         self.cone.scale()
         curvature = self.rows.curvature()
-        hessian = self._hessian(curvature)
+        system = self._system(curvature)
         degree = len(self.rows.now) + self.cone.weight * self.cone.degree
         centre = state.gap / degree if degree else 0.0
         if self.pieces.curved and self.rows.now:
-            return self._guarded(state, hessian, curvature, 0.1 * centre)
+            return self._guarded(state, system, curvature, 0.1 * centre)
 
-        step = self._direction(state, hessian, curvature, 0.0, 0.0)
+        step = self._direction(state, system, curvature, 0.0, 0.0)
         primal, dual = self._reach(step, 1.0)
         ahead = self.rows.gap(primal * step.s, dual * step.p)
         ahead += float((self.cone.s + primal * step.cone_s) @ (self.cone.z + dual * step.cone_z))
@@ -179,21 +183,21 @@ class InteriorPoint:
             sigma = max(sigma, 1.0)
         mu = sigma * centre
         cones, target = (step.cone_s, step.cone_z), mu - step.s * step.p
-        step = self._direction(state, hessian, curvature, mu, target, cones)
+        step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._reach(step, _KEEP)
         for _ in range(_CORRECTORS if self.rows.now else 0):
             if min(primal, dual) > 0.9:
                 break
             further = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
             target = target + self.rows.outliers(step.s, step.p, *further, mu)
-            trial = self._direction(state, hessian, curvature, mu, target, cones)
+            trial = self._direction(state, system, curvature, mu, target, cones)
             longer = self._reach(trial, _KEEP)
             if min(longer) < 1.01 * min(primal, dual):
                 break
             step, (primal, dual) = trial, longer
         if min(primal, dual) < 0.1:  # the second-order correction misled: back towards the centre without it
             mu = max(sigma, 0.5) * centre
-            step = self._direction(state, hessian, curvature, mu, mu)
+            step = self._direction(state, system, curvature, mu, mu)
             primal, dual = self._reach(step, _KEEP)
         if not np.isfinite(step.x).all():
             return False
@@ -203,37 +207,44 @@ class InteriorPoint:
             self._advance(step, primal, dual)
         return True
 
-    def _hessian(self, curvature: RowCurvature) -> FloatArray:
+    def _system(self, curvature: RowCurvature) -> NewtonSystem:
+        """Factor the Newton matrix: of the features, or of the rows where they are far fewer."""
         m, lam_at, design = self.m, self.lam_at, self.design
         out = self.cone.hessian()
-        gram, first, total = design.gram(curvature.zz)
-        out[:m, :m] += gram
-        out[:m, m] += first
-        out[m, :m] += first
-        out[m, m] += total
+        out.flat[:: out.shape[0] + 1] += self.ridge
+        first, total = design.first_moment(curvature.zz)
+        if self.problem.fit_intercept:
+            out[:m, m] += first
+            out[m, :m] += first
+            out[m, m] += total
+        else:
+            out[m, m] = 1.0
         if curvature.z_lam is not None:
             column, corner = design.transpose(curvature.z_lam), design.total(curvature.z_lam)
             out[:m, lam_at] += column
             out[lam_at, :m] += column
-            out[m, lam_at] += corner
-            out[lam_at, m] += corner
+            if self.problem.fit_intercept:
+                out[m, lam_at] += corner
+                out[lam_at, m] += corner
             out[lam_at, lam_at] += curvature.lam_lam
-        out.flat[:: out.shape[0] + 1] += self.ridge
-        if not self.problem.fit_intercept:
-            out[m, :] = out[:, m] = 0.0
-            out[m, m] = 1.0
-        return out
+        if self.few is not None:
+            return ThinNewton(np.diag(out)[:m], self.few, curvature.zz * self.w, out[:m, m:], out[m:, m:])
+        out[:m, :m] += design.gram(curvature.zz)
+        return DenseNewton(out)
 
     def _direction(
         self,
         state: _State,
-        hessian: FloatArray,
+        system: NewtonSystem,
         curvature: RowCurvature,
         mu: float,
         target: FloatArray | float,
         cones: tuple[FloatArray, FloatArray] | None = None,
     ) -> _Direction:
-        """Solve for the step to ``p s = target`` in the rows and to ``mu``, corrected for ``cones``, in the norm constraint."""
+        """Solve for the step to ``p s = target`` in the rows and to ``mu`` in the norm constraint.
+
+        The latter is corrected for ``cones``.
+        """
         rows, cone, design, m = self.rows, self.cone, self.design, self.m
         centred = cone.target(mu, cones)
         right = cone.pull(centred + cone.weigh(state.cone)) - state.gradient
@@ -245,7 +256,7 @@ class InteriorPoint:
             right[self.lam_at] += rows.priced(answer.shares)
         if not self.problem.fit_intercept:
             right[m] = 0.0
-        dx = solve_newton(hessian, right)
+        dx = system.solve(right)
         dz = design.signal(dx[:m], dx[m], linear=True)
         cone_s = cone.push(dx) - state.cone
         cone_z = centred - cone.weigh(cone_s)
@@ -283,14 +294,14 @@ class InteriorPoint:
             reach *= 0.5
         self._ready = None
 
-    def _guarded(self, state: _State, hessian: FloatArray, curvature: RowCurvature, mu: float) -> bool:
+    def _guarded(self, state: _State, system: NewtonSystem, curvature: RowCurvature, mu: float) -> bool:
         """Step with exact slacks, backtracking until the residuals fall: for pieces that are curved.
 
-        Linear slacks drift away from curved constraints, so here the slacks are recomputed at every trial and the step is the
-        classical primal-dual one (no second-order correction).
+        Linear slacks drift away from curved constraints, so here the slacks are recomputed at every trial and
+        the step is the classical primal-dual one (no second-order correction).
         """
         rows, cone = self.rows, self.cone
-        step = self._direction(state, hessian, curvature, mu, mu)
+        step = self._direction(state, system, curvature, mu, mu)
         primal, dual = self._reach(step, _KEEP)
         reach = min(primal, dual)
         start = self._residual_size(state.gradient, mu)

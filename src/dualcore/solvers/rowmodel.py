@@ -1,7 +1,8 @@
 """A row as the interior-point method sees it: a smooth part, and a maximum over a few pieces.
 
-Every row is an epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``. Its height ``t``, the slacks ``s_k`` and the multipliers
-``p_k`` (which sum to one) eliminate in closed form from the Newton system, leaving a 2 x 2 curvature in (z, lam).
+Every row is an epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``. Its height ``t``, the slacks ``s_k``
+and the multipliers ``p_k`` (which sum to one) eliminate in closed form from the Newton system, leaving a
+2 x 2 curvature in (z, lam).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Pieces:
     Attributes
     ----------
     smooth : bool
-        The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with flips, because there
-        ``h = L(z) + max(0, z - gamma lam)``.
+        The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with
+        flips, because there ``h = L(z) + max(0, z - gamma lam)``.
     spring : bool
         The loss is a Moreau envelope: its polyhedral function behind a unit spring, which eliminates like the rest.
     curved : bool
@@ -109,7 +110,9 @@ class RowStep(NamedTuple):
 
 
 class RowState:
-    """Margins ``z`` (n,), and of the rows that have pieces: heights ``t``, slacks ``s`` and multipliers ``p`` (k, n_on).
+    """Margins ``z`` (n,), and of the rows that have pieces: heights, slacks and multipliers.
+
+    These are ``t`` (n_on,), ``s`` and ``p`` (k, n_on).
 
     Parameters
     ----------

@@ -8,13 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.forms import MarginForm
-from dualcore.geometry import FloatArray
+from dualcore.geometry import FloatArray, L2Norm
 from dualcore.losses import Logistic
 from dualcore.problem import Data, Problem
+from dualcore.rows import as_rows
 from dualcore.solvers.base import RawSolution, Solver
 from dualcore.solvers.interior import InteriorPoint
 
 __all__ = ["StructuredSolver"]
+
+
+# A dense Newton matrix of this size takes 0.8 GB.
+_MOST_FEATURES = 10000
 
 
 class StructuredSolver(Solver):
@@ -32,19 +37,41 @@ class StructuredSolver(Solver):
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "
                 "Use solver='conic'."
             )
+        if min(data.rows.m, data.rows.n) > _MOST_FEATURES:
+            return (
+                f"StructuredSolver factors a matrix of {data.rows.m} x {data.rows.m} numbers "
+                f"for {data.rows.m} features, "
+                f"too many beyond {_MOST_FEATURES}. Use solver='conic', or reduce the features first."
+            )
         return None
 
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
         with np.errstate(under="ignore"):
-            if (
-                not isinstance(problem.form, MarginForm)
-                or np.isinf(problem.geometry.label_cost)
-                or problem.radius == 0.0
-            ):
-                return InteriorPoint(problem, data, start).run(tol, max_iter)
-            return _flips_last(problem, problem.form, data, tol, max_iter, start)
+            norm = problem.geometry.norm
+            if isinstance(norm, L2Norm) and norm.weights is None and data.rows.n < data.rows.m:
+                return _in_row_space(problem, data, tol, max_iter, start)
+            return _run(problem, data, tol, max_iter, start)
+
+
+def _run(
+    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+) -> RawSolution:
+    if isinstance(problem.form, MarginForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
+        return _flips_last(problem, problem.form, data, tol, max_iter, start)
+    return InteriorPoint(problem, data, start).run(tol, max_iter)
+
+
+def _in_row_space(
+    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+) -> RawSolution:
+    """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
+    X = data.rows.take(np.arange(data.rows.n))
+    basis, factor = np.linalg.qr(np.asarray(X.toarray() if hasattr(X, "toarray") else X).T)
+    inside = None if start is None else (basis.T @ start[0], start[1])
+    found = _run(problem, data._replace(rows=as_rows(factor.T)), tol, max_iter, inside)
+    return replace(found, coef=basis @ found.coef)
 
 
 def _flips_last(
@@ -52,8 +79,9 @@ def _flips_last(
 ) -> RawSolution:
     """Solve without label flips first; where none would pay at that optimum, it is the optimum with flips too.
 
-    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays optimal. Where some
-    pay, solve again from there, giving only the rows near the flip boundary a flip piece if the loss is smooth without it.
+    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays
+    optimal. Where some pay, solve again from there, giving only the rows near the flip boundary a flip piece
+    if the loss is smooth without it.
     """
     found = InteriorPoint(problem.replace(label_cost=np.inf), data, start).run(tol, max_iter)
     spent, history = found.iterations, found.history
@@ -64,7 +92,7 @@ def _flips_last(
     here = (found.coef, found.intercept)
     attempts: list[npt.NDArray[np.bool_] | None] = [None]
     if isinstance(problem.loss, Logistic):
-        attempts = [form.flips(t, share * multiplier) for share in (0.5, 0.25)] + attempts
+        attempts = [*(form.flips(t, share * multiplier) for share in (0.5, 0.25)), None]
     for allowed in attempts:
         if allowed is not None and 2 * np.count_nonzero(allowed) > t.size:
             continue

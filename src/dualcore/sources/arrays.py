@@ -19,7 +19,8 @@ __all__ = ["ArraySource", "thread_count"]
 
 T = TypeVar("T")
 
-# Rows of a chunk, times features: 2 MiB of float64, so that a chunk's two products and its O(rows) work share the cache.
+# Rows of a chunk, times features: 2 MiB of float64, so that a chunk's two products and its O(rows) work share
+# the cache.
 _CHUNK_NUMBERS = 262144
 
 

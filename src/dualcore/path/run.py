@@ -1,0 +1,406 @@
+"""Radius paths: one model per radius, a few coresets for all of them, every model certified on the full data.
+
+A coreset built at radius ``sigma_0`` serves every radius in ``[sigma_0, 2 sigma_0]``: the multiplier, and with it the
+bounds that shape the grid, moves by at most a factor of two there. The next coreset is built just beyond, so a path
+over ``[a, b]`` costs about ``log2(b / a)`` builds whatever its number of radii. All models are then scored together,
+in one read of the data.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from dualcore.certificate import Certificate, first_order_bound, squared_bound, trivial_bound
+from dualcore.coreset import Anchor, Coreset
+from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm
+from dualcore.geometry import FloatArray
+from dualcore.keys import seed_from
+from dualcore.problem import Problem
+from dualcore.refine import as_sampler
+from dualcore.rows import as_rows, as_target, as_weights
+from dualcore.samplers import DualCoreset, Sampler
+from dualcore.samplers.base import as_anchor, as_source, evaluate, finish
+from dualcore.samplers.pilot import pilot_sample
+from dualcore.samplers.resolve import resolve_size
+from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
+from dualcore.solvers import Solution, solve
+from dualcore.sources import Chunk, Source
+from dualcore.summary import Pass, read
+
+__all__ = ["PathPoint", "PathStep", "RadiusPath", "RadiusSelection", "radius_path", "select_radius", "suggest_radius"]
+
+# Numbers in a block of margins (rows times models): it stays in the second-level cache while it is worked on.
+_BLOCK_NUMBERS = 49152
+# Above this many features the covariance of `suggest_radius` is not formed; multipliers are drawn row by row.
+_COVARIANCE_FEATURES = 2000
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """The model of one radius.
+
+    Attributes
+    ----------
+    radius : float
+    solution : Solution
+        Its ``value``, ``lower_bound`` and ``gap`` are about the full data.
+    certificate : Certificate
+    build : int or None
+        Which coreset of the path it was trained on; None for the whole data.
+    """
+
+    radius: float
+    solution: Solution
+    certificate: Certificate
+    build: int | None
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """Progress of a path: ``stage`` is "build", "solve" or "certify"; ``worst_gap`` is None before any certificate."""
+
+    stage: str
+    done: int
+    total: int
+    n_builds: int
+    n_reads: int
+    worst_gap: float | None
+
+
+@dataclass(frozen=True)
+class RadiusPath:
+    """Models for a range of radii, ascending.
+
+    Attributes
+    ----------
+    points : tuple of PathPoint
+    coresets : tuple of Coreset
+        In the order they were built; empty where every model was trained on the whole data.
+    n_reads : int
+        How many times the data were read from end to end, for all points together.
+    seconds : float
+    """
+
+    points: tuple[PathPoint, ...]
+    coresets: tuple[Coreset, ...]
+    n_reads: int
+    seconds: float
+
+    @property
+    def n_builds(self) -> int:
+        """How many coresets were built."""
+        return len(self.coresets)
+
+    @property
+    def radii(self) -> FloatArray:
+        """The radii, shape (n_radii,)."""
+        return np.array([point.radius for point in self.points])
+
+    @property
+    def coef(self) -> FloatArray:
+        """The coefficients, shape (n_radii, n_features)."""
+        return np.stack([point.solution.coef for point in self.points])
+
+    @property
+    def intercept(self) -> FloatArray:
+        """The intercepts, shape (n_radii,)."""
+        return np.array([point.solution.intercept for point in self.points])
+
+    @property
+    def risk(self) -> FloatArray:
+        """The worst-case risks on the full data, each at its own radius, shape (n_radii,)."""
+        return np.array([point.certificate.upper for point in self.points])
+
+    @property
+    def relative_gap(self) -> FloatArray:
+        """The certified relative gaps, shape (n_radii,)."""
+        return np.array([point.certificate.relative_gap for point in self.points])
+
+    def __repr__(self) -> str:
+        return (
+            f"<RadiusPath of {len(self.points)} radii from {self.points[0].radius:g} to {self.points[-1].radius:g}: "
+            f"{self.n_builds} coresets, {self.n_reads} reads, largest certified relative gap "
+            f"{self.relative_gap.max():.2e}>"
+        )
+
+
+def radius_path(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    radii: npt.ArrayLike,
+    coreset: float | int | Sampler | None = None,
+    sample_weight: Any = None,
+    *,
+    target_gap: float = 1e-2,
+    rounds: int = 3,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    random_state: Any = None,
+    callback: Callable[[PathStep], None] | None = None,
+) -> RadiusPath:
+    """Train one model per radius, each from the last one's solution, and certify all of them on the full data.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The full data, as arrays or frames; or one source for ``X``, with ``y=None``.
+    radii : array-like of shape (n_radii,)
+        Non-negative and different, in any order.
+    coreset : None, float, int or sampler, default=None
+        None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from ``sigma_0``
+        to ``2 sigma_0``.
+    target_gap : float, default=1e-2
+        Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of them. Coresets are
+        solved to a hundredth of it, or to ``tol`` if that is larger.
+    rounds : int, default=3
+        How often at most.
+    solver, tol, max_iter
+        Passed to `solve`.
+    random_state : int, Generator or None
+    callback : callable, optional
+        Called with a `PathStep` after every build, solve and certifying read.
+
+    Returns
+    -------
+    RadiusPath
+        ``n_builds`` says how many coresets were built.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4000, 3))
+    >>> y = np.where(X @ np.ones(3) + rng.normal(size=4000) > 0, 1.0, -1.0)
+    >>> path = radius_path(Problem("logistic"), X, y, np.geomspace(0.01, 0.1, 8), coreset=0.1, random_state=0)
+    >>> len(path.points), path.n_builds, bool((path.relative_gap < 1e-2).all())
+    (8, 4, True)
+    """
+    began = time.perf_counter()
+    order = _check_radii(radii)
+    if not target_gap > 0.0:
+        raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
+    if isinstance(X, Source) and coreset is None:
+        raise TypeError("A source is read in chunks: give coreset= a size or a sampler, or pass arrays.")
+    settings = {"solver": solver, "max_iter": max_iter}
+    if coreset is not None:
+        sampler = as_sampler(coreset, random_state)
+        source = as_source(problem, X, y, sample_weight)
+        if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
+            run = _CoresetPath(problem, source, sampler, order, target_gap, settings | {"tol": tol}, callback)
+            return run.run(rounds, began)
+    points: list[PathPoint] = []
+    reads = 0
+    last: Solution | None = None
+    for number, radius in enumerate(order):
+        last = solve(problem.replace(radius=radius), X, y, sample_weight, tol=tol, warm_start=last, **settings)
+        reads += last.iterations + 1  # every iteration and the final score read all rows once
+        certificate = Certificate(last.value, last.lower_bound, last.iterations + 1)
+        points.append(PathPoint(radius, replace(last, dual=None), certificate, None))
+        if callback is not None:
+            worst = max(point.certificate.relative_gap for point in points)
+            callback(PathStep("solve", number + 1, len(order), 0, reads, worst))
+    return RadiusPath(tuple(points), (), reads, time.perf_counter() - began)
+
+
+def _check_radii(radii: npt.ArrayLike) -> list[float]:
+    values = np.asarray(radii, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"radii must be a non-empty sequence of numbers, got shape {values.shape}.")
+    if not np.isfinite(values).all() or (values < 0.0).any():
+        raise ValueError("radii must be finite and non-negative.")
+    ordered: list[float] = np.sort(values).tolist()
+    if len(set(ordered)) < len(ordered):
+        raise ValueError("radii must be different from each other.")
+    return ordered
+
+
+def _doubling(radii: Sequence[float]) -> Iterator[list[int]]:
+    """Yield the positions that one coreset serves: from ``sigma_0`` to ``2 sigma_0``."""
+    group: list[int] = []
+    for position, radius in enumerate(radii):
+        if group and radius > 2.0 * radii[group[0]] * (1.0 + 1e-12):
+            yield group
+            group = []
+        group.append(position)
+    yield group
+
+
+class _Candidate(NamedTuple):
+    """A trained model and the coreset it was trained on."""
+
+    solution: Solution
+    build: int
+
+
+class _CoresetPath:
+    """One run through coresets: build and solve group by group, score everything, train again what is not tight."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        sampler: Sampler,
+        radii: list[float],
+        target_gap: float,
+        settings: dict[str, Any],
+        callback: Callable[[PathStep], None] | None,
+    ) -> None:
+        self.problems = [problem.replace(radius=radius) for radius in radii]
+        self.source, self.sampler, self.radii, self.target_gap = source, sampler, radii, target_gap
+        self.settings = settings | {"tol": max(settings["tol"], 1e-2 * target_gap)}
+        self.callback = callback
+        self.seed = seed_from(sampler.random_state)
+        self.refines = isinstance(sampler, DualCoreset) and sampler.epsilon is None
+        self.refines = self.refines and (getattr(sampler, "calibrate", True) or getattr(sampler, "focus", True))
+        self.size = 0 if sampler.size is None else resolve_size(sampler.size, source.n_rows)
+        self.first_read = source.n_reads
+        self.coresets: list[Coreset] = []
+        self.best: list[PathPoint | None] = [None] * len(radii)
+        self.lower = [trivial_bound(at) for at in self.problems]
+
+    def run(self, rounds: int, began: float) -> RadiusPath:
+        self._certify(self._first())
+        for _ in range(rounds if self.refines else 0):
+            again = [point is None or point.certificate.relative_gap > self.target_gap for point in self.best]
+            if not any(again):
+                break
+            self._certify(self._again([k for k, loose in enumerate(again) if loose]))
+        points = tuple(point for point in self.best if point is not None)
+        reads = self.source.n_reads - self.first_read
+        points = tuple(replace(p, certificate=replace(p.certificate, n_reads=reads)) for p in points)
+        return RadiusPath(points, tuple(self.coresets), reads, time.perf_counter() - began)
+
+    def _first(self) -> dict[int, _Candidate]:
+        """Train a model per radius, group by group."""
+        found: dict[int, _Candidate] = {}
+        last: Solution | None = None
+        for group in _doubling(self.radii):
+            start, rows = group[0], self.coresets[-1] if self.coresets else None
+            if last is not None and rows is not None:  # where the path would go on, by the coreset that ends here
+                last = self._solve(start, rows, last)
+            coreset = self._build(start, None if last is None else _anchor_of(last), rows)
+            for position in group:
+                last = self._solve(position, coreset, last)
+                found[position] = _Candidate(last, len(self.coresets) - 1)
+                self._tell("solve", len(found))
+        return found
+
+    def _again(self, loose: list[int]) -> dict[int, _Candidate]:
+        """Train loose models again: in each run of radii within a factor of two, a coreset anchored at the worst of them."""
+        found: dict[int, _Candidate] = {}
+        for group in _doubling([self.radii[k] for k in loose]):
+            positions = [loose[k] for k in group]
+            known = {k: point for k in positions if (point := self.best[k]) is not None}
+            worst = max(known, key=lambda k: known[k].certificate.relative_gap)
+            build = known[worst].build
+            rows = self.coresets[-1 if build is None else build]
+            coreset = self._build(worst, _anchor_of(known[worst].solution), rows)
+            for position in positions:
+                solution = self._solve(position, coreset, known[position].solution)
+                found[position] = _Candidate(solution, len(self.coresets) - 1)
+        return found
+
+    def _solve(self, position: int, rows: Any, start: Solution | None) -> Solution:
+        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return solve(
+                self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings
+            )  # fmt: skip
+
+    def _build(self, position: int, anchor: Anchor | None, rows: Any) -> Coreset:
+        problem, sampler, seed = self.problems[position], self.sampler, seed_from(self.seed, 2 + len(self.coresets))
+        if not (self.refines and isinstance(sampler, DualCoreset)):
+            if isinstance(sampler, DualCoreset) and anchor is not None:
+                sampler = replace(sampler, anchor=anchor)
+            coreset = sampler.draw(problem, self.source, self.size or self.source.n_rows, seed)
+        else:
+            if rows is None:
+                rows = pilot_sample(problem, self.source, self.size, seed_from(self.seed, 1))
+                if sampler.anchor is not None:
+                    anchor = as_anchor(sampler.anchor, problem, self.source.n_features)
+            if anchor is None:
+                anchor = _anchor_of(self._solve(position, rows, None))
+            coreset = self._draw(problem, sampler, anchor, rows, seed)
+        self.coresets.append(coreset)
+        self._tell("build", len(self.coresets))
+        return coreset
+
+    def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: Any, seed: int) -> Coreset:
+        """Read the data at an anchor and draw; rows that are already known estimate the cells beforehand."""
+        t = _signal(problem, rows.X, rows.y, anchor)
+        anchor = replace(anchor, multiplier=max(anchor.multiplier, problem.kappa(anchor.coef)))
+        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
+        width = self._reach() * spread_of(t, rows.weights)
+        rule = cell_rule(float(rows.weights @ h), self.size, width, focused=sampler.focus)
+        mass = cell_masses(rule, problem, anchor, t, h, rows.weights)
+        keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
+        reading = read(self.source, Pass(problem, anchor, rule, seed, keep))
+        return draw_cells(reading, self.size, calibrated=sampler.calibrate)
+
+    def _reach(self) -> float:
+        """How far ``t`` may still move, in units of its spread: near a kink by that much a row bends."""
+        return min(1.0, 2.0 * float(np.sqrt((self.source.n_features + 1) / max(self.size, 1))))
+
+    def _certify(self, found: dict[int, _Candidate]) -> None:
+        """Score models on the full data in one read; keep the best of each radius, and the best lower bounds."""
+        positions = sorted(found)
+        problem = self.problems[positions[-1]]
+        if isinstance(problem.form, SquaredHingeForm) and np.isfinite(problem.geometry.label_cost):
+            scores = []
+            for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
+                reading = evaluate(self.problems[k], self.source, found[k].solution)
+                scores.append((reading.risk, reading.multiplier))
+                self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
+        else:
+            widths = [0.0] * len(positions)
+            if problem.loss.kinks:
+                share = 0.3 * self._reach()
+                widths = [share * self._spread(found[k]) for k in positions]
+            sums = _score(self.source, problem, [found[k].solution for k in positions], widths, self.radii[-1])
+            scores = [sums.risk(self.problems[k], j) for j, k in enumerate(positions)]
+            for j, k in enumerate(positions):
+                upper = scores[j][0]
+                for near in range(max(j - 1, 0), min(j + 2, len(positions))):  # a neighbour's slopes may fit better
+                    self.lower[k] = max(self.lower[k], sums.lower_bound(self.problems[k], near, upper))
+        for (risk, multiplier), k in zip(scores, positions, strict=True):
+            old, (solution, build) = self.best[k], found[k]
+            if old is not None and old.certificate.upper <= risk:
+                risk, multiplier, build = old.certificate.upper, old.solution.dual_variable, old.build
+                solution = old.solution
+            fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build or 0], (), self.source.n_reads)
+            self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
+        self._tell("certify", sum(point is not None for point in self.best))
+
+    def _spread(self, candidate: _Candidate) -> float:
+        rows = self.coresets[candidate.build]
+        t = _signal(self.problems[0], rows.X, rows.y, candidate.solution)
+        return spread_of(t, rows.weights)
+
+    def _tell(self, stage: str, done: int) -> None:
+        if self.callback is not None:
+            gaps = [point.certificate.relative_gap for point in self.best if point is not None]
+            reads = self.source.n_reads - self.first_read
+            worst = max(gaps, default=None)
+            self.callback(PathStep(stage, done, len(self.radii), len(self.coresets), reads, worst))
+
+
+def _anchor_of(solution: Solution) -> Anchor:
+    return Anchor(solution.coef, solution.intercept, solution.dual_variable)
+
+
+def _signal(problem: Problem, X: Any, y: FloatArray, model: Any) -> FloatArray:
+    score = np.asarray(X @ model.coef + model.intercept)
+    return score * y if problem.is_classification else score - y

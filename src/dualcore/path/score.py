@@ -1,0 +1,319 @@
+"""Many models scored in one read: exact worst-case risks at any radius, and lower bounds on the best possible one.
+
+The products ``X coef`` of all models are one matrix product, and what a radius needs of a model are a few sums that do
+not depend on the radius: its mean loss, the rows that may flip, and the sums of a dual point at its slopes. So the
+slopes of one model bound the optimum of every radius, not of its own alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.certificate import LinearModel, first_order_bound, squared_bound, trivial_bound
+from dualcore.forms import MarginForm, SquaredForm
+from dualcore.geometry import FloatArray
+from dualcore.problem import Problem
+from dualcore.sources import Chunk, Source
+
+__all__ = ["Model", "Scores", "score_models"]
+
+# Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
+_BLOCK_NUMBERS = 49152
+# What a dual point sums, for each model and side: value, balance, square, then the moment.
+_VALUE, _BALANCE, _SQUARE, _MOMENT = 0, 1, 2, 3
+# Flip tails are cut to what the largest radius can spend once they hold this many rows.
+_TAIL_ROWS = 65536
+
+
+class Model(LinearModel):
+    """A linear model with its multiplier; a Solution is one."""
+
+    @property
+    def dual_variable(self) -> float: ...
+
+
+class _Plan(NamedTuple):
+    """What every chunk is asked: the models as matrices, and where their flips begin."""
+
+    problem: Problem
+    coef: FloatArray  # (k, m)
+    intercept: FloatArray  # (k, 1)
+    kappa: FloatArray  # (k,)
+    multiplier: FloatArray  # (k,)
+    widths: FloatArray  # (k, 1)
+    flips: bool
+
+
+class _Tail(NamedTuple):
+    """Rows beyond kappa: model, ``Delta = (L(-z) - L(z)) / gamma``, mass."""
+
+    model: npt.NDArray[np.intp]
+    delta: FloatArray
+    mass: FloatArray
+
+
+@dataclass
+class _Sums:
+    """Sums over a chunk. Each dual point is (k, 2, 3 + m): by the side a row pulls to, see `_VALUE` and the rest."""
+
+    loss: FloatArray  # (k,)
+    exact: FloatArray
+    change: FloatArray  # what `exact` gains where the flipped rows flip
+    smooth: FloatArray | None
+    flipped: FloatArray  # (k,)
+    tail: _Tail
+
+
+def score_models(
+    source: Source, problem: Problem, models: Sequence[Model], widths: Sequence[float], largest_radius: float
+) -> Scores:
+    """Read the data once and return the scores of all models.
+
+    Parameters
+    ----------
+    source : Source
+    problem : Problem
+        Loss and geometry; its radius is not used. Not the squared hinge with a finite label cost.
+    models : sequence of Solution
+        With the multipliers at which rows flip in the dual point.
+    widths : sequence of float
+        Smoothing of a second dual point for losses with kinks, for each model; 0 for none.
+    largest_radius : float
+        Of the radii that will be asked about.
+    """
+    coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in models])
+    plan = _Plan(
+        problem,
+        coef,
+        np.array([[float(model.intercept)] for model in models]),
+        np.array([problem.kappa(row) for row in coef]),
+        np.array([float(model.dual_variable) for model in models]),
+        np.asarray(widths, dtype=np.float64)[:, None],
+        isinstance(problem.form, MarginForm) and bool(np.isfinite(problem.geometry.label_cost)),
+    )
+    n_rows, total_weight = source.n_rows, source.total_weight
+    total: _Sums | None = None
+    tails: list[_Tail] = []
+    held = 0
+    for part in source.map(lambda chunk: _sum_chunk(chunk, plan, n_rows, total_weight)):
+        tails.append(part.tail)
+        held += part.tail.delta.size
+        if held > _TAIL_ROWS:
+            tails = [_cut(_join(tails), largest_radius / problem.geometry.label_cost)]
+            held = 0
+        if total is None:
+            total = part
+            continue
+        total.loss += part.loss
+        total.exact += part.exact
+        total.change += part.change
+        total.flipped += part.flipped
+        if total.smooth is not None and part.smooth is not None:
+            total.smooth += part.smooth
+    if total is None:
+        raise ValueError("The source has no rows.")
+    total.tail = _join(tails)
+    return Scores(coef, total)
+
+
+class Scores:
+    """What one read says about several models at any radius."""
+
+    def __init__(self, coef: FloatArray, sums: _Sums) -> None:
+        self._coef, self._sums = coef, sums
+
+    def risk(self, problem: Problem, model: int) -> tuple[float, float]:
+        """Return the exact worst-case risk of a model, ridge included, and its multiplier."""
+        coef, mean_loss, form = self._coef[model], float(self._sums.loss[model]), problem.form
+        size = problem.size(coef)
+        if isinstance(form, MarginForm):
+            tail = self._sums.tail
+            own = tail.model == model
+            value, multiplier = form.minimise_sums(mean_loss, tail.delta[own], tail.mass[own], size)
+        elif isinstance(form, SquaredForm):
+            value, multiplier = form.minimise_mean(mean_loss, size)
+        else:
+            multiplier = form.kappa(size)
+            value = problem.radius * multiplier + mean_loss
+        return float(value + problem.penalty(coef)), float(multiplier)
+
+    def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
+        """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
+
+        ``upper`` is the risk of any model at that radius.
+        """
+        sums = self._sums
+        best = trivial_bound(problem)
+        for dual in (sums.exact, sums.smooth):
+            if dual is not None:
+                best = max(best, _bound(problem, dual[model], 0.0, upper))
+        flipped = float(sums.flipped[model])
+        if flipped > 0.0 and problem.radius > 0.0:
+            # Any share of the flips is a dual point too: all of them, or what the budget pays for.
+            share = min(1.0, problem.radius / (problem.geometry.label_cost * flipped) * (1.0 - 1e-15))
+            mixed = sums.exact[model] + share * sums.change[model]
+            best = max(best, _bound(problem, mixed, share * flipped, upper))
+        return best
+
+
+def _bound(problem: Problem, dual: FloatArray, flipped: float, upper: float) -> float:
+    """Balance the two sides, then bound: as `Reading.lower_bound` does for one model."""
+    balance, scale = dual[:, _BALANCE], np.ones(2)
+    if problem.fit_intercept and balance[0] != balance[1]:
+        side = int(balance[1] > balance[0])
+        scale[side] = max(balance[1 - side], 0.0) / balance[side]
+    total, moment = float(scale @ dual[:, _VALUE]), scale @ dual[:, _MOMENT:]
+    if problem.geometry.order == 2:
+        return squared_bound(problem, total, float(scale**2 @ dual[:, _SQUARE]), moment, upper)
+    # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
+    return first_order_bound(problem, lambda f: f * total, moment, flipped, upper)
+
+
+def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
+    """Sum one chunk, in blocks of rows of one class: there every slope pulls to the same side."""
+    k, m = plan.coef.shape
+    shape = (k, 2, _MOMENT + m)
+    smooth = np.zeros(shape) if plan.widths.any() else None
+    sums = _Sums(np.zeros(k), np.zeros(shape), np.zeros(shape), smooth, np.zeros(k), _join([]))
+    tails: list[_Tail] = []
+    for X, y, label, weights in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // k)):
+        mass = np.full(y.size, 1.0 / n_rows) if weights is None else weights / total_weight
+        t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
+        t += plan.intercept
+        if label:
+            t *= label
+        else:
+            t -= y
+        value, slope = plan.problem.loss.value_and_slope(t)
+        sums.loss += value @ mass
+        _add_dual(sums.exact, plan, X, y, label, mass, slope, _worth(plan.problem, t, value, slope, y))
+        if sums.smooth is not None:
+            soft, worth = _smoothed(plan, t, y)
+            _add_dual(sums.smooth, plan, X, y, label, mass, soft, worth)
+        if plan.flips:
+            tails.append(_add_flips(sums, plan, X, label, mass, t, value, slope))
+    sums.tail = _join(tails)
+    return sums
+
+
+def _blocks(
+    chunk: Chunk, by_class: bool, step: int
+) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
+    """Yield features, targets, label (0 in regression) and weights of blocks of at most ``step`` rows."""
+    for start in range(0, chunk.y.size, step):
+        part = slice(start, min(start + step, chunk.y.size))
+        X, y = chunk.X[part], chunk.y[part]
+        weights = None if chunk.weights is None else chunk.weights[part]
+        if not by_class:
+            yield X, y, 0.0, weights
+            continue
+        for label in (-1.0, 1.0):
+            rows = np.flatnonzero(y == label)
+            if rows.size:
+                yield X[rows], y[rows], label, None if weights is None else weights[rows]
+
+
+def _worth(problem: Problem, t: FloatArray, value: FloatArray, slope: FloatArray, y: FloatArray) -> FloatArray:
+    """Return ``-L*(s)`` (less ``s y`` for a residual) by Fenchel's equality; the linear part alone for order 2."""
+    if problem.geometry.order == 2:
+        return -slope if problem.is_classification else -slope * y
+    return value - slope * (t if problem.is_classification else t + y)
+
+
+def _smoothed(plan: _Plan, t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return slopes averaged over ``[t - width, t + width]``, and what they are worth."""
+    loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
+    low, high = loss.slope_range
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    worth = -loss.conjugate(slope)
+    return slope, worth if plan.problem.is_classification else worth - slope * y
+
+
+def _add_dual(
+    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray, slope: FloatArray,
+    worth: FloatArray,
+) -> None:  # fmt: skip
+    """Add the sums of a block to a dual point, each row to the side it pulls to."""
+    pull = slope * mass
+    square = 0.25 * (pull * slope) if plan.problem.geometry.order == 2 else None
+    if label:  # margins: a slope is never positive, so the label decides
+        side = int(label < 0.0)
+        dual[:, side, _VALUE] += worth @ mass
+        dual[:, side, _BALANCE] -= pull.sum(axis=1)
+        dual[:, side, _MOMENT:] += label * _moments(pull, X)
+        if square is not None:
+            dual[:, side, _SQUARE] += square.sum(axis=1)
+        return
+    up = np.maximum(pull, 0.0)
+    upward = (pull > 0.0).astype(np.float64)
+    for side, part, chosen in ((0, pull - up, 1.0 - upward), (1, up, upward)):
+        dual[:, side, _VALUE] += (worth * chosen) @ mass
+        dual[:, side, _BALANCE] += np.abs(part.sum(axis=1))
+        dual[:, side, _MOMENT:] += _moments(part, X)
+        if square is not None:
+            dual[:, side, _SQUARE] += (square * chosen).sum(axis=1)
+
+
+def _moments(pull: FloatArray, X: Any) -> FloatArray:
+    return np.asarray(X.T @ pull.T).T if sp.issparse(X) else pull @ X
+
+
+def _add_flips(
+    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, value: FloatArray,
+    slope: FloatArray,
+) -> _Tail:  # fmt: skip
+    """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
+    problem, gamma = plan.problem, plan.problem.geometry.label_cost
+    form = problem.form
+    if not isinstance(form, MarginForm):
+        return _join([])
+    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+    model, row = np.nonzero(t > (0.5 * gamma * plan.kappa / problem.loss.lipschitz)[:, None])
+    gain = form.loss.flip_gain(t[model, row])
+    keep = gain > gamma * plan.kappa[model]
+    model, row, gain = model[keep], row[keep], gain[keep]
+    tail = _Tail(model, gain / gamma, mass[row])
+    flips = gain > gamma * plan.multiplier[model]
+    model, row = model[flips], row[flips]
+    if not model.size:
+        return tail
+    z, w = t[model, row], mass[row]
+    there, pull_there = problem.loss.value_and_slope(-z)
+    here, pull_here = value[model, row], slope[model, row]
+    side = int(label < 0.0)
+    for number in np.unique(model):
+        own = model == number
+        features, masses = X[row[own]], w[own]
+        for at, sign, worth, pull in (
+            (side, -1.0, here[own] - pull_here[own] * z[own], pull_here[own]),
+            (1 - side, 1.0, there[own] + pull_there[own] * z[own], pull_there[own]),
+        ):
+            change = sums.change[number, at]
+            change[_VALUE] += sign * float(masses @ worth)
+            change[_BALANCE] -= sign * float(masses @ pull)
+            # Leaving a side takes its pull away; the flipped slope pulls the other way.
+            change[_MOMENT:] -= label * np.asarray(features.T @ (masses * pull)).ravel()
+        sums.flipped[number] += float(masses.sum())
+    return tail
+
+
+def _join(tails: Sequence[_Tail]) -> _Tail:
+    if not tails:
+        return _Tail(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0))
+    return _Tail(*(np.concatenate(parts) for parts in zip(*tails, strict=True)))
+
+
+def _cut(tail: _Tail, spendable: float) -> _Tail:
+    """Drop rows that no radius can reach: those behind more mass, of larger ``Delta``, than can be flipped at all."""
+    order = np.lexsort((-tail.delta, tail.model))
+    model, mass = tail.model[order], tail.mass[order]
+    before = np.cumsum(mass) - mass
+    first = np.searchsorted(model, model)
+    keep = order[before - before[first] <= spendable * (1.0 + 1e-9)]
+    return _Tail(tail.model[keep], tail.delta[keep], tail.mass[keep])
