@@ -150,6 +150,8 @@ def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
     3.0
     """
     if isinstance(norm, Norm):
+        if weights is not None:
+            raise TypeError("norm is already a Norm: give it the feature weights when you build it.")
         return norm
     if not isinstance(norm, str):
         raise TypeError(f"norm must be a string or a Norm, not {type(norm).__name__}.")

@@ -60,6 +60,9 @@ class Problem:
         Feature norm of the transport cost; its dual norm bounds the coefficients.
     label_cost : float, default=inf
         ``gamma``: price of one label flip; ``inf`` forbids flips. In regression a unit of target costs ``gamma / 2``.
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit: the norm becomes ``||weights * (x - x')||``. ``inf`` makes a
+        feature immovable, which is also how to treat a categorical column that changes all or nothing.
     ridge : float, default=0.0
         ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
     fit_intercept : bool, default=True
@@ -84,6 +87,7 @@ class Problem:
         radius: float = 0.0,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        feature_weights: npt.ArrayLike | None = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         order: int | None = None,
@@ -94,7 +98,7 @@ class Problem:
         self.ridge = _number("ridge", ridge)
         self.fit_intercept = bool(fit_intercept)
         self.geometry = Geometry(
-            norm=get_norm(norm),
+            norm=get_norm(norm, feature_weights),
             label_cost=_number("label_cost", label_cost, allow_inf=True),
             order=self.loss.order if order is None else order,
         )
@@ -133,6 +137,9 @@ class Problem:
     def validate(self, X: Any, y: Any, sample_weight: Any = None) -> Data:
         """Check shapes, labels and weights, and return row access without copying ``X``."""
         rows = as_rows(X)
+        prices = self.geometry.norm.weights
+        if prices is not None and prices.size != rows.m:
+            raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
         target = as_target(y, rows.n)
         if self.is_classification:
             low, high = float(target.min()), float(target.max())

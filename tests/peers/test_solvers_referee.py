@@ -1,8 +1,8 @@
 """Both solvers against CVXPY on random problems: every loss, norm and label cost, on kind and unkind data.
 
 ``value`` is the exact risk of a model and ``lower_bound`` is certified, so two one-sided questions can be asked however
-inaccurate the referee is: no model of ours is worse than the referee's optimum, and no bound of ours exceeds the risk of
-the referee's model.
+inaccurate the referee is: no model of ours is worse than the referee's optimum, and no bound of ours exceeds the risk
+of the referee's model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge
 from dualcore import Problem, solve
 from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER
 
-cp = pytest.importorskip("cvxpy")
+pytest.importorskip("cvxpy")
+import cvxpy as cp
+
 from peers.cvxpy_referee import cvxpy_optimum, minimum, robust_cost, with_mass
 
 AGREEMENT = 1e-6
@@ -156,7 +158,7 @@ class Comparison(NamedTuple):
             found.append(f"the value is {self.excess:.2e} above the referee's optimum")
         if not self.beaten <= ROUNDING:
             found.append(f"the lower bound is {self.beaten:.2e} above the risk of the referee's model")
-        if not (self.overshoot <= BOUND_SLACK or self.referee_is_short):
+        elif not (self.overshoot <= BOUND_SLACK or self.referee_is_short):
             found.append(f"the lower bound is {self.overshoot:.2e} above the referee's optimum")
         return found
 
@@ -209,7 +211,7 @@ def check(index: int) -> None:
         assert found.faults == [], f"{solver} on {drawn}"
 
 
-# 5 has no divisor in common with the 9 losses, 3 norms, 4 label costs and 7 traits: a fifth of the problems has them all.
+# 5 has no divisor in common with the 9 losses, 3 norms, 4 label costs and 7 traits: a fifth of the problems has all.
 @pytest.mark.parametrize("index", range(0, N_PROBLEMS, 5))
 def test_the_optimum_is_the_referees(index):
     check(index)
@@ -290,9 +292,9 @@ def test_flips_are_active_in_many_of_them():
 
 
 def test_a_worse_value_a_bound_too_high_and_a_wide_gap_are_noticed():
-    best = Referee(1.0, 1.0 + 1e-9)
+    best = Referee(1.0, 1.0 + 1e-10)
     assert score(1.0 + 1e-7, 1.0 - 1e-7, best).faults == []
-    assert len(score(1.0 + 3e-6, 1.0 + 2.5e-6, best).faults) == 3
+    assert len(score(1.0 + 3e-6, 1.0 + 2.5e-6, best).faults) == 2
     assert any("above the referee's optimum" in fault for fault in score(1.0 + 3e-6, 1.0 - 1e-9, best).faults)
     assert any("relative gap" in fault for fault in score(1.0, 1.0 - 2e-6, best).faults)
     assert any("lower bound" in fault for fault in score(1.0 + 5e-9, 1.0 + 4e-9, best).faults)
@@ -307,11 +309,10 @@ def test_a_referee_that_claims_less_than_its_model_attains_is_no_evidence_agains
     assert score(0.99, 0.989999, Referee(1.0, 1.0)).referee_is_long
 
 
-@pytest.mark.parametrize("change", [{"radius": 0.31}, {"label_cost": 0.9}, {"ridge": 0.011}, {"norm": "linf"}])
+@pytest.mark.parametrize("change", [{"radius": 0.101}, {"label_cost": 0.99}, {"ridge": 0.0101}, {"fit_intercept": False}])
 def test_the_referee_notices_another_problem(change):
-    rng = np.random.default_rng(5)
-    X, y = draw_data(rng, "plain", classification=True)
-    problem = Problem("hinge", radius=0.3, norm="l2", label_cost=1.0, ridge=0.01)
+    X, y = binary(n=40)
+    problem = Problem("hinge", radius=0.1, norm="l2", label_cost=1.0, ridge=0.01)
     right, wrong = solve(problem, X, y).value, solve(problem.replace(**change), X, y).value
     optimum = cvxpy_optimum(problem, X, y)
     assert right == pytest.approx(optimum, rel=AGREEMENT)

@@ -12,37 +12,30 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import KFold, StratifiedKFold
 
-from dualcore.certificate import Certificate, first_order_bound, squared_bound, trivial_bound
+from dualcore.certificate import Certificate, LinearModel, trivial_bound
 from dualcore.coreset import Anchor, Coreset
-from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm
+from dualcore.forms import SquaredHingeForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
+from dualcore.path.score import score_models
 from dualcore.problem import Problem
 from dualcore.refine import as_sampler
-from dualcore.rows import as_rows, as_target, as_weights
 from dualcore.samplers import DualCoreset, Sampler
 from dualcore.samplers.base import as_anchor, as_source, evaluate, finish
 from dualcore.samplers.pilot import pilot_sample
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
-from dualcore.sources import Chunk, Source
+from dualcore.sources import Source
 from dualcore.summary import Pass, read
 
-__all__ = ["PathPoint", "PathStep", "RadiusPath", "RadiusSelection", "radius_path", "select_radius", "suggest_radius"]
-
-# Numbers in a block of margins (rows times models): it stays in the second-level cache while it is worked on.
-_BLOCK_NUMBERS = 49152
-# Above this many features the covariance of `suggest_radius` is not formed; multipliers are drawn row by row.
-_COVARIANCE_FEATURES = 2000
+__all__ = ["PathPoint", "PathStep", "RadiusPath", "radius_path"]
 
 
 @dataclass(frozen=True)
@@ -164,8 +157,8 @@ def radius_path(
         None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from ``sigma_0``
         to ``2 sigma_0``.
     target_gap : float, default=1e-2
-        Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of them. Coresets are
-        solved to a hundredth of it, or to ``tol`` if that is larger.
+        Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
+        them. Coresets are solved to a tenth of it, or to ``tol`` if that is larger.
     rounds : int, default=3
         How often at most.
     solver, tol, max_iter
@@ -238,6 +231,17 @@ def _doubling(radii: Sequence[float]) -> Iterator[list[int]]:
     yield group
 
 
+class Rows(Protocol):
+    """Weighted rows: a coreset, a pilot sample."""
+
+    @property
+    def X(self) -> Any: ...  # noqa: N802
+    @property
+    def y(self) -> FloatArray: ...
+    @property
+    def weights(self) -> FloatArray: ...
+
+
 class _Candidate(NamedTuple):
     """A trained model and the coreset it was trained on."""
 
@@ -260,7 +264,7 @@ class _CoresetPath:
     ) -> None:
         self.problems = [problem.replace(radius=radius) for radius in radii]
         self.source, self.sampler, self.radii, self.target_gap = source, sampler, radii, target_gap
-        self.settings = settings | {"tol": max(settings["tol"], 1e-2 * target_gap)}
+        self.settings = settings | {"tol": max(settings["tol"], 0.1 * target_gap)}
         self.callback = callback
         self.seed = seed_from(sampler.random_state)
         self.refines = isinstance(sampler, DualCoreset) and sampler.epsilon is None
@@ -286,66 +290,66 @@ class _CoresetPath:
     def _first(self) -> dict[int, _Candidate]:
         """Train a model per radius, group by group."""
         found: dict[int, _Candidate] = {}
-        last: Solution | None = None
+        trail: list[Solution] = []
         for group in _doubling(self.radii):
-            start, rows = group[0], self.coresets[-1] if self.coresets else None
-            if last is not None and rows is not None:  # where the path would go on, by the coreset that ends here
-                last = self._solve(start, rows, last)
-            coreset = self._build(start, None if last is None else _anchor_of(last), rows)
+            begin, rows = self._pilot(group[0]) if not trail else (_ahead(trail, self.radii), self.coresets[-1])
+            coreset = self._build(group[0], begin, rows)
             for position in group:
-                last = self._solve(position, coreset, last)
-                found[position] = _Candidate(last, len(self.coresets) - 1)
+                begin = _ahead(trail, self.radii) if trail else begin
+                trail.append(self._solve(position, coreset, begin))
+                found[position] = _Candidate(trail[-1], len(self.coresets) - 1)
                 self._tell("solve", len(found))
         return found
 
     def _again(self, loose: list[int]) -> dict[int, _Candidate]:
-        """Train loose models again: in each run of radii within a factor of two, a coreset anchored at the worst of them."""
+        """Train loose models again: for each run of radii within a factor of two a coreset at the worst of them."""
         found: dict[int, _Candidate] = {}
         for group in _doubling([self.radii[k] for k in loose]):
-            positions = [loose[k] for k in group]
-            known = {k: point for k in positions if (point := self.best[k]) is not None}
+            known = {loose[k]: point for k in group if (point := self.best[loose[k]]) is not None}
             worst = max(known, key=lambda k: known[k].certificate.relative_gap)
-            build = known[worst].build
-            rows = self.coresets[-1 if build is None else build]
-            coreset = self._build(worst, _anchor_of(known[worst].solution), rows)
-            for position in positions:
-                solution = self._solve(position, coreset, known[position].solution)
+            coreset = self._build(worst, known[worst].solution, self.coresets[known[worst].build or 0])
+            for position, point in known.items():
+                solution = self._solve(position, coreset, point.solution)
                 found[position] = _Candidate(solution, len(self.coresets) - 1)
         return found
 
-    def _solve(self, position: int, rows: Any, start: Solution | None) -> Solution:
+    def _solve(self, position: int, rows: Rows, start: Solution | None) -> Solution:
         with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return solve(
-                self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings
-            )  # fmt: skip
+            return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
 
-    def _build(self, position: int, anchor: Anchor | None, rows: Any) -> Coreset:
+    def _pilot(self, position: int) -> tuple[Solution | None, Rows | None]:
+        """Return where to begin, and rows to estimate cells from; nothing where the sampler sees to it itself."""
+        if not self.refines:
+            return None, None
+        rows = pilot_sample(self.problems[position], self.source, self.size, seed_from(self.seed, 1))
+        return self._solve(position, rows, None), rows
+
+    def _build(self, position: int, model: Solution | None, rows: Rows | None) -> Coreset:
+        """Build a coreset around a model; rows that are already known price it and estimate the cells beforehand."""
         problem, sampler, seed = self.problems[position], self.sampler, seed_from(self.seed, 2 + len(self.coresets))
-        if not (self.refines and isinstance(sampler, DualCoreset)):
+        anchor = None
+        if model is not None and rows is not None:
+            t, size = _signal(problem, rows, model), problem.size(model.coef)
+            anchor = Anchor(model.coef, model.intercept, problem.form.minimise(t, rows.weights, size).multiplier)
+        if isinstance(sampler, DualCoreset) and self.refines and anchor is not None and rows is not None:
+            if not self.coresets and sampler.anchor is not None:
+                anchor = as_anchor(sampler.anchor, problem, self.source.n_features)
+            coreset = self._draw(problem, sampler, anchor, rows, seed)
+        else:
             if isinstance(sampler, DualCoreset) and anchor is not None:
                 sampler = replace(sampler, anchor=anchor)
             coreset = sampler.draw(problem, self.source, self.size or self.source.n_rows, seed)
-        else:
-            if rows is None:
-                rows = pilot_sample(problem, self.source, self.size, seed_from(self.seed, 1))
-                if sampler.anchor is not None:
-                    anchor = as_anchor(sampler.anchor, problem, self.source.n_features)
-            if anchor is None:
-                anchor = _anchor_of(self._solve(position, rows, None))
-            coreset = self._draw(problem, sampler, anchor, rows, seed)
         self.coresets.append(coreset)
         self._tell("build", len(self.coresets))
         return coreset
 
-    def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: Any, seed: int) -> Coreset:
-        """Read the data at an anchor and draw; rows that are already known estimate the cells beforehand."""
-        t = _signal(problem, rows.X, rows.y, anchor)
-        anchor = replace(anchor, multiplier=max(anchor.multiplier, problem.kappa(anchor.coef)))
+    def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: Rows, seed: int) -> Coreset:
+        t = _signal(problem, rows, anchor)
         h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
         width = self._reach() * spread_of(t, rows.weights)
-        rule = cell_rule(float(rows.weights @ h), self.size, width, focused=sampler.focus)
-        mass = cell_masses(rule, problem, anchor, t, h, rows.weights)
+        rule = cell_rule(problem, float(rows.weights @ h), self.size, width, focused=sampler.focus)
+        mass = cell_masses(rule, problem, anchor, t, h, rows.y, rows.weights)
         keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
         reading = read(self.source, Pass(problem, anchor, rule, seed, keep))
         return draw_cells(reading, self.size, calibrated=sampler.calibrate)
@@ -369,7 +373,8 @@ class _CoresetPath:
             if problem.loss.kinks:
                 share = 0.3 * self._reach()
                 widths = [share * self._spread(found[k]) for k in positions]
-            sums = _score(self.source, problem, [found[k].solution for k in positions], widths, self.radii[-1])
+            models = [found[k].solution for k in positions]
+            sums = score_models(self.source, problem, models, widths, self.radii[-1])
             scores = [sums.risk(self.problems[k], j) for j, k in enumerate(positions)]
             for j, k in enumerate(positions):
                 upper = scores[j][0]
@@ -386,8 +391,7 @@ class _CoresetPath:
 
     def _spread(self, candidate: _Candidate) -> float:
         rows = self.coresets[candidate.build]
-        t = _signal(self.problems[0], rows.X, rows.y, candidate.solution)
-        return spread_of(t, rows.weights)
+        return spread_of(_signal(self.problems[0], rows, candidate.solution), rows.weights)
 
     def _tell(self, stage: str, done: int) -> None:
         if self.callback is not None:
@@ -397,10 +401,17 @@ class _CoresetPath:
             self.callback(PathStep(stage, done, len(self.radii), len(self.coresets), reads, worst))
 
 
-def _anchor_of(solution: Solution) -> Anchor:
-    return Anchor(solution.coef, solution.intercept, solution.dual_variable)
+def _ahead(trail: list[Solution], radii: list[float]) -> Solution:
+    """Return the last model, moved on along the line through the last two."""
+    at, last = len(trail), trail[-1]
+    if at < 2:
+        return last
+    step = min(1.0, (radii[at] - radii[at - 1]) / (radii[at - 1] - radii[at - 2]))
+    before = trail[-2]
+    coef = last.coef + step * (last.coef - before.coef)
+    return replace(last, coef=coef, intercept=last.intercept + step * (last.intercept - before.intercept))
 
 
-def _signal(problem: Problem, X: Any, y: FloatArray, model: Any) -> FloatArray:
-    score = np.asarray(X @ model.coef + model.intercept)
-    return score * y if problem.is_classification else score - y
+def _signal(problem: Problem, rows: Rows, model: LinearModel) -> FloatArray:
+    score = np.asarray(rows.X @ model.coef + model.intercept)
+    return np.asarray(score * rows.y if problem.is_classification else score - rows.y, dtype=np.float64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ _VALUE, _BALANCE, _SQUARE, _MOMENT = 0, 1, 2, 3
 _TAIL_ROWS = 65536
 
 
-class Model(LinearModel):
+class Model(LinearModel, Protocol):
     """A linear model with its multiplier; a Solution is one."""
 
     @property
@@ -202,9 +202,7 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
     return sums
 
 
-def _blocks(
-    chunk: Chunk, by_class: bool, step: int
-) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
+def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
     """Yield features, targets, label (0 in regression) and weights of blocks of at most ``step`` rows."""
     for start in range(0, chunk.y.size, step):
         part = slice(start, min(start + step, chunk.y.size))

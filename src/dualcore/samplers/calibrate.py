@@ -11,6 +11,9 @@ from dualcore.geometry import FloatArray
 
 __all__ = ["Calibrated", "calibrate"]
 
+# As good as no softness at all.
+_EXACT = 1e-14
+
 
 class Calibrated(NamedTuple):
     """New weights, and by how much the moments are still off, relative to their spread over the coreset."""
@@ -19,7 +22,7 @@ class Calibrated(NamedTuple):
     residual: float
 
 
-def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-11) -> Calibrated:
+def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-5) -> Calibrated:
     r"""Return ``u >= 0`` with ``sum u = 1`` nearest to ``weights`` whose moments match.
 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
@@ -47,10 +50,26 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     centre = weights @ moments[:, varied]
     basis = np.column_stack([np.ones(weights.size), (moments[:, varied] - centre) / spread[varied]])
     goal = np.concatenate([[1.0], (targets[varied] - centre) / spread[varied]])
-    # The mass is exact always; the others may give way.
+    nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
+    if goal.size < weights.size:
+        exact_nu, exact_lift, off = _dual_newton(weights, basis, goal, nu, _EXACT)
+        # Far-out multipliers mean that the match hangs on a few rows: the soft one is then the better estimate.
+        if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
+            lift = exact_lift
+    new = weights * lift
+    if not new.sum() > 0.0 or not np.isfinite(new).all():
+        return Calibrated(weights, float(np.abs(goal[1:]).max(initial=0.0)))
+    new = normalised(new)
+    return Calibrated(new, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0)))
+
+
+def _dual_newton(
+    weights: FloatArray, basis: FloatArray, goal: FloatArray, nu: FloatArray, softness: float
+) -> tuple[FloatArray, FloatArray, float]:
+    """Minimise the dual by semismooth Newton from ``nu``; return it, the factors of the weights, the gradient's size."""
     soft = np.full(goal.size, softness)
-    soft[0] = 1e-14
-    nu = np.zeros(goal.size)
+    # The mass is as good as exact always; the other moments may give way.
+    soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
 
     def dual(nu: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         lift = np.maximum(1.0 + basis @ nu, 0.0)
@@ -61,23 +80,28 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     for _ in range(50):
         if np.abs(gradient).max() <= 1e-13:
             break
-        active = weights * (lift > 0.0)
-        hessian = (basis * active[:, None]).T @ basis
-        hessian.flat[:: goal.size + 1] += soft + 1e-14
-        try:
-            step = -np.linalg.solve(hessian, gradient)
-        except np.linalg.LinAlgError:
-            step = -np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+        step = -_solve(basis[lift > 0.0] * np.sqrt(weights[lift > 0.0])[:, None], soft + 1e-14, gradient)
         slope, share = float(gradient @ step), 1.0
-        while share > 1e-6:
-            trial = dual(nu + share * step)
-            if trial[0] <= value + 1e-4 * share * slope + 1e-15:
-                break
+        trial = dual(nu + step)
+        while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
             share *= 0.5
+            trial = dual(nu + share * step)
         nu = nu + share * step
         value, lift, gradient = trial
-    new = weights * lift
-    if not new.sum() > 0.0 or not np.isfinite(new).all():
-        return Calibrated(weights, float(np.abs(goal[1:]).max(initial=0.0)))
-    new = normalised(new)
-    return Calibrated(new, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0)))
+    return nu, lift, float(np.abs(gradient).max())
+
+
+def _solve(rows: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve ``(rows' rows + diag(diagonal)) x = right``, by the smaller of the two Gram matrices."""
+    n, k = rows.shape
+    if n < k:  # Woodbury
+        scaled = rows / diagonal
+        inner = scaled @ rows.T
+        inner.flat[:: n + 1] += 1.0
+        return np.asarray(right / diagonal - scaled.T @ np.linalg.solve(inner, scaled @ right))
+    gram = rows.T @ rows
+    gram.flat[:: k + 1] += diagonal
+    try:
+        return np.asarray(np.linalg.solve(gram, right))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(gram, right, rcond=None)[0])

@@ -95,6 +95,7 @@ class Refinement:
         self.lower = -np.inf
         self.best: Reading | None = None
         self.line: list[tuple[float, float]] = []
+        self.stride = 1.0
         # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
         self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
 
@@ -153,7 +154,18 @@ class Refinement:
 
     def _next(self, coreset: Coreset) -> _Model:
         self.reach = max(0.5 * self.reach, 1e-3)
-        return self._model(coreset.X, coreset.y, coreset.weights)
+        model = self._model(coreset.X, coreset.y, coreset.weights)
+        if self.thin and coreset.anchor is not None and self.stride < 1.0:
+            model = replace(model, anchor=self._between(coreset.anchor, model.anchor, self.stride))
+            self.stride = min(1.0, 1.5 * self.stride)
+        return model
+
+    def _between(self, start: Anchor, end: Anchor, step: float) -> Anchor:
+        """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
+        coef = start.coef + step * (end.coef - start.coef)
+        intercept = start.intercept + step * (end.intercept - start.intercept)
+        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+        return Anchor(coef, intercept, max(multiplier, self.problem.kappa(coef)))
 
     def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
         solution = self._solve(X, y, weights)
@@ -203,9 +215,7 @@ class Refinement:
         step, risk = min(self.line, key=lambda pair: pair[1], default=(0.0, np.inf))
         if risk >= self.best.risk:
             return None
-        start, end = self.best.anchor, model.anchor
-        coef = start.coef + step * (end.coef - start.coef)
-        intercept = start.intercept + step * (end.intercept - start.intercept)
-        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
-        anchor = Anchor(coef, intercept, max(multiplier, self.problem.kappa(coef)))
+        # The next coreset is as thin as this one: its step will want to be about as short.
+        self.stride = step * self.stride
+        anchor = self._between(self.best.anchor, model.anchor, step)
         return _Model(anchor, model.X, model.y, model.weights, model.solution)

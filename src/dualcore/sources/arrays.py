@@ -2,93 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
+import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
-from dualcore.keys import row_keys
-from dualcore.rows import Rows, as_rows
-from dualcore.sources.base import Chunk, Smallest, Source
+from dualcore.rows import Rows, SparseRows, as_rows
+from dualcore.sources.chunk import Chunk, SourceError
+from dualcore.sources.local import LocalSource, chunk_spans, default_chunk_rows
+from dualcore.sums import RowSum
 
-__all__ = ["ArraySource", "thread_count"]
-
-T = TypeVar("T")
-
-# Rows of a chunk, times features: 2 MiB of float64, so that a chunk's two products and its O(rows) work share
-# the cache.
-_CHUNK_NUMBERS = 262144
+__all__ = ["ArraySource"]
 
 
-def thread_count(controller: ThreadpoolController) -> int:
-    """Return how many threads BLAS may use now: the user's limits, by environment or threadpoolctl, are ours."""
-    return max((int(lib["num_threads"]) for lib in controller.info() if lib["user_api"] == "blas"), default=1)
-
-
-class ArraySource(Source):
-    """In-memory rows, read by as many threads as BLAS is allowed.
+class ArraySource(LocalSource):
+    """Rows that can be looked up in memory, read by as many threads as BLAS is allowed.
 
     Parameters
     ----------
     X : array, memory map, sparse matrix or data frame, or Rows
-    y : ndarray of shape (n_rows,)
+    y : array of shape (n_rows,)
+        Numbers; a memory map stays one.
     weights : ndarray of shape (n_rows,) or None
-        Masses that sum to one.
+        Non-negative; ``source.weights`` are the masses, which sum to one.
     chunk_rows : int, optional
         Rows read at a time; by default a chunk fits the cache. The result of a read does not depend on it.
+    checked : bool, default=False
+        Whether ``X`` is known to be finite; else the first read checks it.
+
+    Examples
+    --------
+    >>> source = ArraySource(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]), chunk_rows=3)
+    >>> [chunk_sum for chunk_sum in source.map(lambda chunk: float(chunk.X.sum()))]
+    [3.0, 1.0]
     """
 
+    random_access = True
+
     def __init__(
-        self, X: Any, y: FloatArray, weights: FloatArray | None = None, *, chunk_rows: int | None = None
+        self,
+        X: Any,
+        y: npt.NDArray[Any],
+        weights: FloatArray | None = None,
+        *,
+        chunk_rows: int | None = None,
+        checked: bool = False,
     ) -> None:
+        super().__init__()
         self.rows: Rows = as_rows(X)
-        self.y, self.weights = y, weights
-        self.n_rows, self.n_features = self.rows.n, self.rows.m
-        self.total_weight = 1.0
-        self.n_reads = 0
-        self.chunk_rows = chunk_rows or max(1024, _CHUNK_NUMBERS // self.n_features)
+        self.y = y
+        self._n_rows, self.n_features = self.rows.n, self.rows.m
+        if len(y) != self.rows.n:
+            raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
+        self.is_weighted = weights is not None
+        self.weights = None if weights is None else _masses(weights, self.rows.n)
+        self.sparse = isinstance(self.rows, SparseRows)
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
+        self._checked = checked
 
-    def map(self, function: Callable[[Chunk], T]) -> Iterator[T]:
-        """Apply ``function`` to every chunk and yield the results in row order."""
-        self.n_reads += 1
-        starts = range(0, self.n_rows, self.chunk_rows)
+    @property
+    def total_weight(self) -> float:
+        """1 where rows have weights (they were made masses), else their number."""
+        return 1.0 if self.is_weighted else float(self.n_rows)
 
-        def run(start: int) -> T:
-            part = slice(start, min(start + self.chunk_rows, self.n_rows))
-            weights = None if self.weights is None else self.weights[part]
-            return function(Chunk(start, self.rows.block(part), self.y[part], weights))
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        step = self.chunk_rows if features else max(self.chunk_rows, 65536)
+        for start, stop in chunk_spans(0, self.n_rows, step):
+            yield lambda start=start, stop=stop: [self._chunk(start, stop, features)]  # type: ignore[misc]
 
-        controller = ThreadpoolController()
-        threads = min(thread_count(controller), len(starts))
-        with controller.limit(limits=1, user_api="blas"):  # our threads already fill the cores
-            if threads <= 1:
-                yield from map(run, starts)
-            else:
-                with ThreadPoolExecutor(threads) as pool:
-                    yield from pool.map(run, starts)
+    def _chunk(self, start: int, stop: int, features: bool) -> Chunk:
+        part = slice(start, stop)
+        X = None
+        if features:
+            # One memory layout for all: products of other layouts round differently.
+            X = self.rows.block(part)
+            X = X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X)
+        weights = None if self.weights is None else self.weights[part]
+        return Chunk(start, X, np.asarray(self.y[part], dtype=np.float64), weights)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
-        """Return features and targets of a few rows."""
-        return self.rows.take(rows), self.y[rows]
+        """Return features and targets of a few rows; reads nothing else."""
+        return self.rows.take(rows), np.asarray(self.y[rows], dtype=np.float64)
 
-    def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
-        """Return the rows of smallest keys; reads no features."""
-        keys = row_keys(seed, np.arange(self.n_rows))
-        allowed = np.ones(self.n_rows, dtype=bool) if label is None else self.y == label
-        if self.weights is not None:
-            allowed &= self.weights > 0.0
-        count = int(np.count_nonzero(allowed))
-        mass = count / self.n_rows if self.weights is None else float(self.weights[allowed].sum())
-        if count > 8 * size:  # almost surely enough, and far fewer to sort
-            few = np.flatnonzero(allowed & (keys < 4.0 * size / count))
-        else:
-            few = np.flatnonzero(allowed)
-        if few.size < min(size, count):
-            few = np.flatnonzero(allowed)
-        rows = few[np.argsort(keys[few], kind="stable")[:size]]
-        masses = np.full(rows.size, 1.0 / self.n_rows) if self.weights is None else self.weights[rows]
-        return Smallest(rows, masses, mass)
+
+def _masses(weights: Any, n: int) -> FloatArray:
+    """Return weights divided by their sum; the sum is the one any other source of these weights would find."""
+    array = np.asarray(weights, dtype=np.float64)
+    if array.shape != (n,):
+        raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
+    if not np.isfinite(array).all() or (array < 0.0).any():
+        raise SourceError("The weights must be finite and non-negative.")
+    total = RowSum.of(0, array).total()
+    if not total > 0.0:
+        raise SourceError("The weights sum to zero: give at least one row a positive weight.")
+    return array / total

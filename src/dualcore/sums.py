@@ -1,0 +1,306 @@
+"""Sums over rows that come out the same, to the last bit, however the rows were split.
+
+Floating-point addition is not associative, so a sum taken chunk by chunk depends on the chunks. Here it does not:
+rows are grouped in *leaves* by their global number (rows ``[k L, (k + 1) L)`` are leaf ``k``), a leaf is always
+summed by the same operations, and leaves are added along one binary tree over their numbers. A part of the data is a
+handful of complete nodes of that tree; parts merge in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.geometry import FloatArray
+
+__all__ = ["FlipTail", "RowSum", "TreeSum", "complete_leaves", "leaf_rows", "split_rows"]
+
+# Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
+_LEAF_NUMBERS = 8192
+_FEWEST, _MOST = 16, 1024
+# A sparse leaf gives dense sums of m numbers, so it needs many rows.
+_SPARSE_ROWS = 4096
+
+
+def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
+    """Return ``L``, the rows of a leaf: a power of two that depends on the number of features alone.
+
+    Examples
+    --------
+    >>> leaf_rows(20), leaf_rows(785), leaf_rows(3)
+    (256, 16, 1024)
+    """
+    if sparse:
+        return _SPARSE_ROWS
+    wanted = max(_LEAF_NUMBERS // max(n_features, 1), 1)
+    return min(max(1 << (wanted.bit_length() - 1), _FEWEST), _MOST)
+
+
+@dataclass
+class TreeSum:
+    """Sums of vectors over leaves, as the nodes of a binary tree.
+
+    Attributes
+    ----------
+    nodes : dict
+        From (level, number) to the sum over leaves ``[number 2**level, (number + 1) 2**level)``. No two siblings are
+        in it: they would have been added up.
+
+    Examples
+    --------
+    >>> whole = TreeSum.of_leaves(0, np.array([[0.1], [0.2], [0.3]]))
+    >>> parts = [TreeSum.of_leaves(2, np.array([[0.3]])), TreeSum.of_leaves(0, np.array([[0.1], [0.2]]))]
+    >>> bool(TreeSum.join(parts).total() == whole.total())
+    True
+    """
+
+    nodes: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def of_leaves(cls, first: int, leaves: FloatArray) -> TreeSum:
+        """Return the sum of consecutive leaves, given one a row, ``first`` being the number of the first."""
+        nodes: dict[tuple[int, int], FloatArray] = {}
+        level, start, stop = 0, first, first + len(leaves)
+        while start < stop:
+            if start % 2:
+                nodes[level, start] = leaves[0]
+                start, leaves = start + 1, leaves[1:]
+            if stop % 2 and start < stop:
+                stop -= 1
+                nodes[level, stop] = leaves[-1]
+                leaves = leaves[:-1]
+            leaves = leaves[0::2] + leaves[1::2]
+            level, start, stop = level + 1, start // 2, stop // 2
+        return cls(nodes)
+
+    @classmethod
+    def join(cls, parts: Iterable[TreeSum]) -> TreeSum:
+        """Return the sum of parts that have no leaf in common; their order does not matter."""
+        nodes: dict[tuple[int, int], FloatArray] = {}
+        for part in parts:
+            for place, value in part.nodes.items():
+                if place in nodes:
+                    raise ValueError(f"The same rows were summed twice (leaf {place[1] << place[0]} is in two parts).")
+                nodes[place] = value
+        waiting = sorted(nodes)
+        while waiting:
+            found = []
+            for level, number in waiting:
+                left, right = (level, number & ~1), (level, number | 1)
+                if left in nodes and right in nodes:
+                    parent = (level + 1, number >> 1)
+                    nodes[parent] = nodes.pop(left) + nodes.pop(right)
+                    found.append(parent)
+            waiting = sorted(found)
+        return cls(nodes)
+
+    def total(self) -> FloatArray:
+        """Return the sum of all nodes, from the first rows to the last."""
+        places = sorted(self.nodes, key=lambda place: place[1] << place[0])
+        if not places:
+            raise ValueError("There is nothing to sum.")
+        total = self.nodes[places[0]].copy()
+        for place in places[1:]:
+            total += self.nodes[place]
+        return total
+
+
+def split_rows(start: int, stop: int, leaf: int, end: int | None = None) -> tuple[int, int]:
+    """Return where the complete leaves of rows ``[start, stop)`` begin and stop.
+
+    Rows before and after belong to leaves that are not complete. The last leaf of data of ``end`` rows is
+    complete when it reaches ``end``.
+
+    Examples
+    --------
+    >>> split_rows(3, 30, 8), split_rows(3, 30, 8, end=30), split_rows(3, 6, 8)
+    ((8, 24), (8, 30), (6, 6))
+    """
+    first = -(-start // leaf) * leaf
+    last = stop if stop == end else stop // leaf * leaf
+    return (first, last) if first < last else (stop, stop)
+
+
+def complete_leaves(
+    spans: list[tuple[int, int]], leaf: int, end: int | None = None
+) -> tuple[list[list[int]], list[int]]:
+    """Return the groups of fragments that make a leaf complete, in row order, and the fragments left over.
+
+    Parameters
+    ----------
+    spans : list of (start, stop)
+        Rows of each fragment; a fragment lies inside one leaf.
+    leaf : int
+        Rows of a leaf.
+    end : int, optional
+        Rows in all: the last leaf is complete when it reaches it.
+    """
+    by_leaf: dict[int, list[int]] = {}
+    for place in sorted(range(len(spans)), key=lambda place: spans[place]):
+        by_leaf.setdefault(spans[place][0] // leaf, []).append(place)
+    complete, left = [], []
+    for number, places in by_leaf.items():
+        stop = (number + 1) * leaf if end is None else min((number + 1) * leaf, end)
+        at = number * leaf
+        for place in places:
+            at = spans[place][1] if spans[place][0] == at else -1
+        if at == stop:
+            complete.append(places)
+        else:
+            left.extend(places)
+    return complete, left
+
+
+@dataclass
+class RowSum:
+    """Sum of one number per row, the same however the rows were split.
+
+    Examples
+    --------
+    >>> values = np.random.default_rng(0).normal(size=5000)
+    >>> parts = [RowSum.of(1700, values[1700:]), RowSum.of(0, values[:1700])]
+    >>> RowSum.join(parts).total() == RowSum.of(0, values).total()
+    True
+    """
+
+    tree: TreeSum
+    edges: list[tuple[int, FloatArray]]
+
+    @classmethod
+    def of(cls, start: int, values: FloatArray) -> RowSum:
+        """Return the sum of the numbers of consecutive rows, ``start`` being the first."""
+        stop = start + values.size
+        first, last = split_rows(start, stop, _MOST)
+        leaves = values[first - start : last - start].reshape(-1, _MOST).sum(axis=1)
+        edges = [(start, values[: first - start].copy())] if first > start else []
+        if last < stop:
+            edges.append((last, values[last - start :].copy()))
+        return cls(TreeSum.of_leaves(first // _MOST, leaves[:, None]), edges)
+
+    @classmethod
+    def join(cls, parts: Iterable[RowSum]) -> RowSum:
+        """Return the sum of parts that have no row in common, in any order."""
+        parts = list(parts)
+        edges = [edge for part in parts for edge in part.edges]
+        complete, left = complete_leaves([(start, start + values.size) for start, values in edges], _MOST)
+        trees = [part.tree for part in parts]
+        for group in complete:
+            values = np.concatenate([edges[place][1] for place in group])
+            trees.append(TreeSum.of_leaves(edges[group[0]][0] // _MOST, values.sum(keepdims=True)[:, None]))
+        return cls(TreeSum.join(trees), [edges[place] for place in left])
+
+    def total(self) -> float:
+        """Return the sum."""
+        last = np.concatenate([values for _, values in sorted(self.edges, key=lambda edge: edge[0])] or [np.empty(0)])
+        whole = float(self.tree.total()[0]) if self.tree.nodes else 0.0
+        return whole + float(last.sum()) if last.size else whole
+
+
+# Rows beyond kappa are kept one by one up to this many, then as a histogram.
+_MOST_TAIL = 65536
+_BINS_PER_OCTAVE = 1024
+_UNIT = 2.0**-60
+
+
+@dataclass(frozen=True)
+class FlipTail:
+    r"""The rows whose flip gain ``Delta_i`` exceeds ``kappa``: what the minimum over the multiplier needs to know.
+
+    .. math:: \min_{\lambda \ge \kappa} \sigma \lambda + \bar L + \gamma \sum_i w_i (\Delta_i - \lambda)_+
+
+    Up to 65,536 rows are kept as they are and the minimum is exact. Beyond, they become a histogram with 1,024 bins
+    an octave that holds, for each bin, its mass and the sum of ``w_i (Delta_i - low)``. The objective is then known
+    exactly at every edge of a bin, and only there is it evaluated: its smallest value is an upper bound on the
+    minimum, above it by at most ``gamma`` times the mass of one bin times its width.
+
+    The sums of a histogram are whole numbers of ``2**-60`` (rounded so that the bound stays one), so they do not
+    depend on the order of addition either.
+    """
+
+    delta: FloatArray
+    mass: FloatArray
+    bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
+
+    @classmethod
+    def empty(cls) -> FlipTail:
+        """Return the tail of no rows."""
+        return cls(np.empty(0), np.empty(0))
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows are in it."""
+        return int(self.delta.size + self.counts[0].sum())
+
+    @classmethod
+    def join(cls, parts: Iterable[FlipTail]) -> FlipTail:
+        """Return the tail of all rows of the parts, whatever their order."""
+        parts = [part for part in parts if part.delta.size or part.bins.size]
+        if len(parts) <= 1:
+            return parts[0]._bounded() if parts else cls.empty()
+        joined = cls(
+            np.concatenate([part.delta for part in parts]),
+            np.concatenate([part.mass for part in parts]),
+            *_add_bins(
+                np.concatenate([part.bins for part in parts]), np.concatenate([part.counts for part in parts], axis=1)
+            ),
+        )
+        return joined._bounded()
+
+    def _bounded(self) -> FlipTail:
+        if not self.delta.size or self.n_rows <= _MOST_TAIL:
+            return self
+        mantissa, exponent = np.frexp(self.delta)
+        place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
+        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + place.astype(np.int64)
+        low, width = _bin_edges(bins)
+        mass = self.mass / _UNIT
+        excess = np.ceil(mass * ((self.delta - low) / width))
+        counts = np.stack([np.ones(bins.size), np.floor(mass), excess]).astype(np.int64)
+        return FlipTail(
+            np.empty(0),
+            np.empty(0),
+            *_add_bins(np.concatenate([self.bins, bins]), np.concatenate([self.counts, counts], axis=1)),
+        )
+
+    def sorted(self) -> tuple[FloatArray, FloatArray]:
+        """Return the rows kept one by one, largest ``Delta_i`` first."""
+        order = np.lexsort((self.mass, -self.delta))
+        return self.delta[order], self.mass[order]
+
+    def candidates(self, kappa: float) -> tuple[FloatArray, FloatArray]:
+        """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""
+        low, width = _bin_edges(self.bins)
+        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
+        most, least, beyond = (floor + rows) * _UNIT, floor * _UNIT, excess * _UNIT * width
+        # Above the upper edge of bin k only the bins after it count; all their terms are positive, so masses are
+        # rounded up.
+        at = np.append(kappa, np.maximum(low + width, kappa))
+        reach = np.concatenate([np.cumsum((beyond + most * low)[::-1])[::-1], [0.0]])
+        above = np.concatenate([np.cumsum(most[::-1])[::-1], [0.0]])
+        gain = np.empty(at.size)
+        gain[1:] = np.maximum(reach[1:] - at[1:] * above[1:], 0.0)
+        step = low - kappa
+        gain[0] = float((beyond + np.where(step > 0.0, most, least) * step).sum())
+        return at, np.maximum(gain, 0.0)
+
+
+def _bin_edges(bins: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Return the lower edge and the width of bins; both are exact numbers."""
+    exponent, place = np.divmod(bins, _BINS_PER_OCTAVE)
+    low = np.ldexp(0.5 + 0.5 * place / _BINS_PER_OCTAVE, exponent)
+    return low, np.ldexp(np.full(bins.size, 0.5 / _BINS_PER_OCTAVE), exponent)
+
+
+def _add_bins(
+    bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Add up entries of the same bin; integers, so in any order."""
+    names, place = np.unique(bins, return_inverse=True)
+    out = np.zeros((3, names.size), dtype=np.int64)
+    for row, part in zip(out, counts, strict=True):
+        np.add.at(row, place, part)
+    return names, out

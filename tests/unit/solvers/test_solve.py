@@ -1,0 +1,573 @@
+"""The front door: what it takes, what it refuses, what it says, and the hard cases of either solver."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore import IncompatibleError, Problem, Solution, solve
+from dualcore.geometry import get_norm
+from dualcore.losses import ResidualLoss
+from dualcore.solvers import SOLVERS, Status
+from dualcore.solvers.conic import ConicSolver
+from dualcore.solvers.structured import StructuredSolver
+
+FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
+both_solvers = pytest.mark.parametrize("solver", ["structured", "conic"])
+every_norm = pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+
+
+def classes(n: int = 60, m: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Two overlapping classes."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    y = np.where(X[:, 0] - 0.5 * X[:, -1] + rng.normal(size=n) > 0.2, 1.0, -1.0)
+    y[:2] = -1.0, 1.0
+    return X, y
+
+
+def separable(n: int = 40, m: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Two classes a unit apart."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
+    X[:, 0] += 0.5 * y
+    return X, y
+
+
+def targets(n: int = 60, m: int = 3, seed: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    return X, X @ np.linspace(1.0, -1.0, m) + rng.standard_t(3, size=n) + 2.0
+
+
+def data_for(problem: Problem, n: int = 60, m: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    return classes(n, m) if problem.is_classification else targets(n, m)
+
+
+class PseudoHuber(ResidualLoss):
+    """A smooth loss that no cone describes: ``sqrt(1 + r^2) - 1``."""
+
+    name = "pseudo_huber"
+    lipschitz = 1.0
+
+    def value(self, t):
+        size = np.hypot(1.0, t)
+        return t / size * t * size / (1.0 + size)
+
+    def slope(self, t):
+        return t / np.hypot(1.0, t)
+
+
+# What a Solution says
+
+
+def test_every_outcome_is_one_sentence_of_its_own():
+    sentences = [status.value for status in Status]
+    assert len(set(sentences)) == len(sentences)
+    for sentence in sentences:
+        assert sentence[0].isupper()
+        assert sentence.endswith(".")
+
+
+def test_a_solution_says_everything_about_itself():
+    problem = Problem("logistic", radius=0.1, label_cost=2.0)
+    X, y = classes()
+    solution = solve(problem, X, y)
+    assert solution.value == problem.risk(solution.coef, solution.intercept, X, y)
+    assert solution.dual_variable == problem.multiplier(solution.coef, solution.intercept, X, y)
+    assert solution.gap == solution.value - solution.lower_bound
+    assert solution.relative_gap == solution.gap / solution.value
+    assert solution.status is Status.OPTIMAL
+    assert solution.converged
+    assert solution.solver == "structured"
+    assert 1 <= solution.iterations < 200
+    assert solution.seconds > 0.0
+    assert solution.dual.stay.shape == y.shape
+    text = repr(solution)
+    assert "history" not in text
+    assert "Solved" in text
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        solution.value = 0.0
+
+
+def test_auto_takes_the_structured_solver_where_it_applies():
+    assert list(SOLVERS) == ["structured", "conic"]
+    for loss in FIRST_ORDER:
+        problem = Problem(loss, radius=0.2)
+        assert solve(problem, *data_for(problem)).solver == "structured"
+    for loss in ("squared", "squared_hinge"):
+        problem = Problem(loss, radius=0.2)
+        assert solve(problem, *data_for(problem)).solver == "conic"
+
+
+# What is refused, before any work
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Solvers that may be asked but must not run."""
+    for cls in (StructuredSolver, ConicSolver):
+        monkeypatch.setattr(cls, "run", lambda *_, **__: pytest.fail("a solver began to work"))
+
+
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+def test_the_structured_solver_sends_order_two_to_the_conic_one(idle, loss):
+    problem = Problem(loss, radius=0.1)
+    with pytest.raises(IncompatibleError, match=r"StructuredSolver cannot solve .* Use solver='conic'") as refused:
+        solve(problem, *data_for(problem), solver="structured")
+    assert isinstance(refused.value, TypeError)
+
+
+def test_the_conic_solver_sends_a_loss_without_cones_to_the_structured_one(idle):
+    with pytest.raises(IncompatibleError, match="PseudoHuber") as refused:
+        solve(Problem(PseudoHuber(), radius=0.1), *targets(), solver="conic")
+    assert "structured" in str(refused.value)
+
+
+def test_a_loss_that_no_solver_takes_is_refused_with_its_name(idle, monkeypatch):
+    for cls in (StructuredSolver, ConicSolver):
+        monkeypatch.setattr(cls, "obstacle", lambda *_: "not today")
+    with pytest.raises(IncompatibleError, match="Hinge"):
+        solve(Problem("hinge", radius=0.1), *classes())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solver": "simplex"}, r"Unknown solver 'simplex'.*conic.*structured"),
+        ({"tol": 0.0}, "tol must be positive"),
+        ({"tol": -1.0}, "tol must be positive"),
+        ({"tol": np.nan}, "tol must be positive"),
+        ({"max_iter": 0}, "max_iter must be at least 1"),
+    ],
+)
+def test_an_option_out_of_range_is_named(idle, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve(Problem("hinge", radius=0.1), *classes(), **options)
+
+
+def with_entry(array: np.ndarray, place: tuple[int, ...], value: float) -> np.ndarray:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+def test_bad_data_are_named(idle):
+    problem, (X, y) = Problem("hinge", radius=0.1), classes()
+    with pytest.raises(ValueError, match="NaN or infinite value in row 7"):
+        solve(problem, with_entry(X, (7, 1), np.nan), y)
+    with pytest.raises(ValueError, match="NaN or infinite value"):
+        solve(problem, sp.csr_array(with_entry(X, (7, 1), np.inf)), y)
+    with pytest.raises(ValueError, match="y has a NaN"):
+        solve(problem, X, with_entry(y, (3,), np.nan))
+    with pytest.raises(ValueError, match=r"60 rows but y has 59"):
+        solve(problem, X, y[:-1])
+    with pytest.raises(ValueError, match="labels -1 and"):
+        solve(problem, X, 0.5 + 0.5 * y)
+    with pytest.raises(ValueError, match="one class only"):
+        solve(problem, X, np.ones_like(y))
+    with pytest.raises(ValueError, match="0 samples"):
+        solve(problem, X[:0], y[:0])
+    with pytest.raises(ValueError, match="negative"):
+        solve(problem, X, y, np.linspace(-1.0, 1.0, y.size))
+
+
+def test_weights_that_empty_a_class_are_refused(idle):
+    X, y = classes()
+    with pytest.raises(ValueError, match=r"Every row of class \+1 has zero weight"):
+        solve(Problem("logistic", radius=0.1), X, y, (y < 0.0).astype(float))
+
+
+def test_a_warm_start_of_other_features_is_refused(monkeypatch):
+    X, y = classes(m=3)
+    earlier = solve(Problem("hinge", radius=0.1), X, y)
+    monkeypatch.setattr(StructuredSolver, "run", lambda *_, **__: pytest.fail("it began to work"))
+    with pytest.raises(ValueError, match="3 coefficients but X has 2 features"):
+        solve(Problem("hinge", radius=0.1), X[:, :2], y, warm_start=earlier)
+
+
+# Not converged
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_one_iteration_warns_and_returns_the_best_point(loss, solver):
+    problem = Problem(loss, radius=0.05)
+    X, y = data_for(problem)
+    with pytest.warns(ConvergenceWarning, match="Iteration limit reached.*Relative gap .* asked for 1e-06"):
+        rough = solve(problem, X, y, solver=solver, max_iter=1)
+    best = solve(problem, X, y)
+    assert rough.status is Status.MAX_ITER
+    assert not rough.converged
+    assert np.isfinite(rough.coef).all()
+    assert rough.value == problem.risk(rough.coef, rough.intercept, X, y)
+    assert rough.value >= best.lower_bound
+    assert rough.lower_bound <= best.value
+
+
+@both_solvers
+def test_more_iterations_never_hurt_much_and_in_the_end_suffice(solver):
+    problem, data = Problem("logistic", radius=0.05, norm="l1", label_cost=1.0), classes()
+    gaps = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for max_iter in (1, 3, 6, 10, 20, 100):
+            gaps.append(solve(problem, *data, solver=solver, max_iter=max_iter).relative_gap)
+    assert gaps[-1] <= 1e-6
+    assert gaps[0] > 1e-3
+
+
+def test_the_warning_points_at_the_caller():
+    with pytest.warns(ConvergenceWarning) as heard:
+        solve(Problem("logistic", radius=0.05), *classes(), max_iter=1)
+    assert heard[0].filename == __file__
+
+
+# Hard cases: the radius
+
+
+@both_solvers
+@every_norm
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_a_radius_that_forbids_every_feature(loss, norm, solver):
+    """The optimum is the best constant."""
+    problem = Problem(loss, radius=50.0, norm=norm)
+    X, y = data_for(problem)
+    solution = solve(problem, X, y, solver=solver)
+    assert solution.converged
+    assert np.abs(solution.coef).max() <= 1e-7
+    constant = minimize_scalar(
+        lambda b: problem.risk(np.zeros(3), b, X, y), bounds=(-5.0, 8.0), method="bounded", options={"xatol": 1e-10}
+    )
+    assert solution.value == pytest.approx(constant.fun, rel=1e-6)
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_a_huge_radius_with_cheap_labels(loss, solver):
+    problem = Problem(loss, radius=1e4, label_cost=0.5)
+    solution = solve(problem, *data_for(problem), solver=solver)
+    assert solution.converged
+    # Nothing beats ignoring the features: whatever is paid beyond that is the price of moving targets.
+    floor = {"logistic": np.log(2.0), "hinge": 1.0, "smooth_hinge": 0.5}.get(
+        loss, problem.radius * problem.kappa([0.0])
+    )
+    assert solution.value == pytest.approx(floor, rel=1e-3)
+
+
+@both_solvers
+@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+def test_separable_data_without_penalty_have_no_logistic_optimum(solver, scale):
+    """No minimiser: say so, keep every number finite, and do not overflow (the tests make overflow raise)."""
+    problem, (X, y) = Problem("logistic"), separable()
+    with pytest.warns(ConvergenceWarning, match="No minimiser exists"):
+        solution = solve(problem, scale * X, y, solver=solver)
+    assert solution.status is Status.UNBOUNDED
+    assert "radius > 0 or ridge > 0" in solution.status.value
+    assert np.isfinite(solution.coef).all()
+    assert np.isfinite([solution.intercept, solution.value, solution.lower_bound, solution.gap]).all()
+    assert np.isfinite([step.value for step in solution.history]).all()
+    assert solution.value < 1e-3
+    assert solution.lower_bound == 0.0
+    assert (y * (scale * X @ solution.coef + solution.intercept) > 0.0).all()
+
+
+@both_solvers
+@pytest.mark.parametrize("penalty", [{"radius": 1e-4}, {"ridge": 1e-6}])
+def test_the_least_penalty_gives_separable_data_an_optimum(solver, penalty):
+    solution = solve(Problem("logistic", **penalty), *separable(), solver=solver)
+    assert solution.converged
+    assert solution.relative_gap <= 1e-6
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", ["hinge", "smooth_hinge"])
+def test_separable_data_without_penalty_have_a_hinge_optimum(loss, solver):
+    solution = solve(Problem(loss), *separable(), solver=solver)
+    assert solution.converged
+    assert solution.value <= 1e-6
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_radius_zero_on_data_that_overlap(loss, solver):
+    problem = Problem(loss)
+    X, y = data_for(problem)
+    solution = solve(problem, X, y, solver=solver)
+    assert solution.converged
+    t = (
+        y * (X @ solution.coef + solution.intercept)
+        if problem.is_classification
+        else X @ solution.coef + solution.intercept - y
+    )
+    assert solution.value == pytest.approx(problem.loss.value(t).mean(), rel=1e-12)
+
+
+@both_solvers
+def test_an_exact_fit_without_penalty(solver):
+    X, _ = targets()
+    solution = solve(Problem("absolute"), X, X @ np.array([1.0, 2.0, -1.0]) + 3.0, solver=solver)
+    assert solution.converged
+    np.testing.assert_allclose(solution.coef, [1.0, 2.0, -1.0], atol=1e-5)
+    assert solution.intercept == pytest.approx(3.0, abs=1e-5)
+
+
+# Hard cases: labels, weights, columns
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
+@pytest.mark.parametrize("label_cost", [1e-1, 1e-3, 1e-6])
+def test_labels_that_cost_next_to_nothing(loss, label_cost, solver):
+    """An adversary who flips for nothing makes every label worthless: the best model says nothing."""
+    problem = Problem(loss, radius=0.1, label_cost=label_cost)
+    X, y = classes()
+    solution = solve(problem, X, y, solver=solver)
+    assert solution.converged
+    empty = problem.risk(np.zeros(3), 0.0, X, y)
+    assert solution.value <= empty * (1.0 + 1e-6)
+    if label_cost <= 1e-3:
+        assert solution.value == pytest.approx(empty, rel=1e-2)
+
+
+@both_solvers
+@every_norm
+def test_a_singular_gram_matrix(norm, solver):
+    X, y = classes()
+    wide = np.column_stack([X, X[:, 0], X @ [1.0, 1.0, 1.0], np.full(len(y), 5.0), np.zeros(len(y))])
+    for loss in ("logistic", "hinge", "smooth_hinge"):
+        solution = solve(Problem(loss, radius=0.02, norm=norm), wide, y, solver=solver)
+        assert solution.converged
+        assert solution.relative_gap <= 1e-6
+
+
+@both_solvers
+def test_a_column_twice_is_a_column_whose_price_is_halved(solver):
+    """In l2 two equal columns share the weight: the norm of the coefficient falls by the root of two."""
+    X, y = classes(m=1)
+    problem = Problem("logistic", radius=0.1)
+    twice = solve(problem, np.column_stack([X, X]), y, solver=solver, tol=1e-8)
+    once = solve(problem, np.sqrt(2.0) * X, y, solver=solver, tol=1e-8)
+    assert twice.value == pytest.approx(once.value, rel=1e-6)
+    np.testing.assert_allclose(twice.coef, once.coef[0] / np.sqrt(2.0), rtol=1e-3)
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_rows_of_no_weight_are_rows_that_are_not_there(loss, solver):
+    problem = Problem(loss, radius=0.1, label_cost=1.0)
+    X, y = data_for(problem)
+    weights = np.where(np.arange(len(y)) % 3 == 2, 0.0, 1.0 + np.arange(len(y)) % 2)
+    X = np.where(weights[:, None] > 0.0, X, 1e3)
+    kept = weights > 0.0
+    weighted = solve(problem, X, y, weights, solver=solver)
+    dropped = solve(problem, X[kept], y[kept], weights[kept], solver=solver)
+    assert weighted.value == pytest.approx(dropped.value, rel=1e-6)
+    assert weighted.converged
+    assert dropped.converged
+    assert weighted.dual.stay.shape == y.shape
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_all_the_weight_on_few_rows(loss, solver):
+    problem = Problem(loss, radius=0.1)
+    X, y = data_for(problem)
+    weights = np.full(len(y), 1e-9)
+    weights[:4] = 1.0
+    solution = solve(problem, X, y, weights, solver=solver)
+    alone = solve(problem, X[:4], y[:4], solver=solver)
+    assert solution.converged
+    assert solution.value == pytest.approx(alone.value, rel=1e-5)
+
+
+@both_solvers
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_a_row_repeated_is_a_row_that_weighs_more(loss, solver):
+    problem = Problem(loss, radius=0.1, label_cost=2.0)
+    X, y = data_for(problem, n=30)
+    counts = 1 + np.arange(30) % 3
+    many = solve(problem, np.repeat(X, counts, axis=0), np.repeat(y, counts), solver=solver)
+    heavy = solve(problem, X, y, counts, solver=solver)
+    scaled = solve(problem, X, y, 1e6 * counts, solver=solver)
+    assert many.value == pytest.approx(heavy.value, rel=1e-6)
+    assert scaled.value == pytest.approx(heavy.value, rel=1e-9)
+
+
+@both_solvers
+@every_norm
+@pytest.mark.parametrize("n_m", [(2, 1), (2, 7), (3, 40), (12, 30)])
+def test_fewer_rows_than_features(n_m, norm, solver):
+    for loss in ("logistic", "hinge", "huber"):
+        problem = Problem(loss, radius=0.2, norm=norm, label_cost=3.0)
+        solution = solve(problem, *data_for(problem, *n_m), solver=solver)
+        assert solution.converged
+        assert solution.relative_gap <= 1e-6
+
+
+@both_solvers
+@every_norm
+def test_columns_from_thousandths_to_thousands(norm, solver):
+    X, y = classes(m=7)
+    X = X * np.geomspace(1e-3, 1e3, 7)
+    for loss in ("logistic", "hinge", "smooth_hinge"):
+        solution = solve(Problem(loss, radius=0.01, norm=norm, label_cost=2.0), X, y, solver=solver)
+        assert solution.converged
+        assert solution.relative_gap <= 1e-6
+
+
+@both_solvers
+def test_a_far_away_origin(solver):
+    X, y = classes()
+    problem = Problem("logistic", radius=0.1)
+    near, far = solve(problem, X, y, solver=solver), solve(problem, X + 1e4, y, solver=solver)
+    assert far.value == pytest.approx(near.value, rel=1e-6)
+
+
+@both_solvers
+@every_norm
+def test_prices_per_feature(norm, solver):
+    """A column ten times as long whose moves cost a tenth is the same column."""
+    X, y = classes()
+    stretch = np.array([10.0, 1.0, 0.1])
+    plain = solve(Problem("logistic", radius=0.1, norm=norm, label_cost=2.0), X, y, solver=solver)
+    priced = Problem("logistic", radius=0.1, norm=get_norm(norm, 1.0 / stretch), label_cost=2.0)
+    scaled = solve(priced, X * stretch, y, solver=solver)
+    assert scaled.value == pytest.approx(plain.value, rel=1e-6)
+
+
+@both_solvers
+@every_norm
+def test_features_that_cannot_move_are_free(norm, solver):
+    X, y = classes()
+    solution = solve(Problem("hinge", radius=0.3, norm=get_norm(norm, [np.inf, 1.0, 1.0])), X, y, solver=solver)
+    assert solution.converged
+    assert abs(solution.coef[0]) > 0.1
+    # A column a thousand times as long is as good as immovable, for a thousandth of its coefficient does.
+    nearly = solve(Problem("hinge", radius=0.3, norm=norm), X * [1e3, 1.0, 1.0], y, solver=solver)
+    assert solution.value == pytest.approx(nearly.value, rel=1e-3)
+
+
+# Starting from an earlier solution
+
+
+@both_solvers
+@every_norm
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_a_warm_start_from_another_radius_ends_at_the_same_optimum(loss, norm, solver):
+    problem = Problem(loss, radius=0.1, norm=norm, label_cost=2.0)
+    X, y = data_for(problem)
+    cold = solve(problem, X, y, solver=solver)
+    for radius in (0.0, 0.05, 0.2, 5.0):
+        earlier = solve(problem.replace(radius=radius), X, y, solver=solver)
+        warm = solve(problem, X, y, solver=solver, warm_start=earlier)
+        assert warm.converged
+        assert warm.value == pytest.approx(cold.value, rel=1e-6)
+
+
+@both_solvers
+@pytest.mark.parametrize("size", [0.0, 1e-9, 1e3, 1e8])
+def test_a_warm_start_may_be_anything(size, solver):
+    problem, (X, y) = Problem("hinge", radius=0.1, label_cost=1.0), classes()
+    best = solve(problem, X, y)
+    elsewhere = dataclasses.replace(best, coef=np.full(3, size), intercept=-size, dual=None)
+    warm = solve(problem, X, y, solver=solver, warm_start=elsewhere)
+    assert warm.converged
+    assert warm.value == pytest.approx(best.value, rel=1e-6)
+
+
+def test_a_warm_start_from_other_rows():
+    problem, (X, y) = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0), classes(n=400)
+    part = solve(problem, X[:80], y[:80])
+    warm, cold = solve(problem, X, y, warm_start=part), solve(problem, X, y)
+    assert warm.value == pytest.approx(cold.value, rel=1e-6)
+
+
+# Containers and types
+
+
+def containers(X: np.ndarray) -> dict[str, object]:
+    return {
+        "Fortran order": np.asfortranarray(X),
+        "strided": np.repeat(X, 2, axis=0)[::2],
+        "CSR": sp.csr_array(X),
+        "CSC": sp.csc_array(X),
+        "pandas": pd.DataFrame(X),
+        "list": X.tolist(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [
+        ("logistic", "structured"),
+        ("logistic", "conic"),
+        ("huber", "structured"),
+        ("huber", "conic"),
+        ("squared", "conic"),
+    ],
+)
+def test_the_container_does_not_matter(loss, solver):
+    problem = Problem(loss, radius=0.1, label_cost=3.0)
+    X, y = data_for(problem)
+    expected = solve(problem, X, y, solver=solver)
+    for name, container in containers(X).items():
+        found = solve(problem, container, y, solver=solver)
+        assert found.value == pytest.approx(expected.value, rel=1e-7), name
+
+
+@both_solvers
+def test_single_precision_is_widened_not_trusted(solver):
+    problem, (X, y) = Problem("logistic", radius=0.1), classes()
+    narrow = X.astype(np.float32)
+    found = solve(problem, narrow, y, solver=solver)
+    assert found.value == pytest.approx(solve(problem, narrow.astype(np.float64), y, solver=solver).value, rel=1e-9)
+    assert found.coef.dtype == np.float64
+
+
+def test_integer_data_and_labels():
+    X = np.array([[1, 0], [2, 1], [0, 3], [1, 4], [2, 2]])
+    y = np.array([1, 1, -1, -1, 1], dtype=np.int8)
+    found = solve(Problem("hinge", radius=0.1), X, y)
+    assert found.value == pytest.approx(solve(Problem("hinge", radius=0.1), X.astype(float), y.astype(float)).value)
+
+
+@both_solvers
+def test_the_order_of_rows_and_columns_does_not_matter(solver):
+    problem, (X, y) = Problem("logistic", radius=0.1, norm="linf", label_cost=1.0), classes()
+    expected = solve(problem, X, y, solver=solver)
+    rows, columns = np.random.default_rng(0).permutation(len(y)), [2, 0, 1]
+    found = solve(problem, X[rows][:, columns], y[rows], solver=solver)
+    assert found.value == pytest.approx(expected.value, rel=1e-6)
+
+
+@both_solvers
+def test_swapping_the_classes_mirrors_the_model(solver):
+    problem, (X, y) = Problem("logistic", radius=0.1, norm="l1", label_cost=1.0), classes()
+    one, other = solve(problem, X, y, solver=solver, tol=1e-8), solve(problem, X, -y, solver=solver, tol=1e-8)
+    assert one.value == pytest.approx(other.value, rel=1e-7)
+    np.testing.assert_allclose(one.coef, -other.coef, atol=1e-3)
+
+
+def test_the_value_along_a_path_of_radii_is_concave_and_rising():
+    """The optimum is a minimum of functions that are concave in the radius."""
+    X, y = classes()
+    radii = np.array([0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
+    values = np.array([solve(Problem("logistic", radius=r, label_cost=1.0), X, y, tol=1e-9).value for r in radii])
+    assert (np.diff(values) >= -1e-9).all()
+    slopes = np.diff(values) / np.diff(radii)
+    assert (np.diff(slopes) <= 1e-6).all()
+
+
+def test_solution_can_be_rebuilt_from_its_fields():
+    solution = solve(Problem("hinge", radius=0.1), *classes())
+    again = Solution(**{field.name: getattr(solution, field.name) for field in dataclasses.fields(solution)})
+    assert again.value == solution.value
