@@ -3,8 +3,8 @@
     python benchmarks/bench_risk.py            # n = 1e6, m = 20: bounds 8 products and 6 vectors
     python benchmarks/bench_risk.py --rows 100000
 
-The same array, the same threads, medians of seven runs taken in turn. "few flips" is a label cost that makes flips worth
-their price for some rows; "all flips" lets every correctly classified row be flipped and is the worst case for memory.
+The same array, the same threads, medians of seven runs taken in turn. "few flips" is a label cost that makes flips
+worth their price for some rows; "all flips" lets every correctly classified row be flipped, the worst case for memory.
 """
 
 from __future__ import annotations

@@ -23,10 +23,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from dualcore import worst_case_distribution
 from reference.brute_force import Adversary, feature_norm
 from reference.cases import LABEL_COSTS, LOSS_NAMES, NORMS, Case, cases
-
-from dualcore import worst_case_distribution
 
 AGREEMENT = 1e-6
 
@@ -125,7 +124,9 @@ def summarise(tallies: dict[str, Tally], referee: bool) -> None:
     every = list(tallies.values())
     flipping = [tally for tally in every if tally.flips]
     most = max(max(tally.kappa, tally.h, tally.risk, tally.cvxpy) for tally in every)
-    print(f"\n{sum(tally.problems for tally in every)} problems, largest relative error {most:.1e} (bound {AGREEMENT:g})")
+    print(
+        f"\n{sum(tally.problems for tally in every)} problems, largest relative error {most:.1e} (bound {AGREEMENT:g})"
+    )
     if flipping:
         share = sum(tally.flips for tally in flipping) / sum(tally.problems for tally in flipping)
         print(f"flips active in {share:.0%} of the classification problems (at least 33%)")

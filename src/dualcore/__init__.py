@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dualcore.certificate import Certificate, certify
 from dualcore.coreset import Anchor, Coreset
+from dualcore.estimators import (
+    WassersteinHuberRegressor,
+    WassersteinLinearRegression,
+    WassersteinLinearSVC,
+    WassersteinLinearSVR,
+    WassersteinLogisticRegression,
+    WassersteinQuantileRegressor,
+)
+from dualcore.path import RadiusPath, radius_path, select_radius, suggest_radius
 from dualcore.problem import Problem
 from dualcore.refine import fit_coreset
 from dualcore.samplers import (
@@ -27,13 +36,23 @@ __all__ = [
     "IncompatibleError",
     "LayeredCoreset",
     "Problem",
+    "RadiusPath",
     "Solution",
     "UniformCoreset",
+    "WassersteinHuberRegressor",
+    "WassersteinLinearRegression",
+    "WassersteinLinearSVC",
+    "WassersteinLinearSVR",
+    "WassersteinLogisticRegression",
+    "WassersteinQuantileRegressor",
     "WorstCase",
     "certify",
     "fit_coreset",
     "grid_coreset",
+    "radius_path",
+    "select_radius",
     "solve",
+    "suggest_radius",
     "worst_case_distribution",
 ]
 __version__ = "0.1.0"

@@ -265,11 +265,14 @@ def _moment(problem: Problem, data: Data, point: DualPoint) -> FloatArray:
     """Return ``v = sum_i w_i s_i y_i x_i``, the gradient in theta of the linear part."""
     slope = point.stay if point.flip is None else point.stay + point.flip
     moment = data.rows.transpose_dot(data.masses * slope * _signs(problem, data))
-    if problem.radius == 0.0 and problem.ridge == 0.0:
-        # Nothing bounds the coefficients here, so the moment must vanish; what rounding leaves of it is not
-        # held against it.
+    prices = problem.geometry.norm.weights
+    free = problem.ridge == 0.0 and (problem.radius == 0.0 or (prices is not None and bool(np.isinf(prices).any())))
+    if free:
+        # Nothing bounds these coefficients, so their moment must vanish; what rounding leaves of it is not held
+        # against it.
         size = np.sqrt(float(data.masses @ (slope * slope))) * column_sizes(data)
-        moment = np.where(np.abs(moment) <= 1e-11 * size, 0.0, moment)
+        unheld = np.ones(moment.size, dtype=bool) if problem.radius == 0.0 or prices is None else np.isinf(prices)
+        moment = np.where(unheld & (np.abs(moment) <= 1e-11 * size), 0.0, moment)
     return moment
 
 

@@ -7,82 +7,27 @@ and a keyed sample of every cell. Nothing in it grows with the number of rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.cells import CellRule
 from dualcore.certificate import first_order_bound, squared_bound, trivial_bound
 from dualcore.coreset import Anchor
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
-from dualcore.losses import Logistic
 from dualcore.problem import Problem
-from dualcore.sources import Chunk, Source
+from dualcore.sources import Chunk, RowError, Source, SourceError
+from dualcore.sources.pilot import stack_rows
+from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, leaf_rows, split_rows
 
-__all__ = ["CellRule", "Pass", "Sample", "Summary", "read"]
-
-
-class CellRule(NamedTuple):
-    """Which cell a row belongs to: how sharply ``h`` bends near it, and how large ``h`` is there.
-
-    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest
-    curvature), the last level those where it is as good as linear. Loss layers double, against ``scale``: 0
-    for ``h <= scale``, j for ``(2^{j-1}, 2^j] scale``.
-    """
-
-    scale: float
-    width: float
-    n_bends: int
-    n_layers: int
-    by_class: bool = False
-
-    @property
-    def n_cells(self) -> int:
-        """How many cells there are."""
-        return self.n_bends * self.n_layers * (2 if self.by_class else 1)
-
-    def assign(
-        self, problem: Problem, multiplier: float, t: FloatArray, h: FloatArray, slope: FloatArray, y: FloatArray
-    ) -> npt.NDArray[np.intp]:
-        """Return the cell of each row."""
-        cell = np.zeros(t.size, dtype=np.intp)
-        if self.n_bends > 1:
-            cell = np.clip(self._bend_level(problem, multiplier, t, slope), 0, self.n_bends - 1) * self.n_layers
-        if self.n_layers > 1 and self.scale > 0.0:
-            exponent = np.frexp(h / self.scale)[1]
-            cell += np.clip(exponent, 0, self.n_layers - 1)
-        if self.by_class:
-            cell[y > 0.0] += self.n_bends * self.n_layers
-        return cell
-
-    def _bend_level(
-        self, problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray
-    ) -> npt.NDArray[np.intp]:
-        loss, gamma = problem.loss, problem.geometry.label_cost
-        flips = problem.is_classification and np.isfinite(gamma) and problem.geometry.order == 1
-        distance: FloatArray | None = None
-        for kink in loss.kinks:
-            here = np.abs(t - kink)
-            distance = here if distance is None else np.minimum(distance, here)
-        if flips and isinstance(problem.form, MarginForm):
-            here = np.abs(problem.form.loss.flip_gain(t) - multiplier * gamma) / loss.lipschitz
-            distance = here if distance is None else np.minimum(distance, here)
-        level = np.full(t.size, self.n_bends, dtype=np.intp)
-        if not loss.kinks:
-            if isinstance(loss, Logistic):
-                curvature = -slope * (1.0 + slope) if not flips else loss.curvature(t)
-                curvature *= 4.0
-            else:
-                curvature = loss.curvature(t)
-            level = -np.frexp(curvature)[1].astype(np.intp)
-            level[curvature == 0.0] = self.n_bends
-        if distance is not None:
-            level = np.minimum(level, np.frexp(distance / self.width)[1])
-        return level
+__all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "merge", "read", "summarise"]
 
 
 class Pass(NamedTuple):
@@ -134,119 +79,186 @@ class Sample(NamedTuple):
             self.masses[chosen], self.h[chosen], self.slope[chosen], self.flipped[chosen],
         )  # fmt: skip
 
+    def in_row_order(self) -> Sample:
+        """Return the sample, ascending by row number."""
+        ascending = bool((np.diff(self.rows) > 0).all())
+        return self if ascending else self.pick(np.argsort(self.rows, kind="stable"))
 
-@dataclass
-class Summary:
-    """The merged result of a read; `merge` is associative, and commutative up to rounding at the last bit.
-
-    Sums over chunks are kept in pairs (sum, error) so that the order of merging does not show.
-    """
-
-    n_rows: int
-    totals: FloatArray  # (2, k) compensated: mass, loss, h, slope, flipped, then the risk sums of the line search
-    gradient: FloatArray  # (2, m) compensated
-    cell_mass: FloatArray  # (2, n_cells) compensated
-    cell_count: npt.NDArray[np.int64]
-    duals: list[FloatArray]  # each (2, 6 + 2 m) compensated, see `_dual_sums`
-    tail: FloatArray  # (2, r): Delta and mass of the rows beyond kappa
-    tails: list[FloatArray]  # the same for each step of the line search
-    sample: Sample
-
-    def merge(self, other: Summary) -> Summary:
-        """Return the summary of both parts together."""
-        return Summary(
-            self.n_rows + other.n_rows,
-            _add(self.totals, other.totals),
-            _add(self.gradient, other.gradient),
-            _add(self.cell_mass, other.cell_mass),
-            self.cell_count + other.cell_count,
-            [_add(a, b) for a, b in zip(self.duals, other.duals, strict=True)],
-            np.concatenate([self.tail, other.tail], axis=1),
-            [np.concatenate([a, b], axis=1) for a, b in zip(self.tails, other.tails, strict=True)],
-            _join(self.sample, other.sample),
+    @classmethod
+    def join(cls, parts: list[Sample]) -> Sample:
+        """Return the rows of all parts."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.rows for part in parts]),
+            np.concatenate([part.keys for part in parts]),
+            np.concatenate([part.cells for part in parts]),
+            stack_rows([part.X for part in parts]),
+            np.concatenate([part.y for part in parts]),
+            np.concatenate([part.masses for part in parts]),
+            np.concatenate([part.h for part in parts]),
+            np.concatenate([part.slope for part in parts]),
+            np.concatenate([part.flipped for part in parts]),
         )
 
 
-def _add(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Add two compensated sums (Knuth's two-sum on the heads, errors collected in the tails)."""
-    total = a[0] + b[0]
-    back = total - a[0]
-    error = (a[0] - (total - back)) + (b[0] - back)
-    return np.stack([total, a[1] + b[1] + error])
+class Extent(NamedTuple):
+    """What a chunk has to know of the whole: how many rows (None: not known yet), of what weight in all."""
+
+    n_rows: int | None
+    total_weight: float
 
 
-def _lift(values: FloatArray) -> FloatArray:
-    return np.stack([values, np.zeros_like(values)])
+@dataclass
+class Summary:
+    """The merged result of a read. `merge` takes parts in any order and gives the same to the last bit.
+
+    Rows of leaves that are not complete yet travel as they are, in ``edges``: less than a leaf at either end of a part.
+    """
+
+    n_rows: int
+    sums: TreeSum  # of vectors laid out as `Layout` says
+    cell_count: npt.NDArray[np.int64]
+    tails: list[FlipTail]  # of the anchor, then of each step of the line search
+    sample: Sample | None
+    edges: list[Chunk]
+    weighted: bool
 
 
-def _join(a: Sample, b: Sample) -> Sample:
-    X = sp.vstack([a.X, b.X], format="csr") if sp.issparse(a.X) else np.concatenate([a.X, b.X])
-    return Sample(
-        np.concatenate([a.rows, b.rows]),
-        np.concatenate([a.keys, b.keys]),
-        np.concatenate([a.cells, b.cells]),
-        X,
-        np.concatenate([a.y, b.y]),
-        np.concatenate([a.masses, b.masses]),
-        np.concatenate([a.h, b.h]),
-        np.concatenate([a.slope, b.slope]),
-        np.concatenate([a.flipped, b.flipped]),
-    )
+class Layout:
+    """Where the sums of a pass are in a vector: 5 totals, the line search, the dual candidates, the cells' masses."""
+
+    def __init__(self, task: Pass, n_features: int, weighted: bool) -> None:
+        self.m, self.n_line = n_features, len(task.steps) if task.origin is not None else 0
+        self.n_duals = 2 if task.width > 0.0 else 1
+        self.n_masses = task.cells.n_cells if weighted else 0
+
+    def split(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray]:
+        """Return totals, line, duals (each 6 + 2 m) and masses of cells."""
+        ends = np.cumsum([5, self.n_line] + [6 + 2 * self.m] * self.n_duals + [self.n_masses])[:-1]
+        totals, line, *duals, masses = np.split(vector, ends)
+        return totals, line, duals, masses
 
 
 def read(source: Source, task: Pass) -> Reading:
     """Run ``task`` on every chunk of ``source``: one read."""
-    merged: Summary | None = None
-    waiting: list[Summary] = []
-    for part in source.map(lambda chunk: _summarise(chunk, task, source)):
-        waiting.append(part)
-        if len(waiting) == 64:  # merge in batches: joining samples one by one would copy them over and over
-            merged = _merge_all(waiting if merged is None else [merged, *waiting], task)
-            waiting = []
-    if waiting:
-        merged = _merge_all(waiting if merged is None else [merged, *waiting], task)
-    if merged is None:
-        raise ValueError("The source has no rows.")
-    return Reading(task, merged)
+    extent = Extent(source.n_rows, source.total_weight)
+    with source.naming_rows():
+        summary = source.fold(partial(summarise, task=task, extent=extent), partial(merge, task=task, extent=extent))
+    if summary.n_rows != source.n_rows or summary.edges:
+        raise SourceError(f"The source promised {source.n_rows} rows but gave {summary.n_rows}: did the data change?")
+    return Reading(task, summary)
 
 
-def _merge_all(parts: list[Summary], task: Pass) -> Summary:
-    while len(parts) > 1:
-        parts = [parts[i].merge(parts[i + 1]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-    return _trim(parts[0], task)
-
-
-def _trim(summary: Summary, task: Pass) -> Summary:
-    """Drop rows that were kept only as the smallest key of their cell in one part."""
-    sample = summary.sample
-    first = np.full(task.cells.n_cells, np.inf)
-    np.minimum.at(first, sample.cells, sample.keys)
-    wanted = (sample.keys < task.keep[sample.cells]) | (sample.keys <= first[sample.cells])
-    if wanted.all():
-        return summary
-    chosen = np.flatnonzero(wanted)
-    summary.sample = sample.pick(chosen)
+def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
+    """Summarise the complete leaves of a chunk; its other rows wait for theirs."""
+    start, stop = chunk.start, chunk.start + chunk.y.size
+    leaf = leaf_rows(chunk.X.shape[1], sparse=sp.issparse(chunk.X))
+    first, last = split_rows(start, stop, leaf, extent.n_rows)
+    summary = _empty(task, chunk.weights is not None)
+    if first < last:
+        whole = first == start and last == stop
+        summary = _summarise_leaves(chunk if whole else _cut(chunk, first, last), task, extent)
+    # An edge is copied: a view of it would keep the chunk alive.
+    if first > start:
+        middle = min(-(-start // leaf) * leaf, first)
+        summary.edges += [
+            _cut(chunk, *span, copy=True) for span in ((start, middle), (middle, first)) if span[0] < span[1]
+        ]
+    if last < stop:
+        summary.edges.append(_cut(chunk, last, stop, copy=True))
     return summary
 
 
-def _summarise(chunk: Chunk, task: Pass, source: Source) -> Summary:
-    """Summarise one chunk. This is the hot path: one product with X, one with its transpose, O(rows) besides."""
+def _cut(chunk: Chunk, start: int, stop: int, *, copy: bool = False) -> Chunk:
+    part = slice(start - chunk.start, stop - chunk.start)
+    weights = None if chunk.weights is None else chunk.weights[part]
+    if copy:
+        return Chunk(start, chunk.X[part].copy(), chunk.y[part].copy(), None if weights is None else weights.copy())
+    return Chunk(start, chunk.X[part], chunk.y[part], weights)
+
+
+def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
+    """Return the summary of all parts together, whatever their order."""
+    edges = [edge for part in parts for edge in part.edges]
+    if edges and len(parts) > 1:
+        X = edges[0].X
+        leaf = leaf_rows(X.shape[1], sparse=sp.issparse(X))
+        spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
+        complete, left = complete_leaves(spans, leaf, extent.n_rows)
+        parts = parts + [_summarise_leaves(chunk, task, extent) for chunk in _joined(edges, complete)]
+        edges = [edges[place] for place in left]
+    samples = [part.sample for part in parts if part.sample is not None]
+    return Summary(
+        sum(part.n_rows for part in parts),
+        TreeSum.join([part.sums for part in parts]),
+        np.sum([part.cell_count for part in parts], axis=0),
+        [FlipTail.join(tails) for tails in zip(*(part.tails for part in parts), strict=True)],
+        _trim(Sample.join(samples), task) if samples else None,
+        edges,
+        parts[0].weighted,
+    )
+
+
+def _joined(edges: list[Chunk], groups: list[list[int]]) -> Iterator[Chunk]:
+    """Yield runs of neighbouring complete leaves, each run as one chunk."""
+    run: list[Chunk] = []
+    for edge in (edges[place] for group in groups for place in group):
+        if run and run[-1].start + run[-1].y.size != edge.start:
+            yield stack_chunks(run)
+            run = []
+        run.append(edge)
+    if run:
+        yield stack_chunks(run)
+
+
+def stack_chunks(chunks: list[Chunk]) -> Chunk:
+    """Return consecutive chunks as one."""
+    weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
+    return Chunk(
+        chunks[0].start,
+        stack_rows([chunk.X for chunk in chunks]),
+        np.concatenate([chunk.y for chunk in chunks]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _empty(task: Pass, weighted: bool) -> Summary:
+    n_tails = 1 + (len(task.steps) if task.origin is not None else 0)
+    counts = np.zeros(task.cells.n_cells, dtype=np.int64)
+    return Summary(0, TreeSum(), counts, [FlipTail.empty()] * n_tails, None, [], weighted)
+
+
+def _trim(sample: Sample, task: Pass) -> Sample:
+    """Drop rows that were kept only as the smallest key of their cell in one part."""
+    first = np.full(task.cells.n_cells, np.inf)
+    np.minimum.at(first, sample.cells, sample.keys)
+    wanted = (sample.keys < task.keep[sample.cells]) | (sample.keys <= first[sample.cells])
+    return sample if wanted.all() else sample.pick(np.flatnonzero(wanted))
+
+
+def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
+    """Summarise whole leaves. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
     problem, anchor, form = task.problem, task.anchor, task.problem.form
-    n, size = chunk.y.size, problem.size(anchor.coef)
-    masses = np.full(n, 1.0 / source.n_rows) if chunk.weights is None else chunk.weights / source.total_weight
-    sign = chunk.y if problem.is_classification else None
-    score = chunk.X @ anchor.coef + anchor.intercept
-    t = score * sign if sign is not None else score - chunk.y
+    n, size, y = chunk.y.size, problem.size(anchor.coef), chunk.y
+    leaves, unit, weights = Leaves(chunk.X), 1.0 / extent.total_weight, chunk.weights
+    is_margin = problem.is_classification
+    if is_margin and not (np.abs(y) == 1.0).all():
+        row = int(np.flatnonzero(np.abs(y) != 1.0)[0])
+        raise RowError(chunk.start + row, f"A classifier needs the labels -1 and +1, found {float(y[row])!r}")
+    score = leaves.dot(anchor.coef)
+    score += anchor.intercept
+    t = score * y if is_margin else score - y
     gamma = problem.geometry.label_cost
 
-    flipped = np.zeros(n, dtype=bool)
-    tail = np.empty((2, 0))
+    flipped: npt.NDArray[np.bool_] | None = None
+    tail = FlipTail.empty()
     if isinstance(form, SquaredForm):
         value = problem.loss.value(t)
         h, slope = form.h(t, anchor.multiplier, size), form.partials(t, anchor.multiplier, size).t
         if not np.isfinite(anchor.multiplier):
             h, slope = value, problem.loss.slope(t)
-        flipped = slope > 0.0 if problem.is_classification else flipped
+        flipped = slope > 0.0 if is_margin else None
     else:
         value, slope = problem.loss.value_and_slope(t)
         h = value
@@ -257,105 +269,123 @@ def _summarise(chunk: Chunk, task: Pass, source: Source) -> Summary:
                 h = value + np.maximum(gain - anchor.multiplier * gamma, 0.0)
                 slope = slope.copy()
                 slope[flipped] = -problem.loss.slope(-t[flipped])
-            beyond = np.flatnonzero(gain > form.kappa(size) * gamma)
-            tail = np.stack([gain[beyond] / gamma, masses[beyond]])
+            tail = _tail(gain, form.kappa(size), gamma, weights, extent)
+    if flipped is not None and not flipped.any():
+        flipped = None
 
-    pull = masses * slope
-    if sign is not None:
-        pull *= sign
     # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
-    dual_value = h - slope * (t if sign is not None else score)
-    if flipped.any() and problem.geometry.order == 1:
-        dual_value = dual_value + np.where(flipped, anchor.multiplier * gamma, 0.0)
+    dual_value = h - slope * (t if is_margin else score)
+    if flipped is not None and problem.geometry.order == 1:
+        dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
     if problem.geometry.order == 2:  # the squared losses need lin and quad apart, see `squared_bound`
-        dual_value = -slope if sign is not None else -slope * chunk.y
-    exact = _dual_sums(chunk.X, masses, pull, dual_value)
-    exact[4:6] = _quadratic(masses, pull, slope) if problem.geometry.order == 2 else (masses @ flipped, 0.0)
-    duals = [exact]
-    if task.width > 0.0:
-        duals.append(_smooth_dual(task, chunk, masses, t, sign))
-    gradient = exact[6 : 6 + source.n_features] + exact[6 + source.n_features :]
-
-    totals = [masses.sum(), masses @ value, masses @ h, pull.sum(), masses @ flipped]
-    tails: list[FloatArray] = []
+        dual_value = -slope if is_margin else -slope * y
+    pull = slope * y if is_margin else slope
+    flips = np.zeros(-(-n // leaves.rows)) if flipped is None else leaves.sums(_weigh(flipped, weights))
+    exact = _dual_sums(leaves, weights, pull, dual_value)
+    exact[:, 4] = flips
+    if problem.geometry.order == 2:
+        exact[:, 4:6] = _by_side(leaves, weights, 0.25 * slope * slope, pull > 0.0)
+    loss = leaves.sums(_weigh(value, weights))
+    mean_h = loss if h is value else leaves.sums(_weigh(h, weights))
+    mass = leaves.sums(np.ones(n) if weights is None else weights)
+    columns = [mass[:, None], loss[:, None], mean_h[:, None], (exact[:, 3] - exact[:, 2])[:, None], flips[:, None]]
+    tails = [tail]
     if task.origin is not None:
-        line, tails = _along(task, chunk, t, sign, masses)
-        totals += line
+        line, steps = _along(task, leaves, chunk, t, extent)
+        columns += line
+        tails += steps
+    columns.append(exact)
+    if task.width > 0.0:
+        columns.append(_smooth_dual(task, leaves, chunk, t))
 
     rows = np.arange(chunk.start, chunk.start + n)
-    cells = task.cells.assign(problem, anchor.multiplier, t, h, slope, chunk.y)
+    cells = task.cells.assign(problem, anchor.multiplier, t, h, slope, y)
     keys = row_keys(task.seed, rows)
     count = np.bincount(cells, minlength=task.cells.n_cells)
-    if chunk.weights is None:
-        mass = count / source.n_rows
-    else:
-        mass = np.bincount(cells, masses, task.cells.n_cells).astype(np.float64)
+    if weights is not None:
+        columns.append(leaves.bins(cells, weights, task.cells.n_cells))
     chosen = np.flatnonzero(keys < task.keep[cells])
-    missing = np.flatnonzero((count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0))
-    if missing.size:  # every cell of a part sends at least the row of its smallest key
-        extra = [int(members[np.argmin(keys[members])]) for members in (np.flatnonzero(cells == c) for c in missing)]
-        chosen = np.sort(np.concatenate([chosen, extra]))
+    missing = (count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0)
+    if missing.any():  # every cell of a part sends at least the row of its smallest key
+        lone = np.flatnonzero(missing[cells])
+        lone = lone[np.lexsort((keys[lone], cells[lone]))]
+        chosen = np.sort(np.concatenate([chosen, lone[np.unique(cells[lone], return_index=True)[1]]]))
+    masses = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
+    turned = np.zeros(chosen.size, dtype=bool) if flipped is None else flipped[chosen]
     sample = Sample(
-        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], chunk.y[chosen],
-        masses[chosen], h[chosen], slope[chosen], flipped[chosen],
-    )  # fmt: skip
-    return Summary(
-        n, _lift(np.array(totals)), _lift(gradient), _lift(mass), count,
-        [_lift(dual) for dual in duals], tail, tails, sample,
-    )  # fmt: skip
+        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], masses, h[chosen], slope[chosen], turned
+    )
+    tree = TreeSum.of_leaves(chunk.start // leaves.rows, np.concatenate(columns, axis=1) * unit)
+    return Summary(n, tree, count, tails, sample, [], weights is not None)
 
 
-def _dual_sums(X: Any, masses: FloatArray, pull: FloatArray, value: FloatArray) -> FloatArray:
-    """Return value (2), balance (2), room for two more, and moment (2 m) of a dual candidate.
+def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
+    return values if weights is None else values * weights
+
+
+def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
+    """Return the rows whose flip gain per unit of label cost exceeds ``kappa``."""
+    beyond = np.flatnonzero(gain > kappa * gamma)
+    equal = np.full(beyond.size, 1.0 / extent.total_weight)
+    return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
+
+
+def _by_side(
+    leaves: Leaves, weights: FloatArray | None, values: FloatArray, is_up: npt.NDArray[np.bool_]
+) -> FloatArray:
+    """Return the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2)."""
+    values = _weigh(values, weights)
+    up = leaves.sums(values * is_up)
+    return np.stack([leaves.sums(values) - up, up], axis=1)
+
+
+def _dual_sums(leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray) -> FloatArray:
+    """Return value (2), balance (2), room for two more, and moment (2 m) of a dual candidate over every leaf.
 
     Each is apart by the side a row pulls to.
     """
+    worth = _by_side(leaves, weights, value, pull > 0.0)
+    pull = _weigh(pull, weights)
     up = np.maximum(pull, 0.0)
     down = pull - up
-    worth = masses * value
-    on_up = float(worth @ (pull > 0.0))
-    moments = np.asarray(X.T @ np.stack([down, up], axis=1))
-    head = [float(worth.sum()) - on_up, on_up, -float(down.sum()), float(up.sum()), 0.0, 0.0]
-    return np.concatenate([head, moments[:, 0], moments[:, 1]])
+    balance = np.stack([-leaves.sums(down), leaves.sums(up)], axis=1)
+    room = np.zeros((len(worth), 2))
+    return np.concatenate([worth, balance, room, leaves.moments(down), leaves.moments(up)], axis=1)
 
 
-def _quadratic(masses: FloatArray, pull: FloatArray, slope: FloatArray) -> tuple[float, float]:
-    squares = 0.25 * masses * slope * slope
-    on_up = float(squares @ (pull > 0.0))
-    return float(squares.sum()) - on_up, on_up
-
-
-def _smooth_dual(task: Pass, chunk: Chunk, masses: FloatArray, t: FloatArray, sign: FloatArray | None) -> FloatArray:
+def _smooth_dual(task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> FloatArray:
     """Return the dual sums for slopes averaged over ``[t - width, t + width]``, without flips."""
     loss, width = task.problem.loss, task.width
     low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    slope = (loss.value(t + width) - loss.value(t - width)) / (2.0 * width)
+    slope = np.minimum(np.maximum(slope, low), high)
     value = -loss.conjugate(slope)
-    if sign is None:
+    if not task.problem.is_classification:
         value = value - slope * chunk.y
-    pull = masses * slope if sign is None else masses * slope * sign
-    return _dual_sums(chunk.X, masses, pull, value)
+    pull = slope * chunk.y if task.problem.is_classification else slope
+    return _dual_sums(leaves, chunk.weights, pull, value)
 
 
 def _along(
-    task: Pass, chunk: Chunk, t: FloatArray, sign: FloatArray | None, masses: FloatArray
-) -> tuple[list[float], list[FloatArray]]:
-    """Return the mean loss, and the flip tail, at each step of the line search from ``origin`` to ``anchor``."""
+    task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent
+) -> tuple[list[FloatArray], list[FlipTail]]:
+    """Return the sums of the loss, and the flip tail, at each step of the line search from ``origin`` to ``anchor``."""
     problem, origin = task.problem, task.origin
     if origin is None:
         return [], []
-    start = chunk.X @ origin.coef + origin.intercept
-    start = start * sign if sign is not None else start - chunk.y
+    start = leaves.dot(origin.coef)
+    start += origin.intercept
+    start = start * chunk.y if problem.is_classification else start - chunk.y
     gamma, form = problem.geometry.label_cost, problem.form
     sums, tails = [], []
     for step in task.steps:
         at = start + step * (t - start)
-        sums.append(float(masses @ problem.loss.value(at)))
+        sums.append(leaves.sums(_weigh(problem.loss.value(at), chunk.weights))[:, None])
+        tail = FlipTail.empty()
         if isinstance(form, MarginForm) and np.isfinite(gamma):
             coef = origin.coef + step * (task.anchor.coef - origin.coef)
-            gain = form.loss.flip_gain(at) / gamma
-            beyond = np.flatnonzero(gain > form.kappa(problem.size(coef)))
-            tails.append(np.stack([gain[beyond], masses[beyond]]))
+            tail = _tail(form.loss.flip_gain(at), form.kappa(problem.size(coef)), gamma, chunk.weights, extent)
+        tails.append(tail)
     return sums, tails
 
 
@@ -363,14 +393,19 @@ class Reading:
     """A finished read, with its answers."""
 
     def __init__(self, task: Pass, summary: Summary) -> None:
+        if summary.sample is None:
+            raise ValueError("Nothing was read.")
         self.task, self.summary = task, summary
         self.problem, self.anchor = task.problem, task.anchor
-        self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped, *self._line = summary.totals.sum(axis=0)
-        self.gradient = summary.gradient.sum(axis=0)
-        self.cell_mass = summary.cell_mass.sum(axis=0)
+        m = self.anchor.coef.size
+        vector = summary.sums.total()
+        totals, self._line, self._duals, masses = Layout(task, m, summary.weighted).split(vector)
+        self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped = totals
+        self.gradient = self._duals[0][6 : 6 + m] + self._duals[0][6 + m :]
         self.cell_count = summary.cell_count
-        self.sample = summary.sample
-        self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tail)
+        self.cell_mass = masses if summary.weighted else summary.cell_count / summary.n_rows
+        self.sample = summary.sample.in_row_order()
+        self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
         if isinstance(self.problem.form, SquaredForm) and np.isfinite(self.anchor.multiplier):
             # Any multiplier bounds the risk from above; with flips of order 2 this is all that sums can tell.
             bound = (
@@ -381,11 +416,20 @@ class Reading:
             if self.flipped:
                 self.risk, self.multiplier = bound, self.anchor.multiplier
 
-    def _risk(self, coef: FloatArray, mean_loss: float, tail: FloatArray) -> tuple[float, float]:
-        """Return the exact risk, ridge included, and the multiplier, from the mean loss and the flip tail."""
+    def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
+        """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
+
+        Exact up to 65,536 rows in the tail, an upper bound beyond; see `FlipTail`.
+        """
         problem, form, size = self.problem, self.problem.form, self.problem.size(coef)
         if isinstance(form, MarginForm):
-            value, multiplier = form.minimise_sums(mean_loss, tail[0], tail[1], size)
+            if tail.bins.size:
+                at, gain = tail.candidates(form.kappa(size))
+                values = problem.radius * at + mean_loss + problem.geometry.label_cost * gain
+                best = int(np.argmin(values))
+                value, multiplier = float(values[best]), float(at[best])
+            else:
+                value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
         elif isinstance(form, SquaredForm):
             value, multiplier = form.minimise_mean(mean_loss, size)
         else:
@@ -398,10 +442,9 @@ class Reading:
         origin = self.task.origin
         if origin is None:
             return []
-        tails = self.summary.tails or [np.empty((2, 0))] * len(self.task.steps)
         return [
             (step, self._risk(origin.coef + step * (self.anchor.coef - origin.coef), float(loss), tail)[0])
-            for step, loss, tail in zip(self.task.steps, self._line, tails, strict=True)
+            for step, loss, tail in zip(self.task.steps, self._line, self.summary.tails[1:], strict=True)
         ]
 
     def lower_bound(self, upper: float) -> float:
@@ -410,8 +453,8 @@ class Reading:
         ``upper`` is the risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
         """
         best = trivial_bound(self.problem)
-        for dual in self.summary.duals:
-            best = max(best, self._bound(dual.sum(axis=0), upper))
+        for dual in self._duals:
+            best = max(best, self._bound(dual, upper))
         return best
 
     def _bound(self, sums: FloatArray, upper: float) -> float:

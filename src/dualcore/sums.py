@@ -9,14 +9,16 @@ handful of complete nodes of that tree; parts merge in any order.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
 
-__all__ = ["FlipTail", "RowSum", "TreeSum", "complete_leaves", "leaf_rows", "split_rows"]
+__all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "leaf_rows", "split_rows"]
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 8192
@@ -154,6 +156,57 @@ def complete_leaves(
     return complete, left
 
 
+class Leaves:
+    """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
+
+    BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
+    so a row's product depends on nothing but the row and its place in its leaf.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, m), C order, or CSR matrix
+        Rows that begin at a leaf; only the last leaf may be short.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self.X, (self.n, self.m) = X, X.shape
+        self.is_sparse = sp.issparse(X)
+        self.rows = leaf_rows(self.m, sparse=self.is_sparse)
+        self.whole = self.n // self.rows * self.rows
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        """Return ``X @ coef``, shape (n,)."""
+        if self.is_sparse:
+            return np.asarray(self.X @ coef, dtype=np.float64)
+        out, whole = np.empty(self.n), self.whole
+        np.matmul(self.X[:whole].reshape(-1, self.rows, self.m), coef, out=out[:whole].reshape(-1, self.rows))
+        if whole < self.n:
+            out[whole:] = self.X[whole:] @ coef
+        return out
+
+    def sums(self, values: npt.NDArray[Any]) -> FloatArray:
+        """Return the sum of one number per row over every leaf, shape (n_leaves,)."""
+        leaves = values[: self.whole].reshape(-1, self.rows).sum(axis=1, dtype=np.float64)
+        return leaves if self.whole == self.n else np.append(leaves, values[self.whole :].sum(dtype=np.float64))
+
+    def moments(self, values: FloatArray) -> FloatArray:
+        """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""
+        if self.is_sparse:
+            spans = [slice(start, start + self.rows) for start in range(0, self.n, self.rows)]
+            return np.stack([np.asarray(self.X[span].T @ values[span], dtype=np.float64) for span in spans])
+        whole = self.whole
+        leaves = (values[:whole].reshape(-1, 1, self.rows) @ self.X[:whole].reshape(-1, self.rows, self.m))[:, 0]
+        if whole == self.n:
+            return np.asarray(leaves)
+        return np.concatenate([leaves, (values[whole:] @ self.X[whole:])[None]])
+
+    def bins(self, place: npt.NDArray[np.intp], values: FloatArray, n_bins: int) -> FloatArray:
+        """Return the sum of ``values`` by ``place`` over every leaf, shape (n_leaves, n_bins)."""
+        n_leaves = -(-self.n // self.rows)
+        flat = np.arange(self.n) // self.rows * n_bins + place
+        return np.bincount(flat, values, n_leaves * n_bins).reshape(n_leaves, n_bins).astype(np.float64, copy=False)
+
+
 @dataclass
 class RowSum:
     """Sum of one number per row, the same however the rows were split.
@@ -224,6 +277,7 @@ class FlipTail:
     mass: FloatArray
     bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
+    scale: float = 1.0  # what a mass of one in the histogram stands for
 
     @classmethod
     def empty(cls) -> FlipTail:
@@ -266,6 +320,10 @@ class FlipTail:
             *_add_bins(np.concatenate([self.bins, bins]), np.concatenate([self.counts, counts], axis=1)),
         )
 
+    def scaled(self, factor: float) -> FlipTail:
+        """Return the tail with all masses multiplied; it is to be read, not to be joined."""
+        return replace(self, mass=self.mass * factor, scale=self.scale * factor)
+
     def sorted(self) -> tuple[FloatArray, FloatArray]:
         """Return the rows kept one by one, largest ``Delta_i`` first."""
         order = np.lexsort((self.mass, -self.delta))
@@ -275,7 +333,8 @@ class FlipTail:
         """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""
         low, width = _bin_edges(self.bins)
         rows, floor, excess = (part.astype(np.float64) for part in self.counts)
-        most, least, beyond = (floor + rows) * _UNIT, floor * _UNIT, excess * _UNIT * width
+        unit = _UNIT * self.scale
+        most, least, beyond = (floor + rows) * unit, floor * unit, excess * unit * width
         # Above the upper edge of bin k only the bins after it count; all their terms are positive, so masses are
         # rounded up.
         at = np.append(kappa, np.maximum(low + width, kappa))

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("cvxpy")
 
 from hypothesis import Phase, given, seed, settings
+
 from peers.cvxpy_referee import cvxpy_risk
 from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 

@@ -25,7 +25,7 @@ from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECON
 pytest.importorskip("cvxpy")
 import cvxpy as cp
 
-from peers.cvxpy_referee import cvxpy_optimum, minimum, robust_cost, with_mass
+from peers.cvxpy_referee import UndecidedError, cvxpy_optimum, minimum, robust_cost, with_mass
 
 AGREEMENT = 1e-6
 BOUND_SLACK = 1e-9
@@ -181,7 +181,9 @@ def referee(index: int) -> Referee:
     coef = cp.Variable(X.shape[1])
     intercept = cp.Variable() if problem.fit_intercept else cp.Constant(0.0)
     cost, constraints = robust_cost(problem, coef, intercept, X, y, w)
-    claim = minimum(cost + problem.ridge / 2.0 * cp.sum_squares(coef), constraints)
+    if problem.ridge > 0.0:
+        cost = cost + problem.ridge / 2.0 * cp.sum_squares(coef)
+    claim = minimum(cost, constraints)
     return Referee(claim, problem.risk(coef.value, float(intercept.value), drawn.X, drawn.y, drawn.weights))
 
 
@@ -207,8 +209,12 @@ def score(value: float, lower: float, best: Referee, status: str = "OPTIMAL", se
 def check(index: int) -> None:
     drawn = draw(index)
     for solver in drawn.solvers:
-        found = compare(drawn, solver)
-        assert found.faults == [], f"{solver} on {drawn}"
+        try:
+            found = compare(drawn, solver)
+        except UndecidedError:  # nothing to compare with: the certificate alone must do
+            assert solve(drawn.problem, drawn.X, drawn.y, drawn.weights, solver=solver).relative_gap <= AGREEMENT
+        else:
+            assert found.faults == [], f"{solver} on {drawn}"
 
 
 # 5 has no divisor in common with the 9 losses, 3 norms, 4 label costs and 7 traits: a fifth of the problems has all.
@@ -309,7 +315,9 @@ def test_a_referee_that_claims_less_than_its_model_attains_is_no_evidence_agains
     assert score(0.99, 0.989999, Referee(1.0, 1.0)).referee_is_long
 
 
-@pytest.mark.parametrize("change", [{"radius": 0.101}, {"label_cost": 0.99}, {"ridge": 0.0101}, {"fit_intercept": False}])
+@pytest.mark.parametrize(
+    "change", [{"radius": 0.101}, {"label_cost": 0.99}, {"ridge": 0.0101}, {"fit_intercept": False}]
+)
 def test_the_referee_notices_another_problem(change):
     X, y = binary(n=40)
     problem = Problem("hinge", radius=0.1, norm="l2", label_cost=1.0, ridge=0.01)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
+
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,
@@ -29,7 +30,7 @@ each_norm = pytest.mark.parametrize("norm", NORMS)
 
 
 def relative_error(value, reference) -> float:
-    """Largest difference relative to the reference, to 1e-3 where that is less: moved rows carry rounding of their own."""
+    """Largest difference relative to the reference, to 1e-3 where that is less: moved rows carry rounding errors."""
     value, reference = np.asarray(value, dtype=float), np.asarray(reference, dtype=float)
     return float((np.abs(value - reference) / np.maximum(np.abs(reference), 1e-3)).max())
 
@@ -170,7 +171,15 @@ def test_the_growth_constant_of_the_paper_is_too_small():
     The second row has no mass; it only gives the data their second class.
     """
     case = Case(
-        "hinge", "l2", 1.0, 0.99, np.array([0.05]), 0.0, np.array([[10.0], [0.0]]), np.array([1.0, -1.0]), np.array([1.0, 0.0])
+        "hinge",
+        "l2",
+        1.0,
+        0.99,
+        np.array([0.05]),
+        0.0,
+        np.array([[10.0], [0.0]]),
+        np.array([1.0, -1.0]),
+        np.array([1.0, 0.0]),
     )
     problem = case.problem
     multiplier = problem.multiplier(*case.model, *case.data, case.weights)
@@ -277,10 +286,8 @@ def test_the_objective_at_kappa_leaves_out_rows_of_no_mass(loss):
 
 @pytest.mark.xfail(strict=True, reason="SquaredHingeForm._flip takes the branch that does not move where lam = K^2")
 def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_by_moving():
-    """At ``lam = K^2`` a flipped row earns ``2 K (v - K gamma)`` a unit of distance, without end where ``v > K gamma``."""
-    case = Case(
-        "squared_hinge", "l2", 2.0, 0.5, np.array([1.0]), 0.0, np.array([[5.0], [-5.0]]), np.array([1.0, -1.0])
-    )
+    """At ``lam = K^2`` a flipped row earns ``2 K (v - K gamma)`` a unit of distance: no end where ``v > K gamma``."""
+    case = Case("squared_hinge", "l2", 2.0, 0.5, np.array([1.0]), 0.0, np.array([[5.0], [-5.0]]), np.array([1.0, -1.0]))
     adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
     near, far, farther = (adversary.far(kappa, distance) for distance in (1e2, 1e4, 1e6))
     assert (far > 50.0 * near).all()
@@ -393,7 +400,9 @@ def test_a_change_of_units_changes_nothing(loss, data):
         X=unit * case.X, coef=case.coef / unit, radius=unit * case.radius, label_cost=unit * case.label_cost
     )
     expected = case.problem.risk(*case.model, *case.data, case.weights)
-    assert scaled.problem.risk(*scaled.model, *scaled.data, case.weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert scaled.problem.risk(*scaled.model, *scaled.data, case.weights) == pytest.approx(
+        expected, rel=1e-9, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES)

@@ -195,7 +195,7 @@ class Adversary:
         return float(self.rate(self.ways[:, None, :]).max(initial=0.0))
 
     def h(self, multiplier: float, moves: np.ndarray | None = None) -> np.ndarray:
-        """``sup over (x', y') of l(x', y') - lam d((x', y'), row_i)^p``, shape (n,), by search or by the given moves."""
+        """``sup over (x', y') of l(x', y') - lam d((x', y'), row_i)^p``, shape (n,), by search or by given moves."""
         moves = self.best_moves(multiplier) if moves is None else moves
         loss, cost = self.outcome(moves[:, None, :])
         h = np.full(len(self.base), -np.inf)

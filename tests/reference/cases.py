@@ -53,9 +53,7 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        return Problem(
-            self.loss, radius=self.radius, norm=self.norm, label_cost=self.label_cost, **self.parameters
-        )
+        return Problem(self.loss, radius=self.radius, norm=self.norm, label_cost=self.label_cost, **self.parameters)
 
     @property
     def model(self) -> tuple[np.ndarray, float]:

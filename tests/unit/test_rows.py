@@ -121,7 +121,7 @@ def name(request) -> str:
 
 
 def test_every_container_answers_alike(name, tmp_path):
-    X, y = make_data(700, 5, name)
+    X, _ = make_data(700, 5, name)
     held = fill(name, X, tmp_path)
     before = content(held)
     rows, tolerance = as_rows(held), CONTAINERS[name].tolerance
@@ -317,7 +317,7 @@ def test_a_frame_with_missing_whole_numbers_says_so():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]})
     rows = as_rows(frame)
-    with pytest.raises(ValueError, match="NaN|missing"):
+    with pytest.raises(ValueError, match=r"NaN|missing"):
         rows.dot(np.ones(2))
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import Phase, given, seed, settings
-from reference.brute_force import feature_norm, plain_loss
-from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 
 from dualcore import Problem, WorstCase, worst_case_distribution
+from reference.brute_force import feature_norm, plain_loss
+from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 
 FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
 
@@ -38,7 +38,9 @@ def check_distribution(case: Case, worst: WorstCase) -> None:
     assert (worst.weights > 0.0).all()
     assert worst.weights.sum() == pytest.approx(1.0, rel=1e-12)
     # The plan carries each row's mass, no more and no less.
-    np.testing.assert_allclose(np.bincount(worst.source, worst.weights, len(case.y)), case.masses, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        np.bincount(worst.source, worst.weights, len(case.y)), case.masses, rtol=1e-12, atol=1e-15
+    )
     assert atoms <= 2 * len(case.y) + 1
     if case.is_classification:
         assert set(np.unique(worst.y)) <= {-1.0, 1.0}
@@ -222,7 +224,9 @@ def test_inputs_are_never_modified():
         assert not np.shares_memory(worst.y, array)
 
 
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, sp.csc_array, np.float32, np.asfortranarray])
+@pytest.mark.parametrize(
+    "kind", [sp.csr_matrix, sp.csc_matrix, sp.csr_array, sp.csc_array, np.float32, np.asfortranarray]
+)
 def test_containers_give_the_same_distribution(kind):
     case = simple("logistic", label_cost=1.0)
     expected = solve(case)

@@ -88,11 +88,12 @@ def select_radius(
     coreset : None, float, int or sampler, default=None
         As in `radius_path`, of each training part.
     scoring : {"loss", "error"} or callable, default="loss"
-        "loss" is the mean loss of the held-out rows, without radius or ridge; "error" the share of wrong labels, or the mean
-        absolute error in regression. A callable ``(problem, coef, intercept, data)`` returns a number; smaller is better.
+        "loss" is the mean loss of the held-out rows, without radius or ridge; "error" the share of wrong labels,
+        or the mean absolute error in regression. A callable ``(problem, coef, intercept, data)`` returns a
+        number; smaller is better.
     rule : {"best", "one_standard_error"}, default="best"
-        The radius of the smallest mean score, or the largest radius within one standard error of it: the more robust one where the
-        data cannot tell them apart.
+        The radius of the smallest mean score, or the largest radius within one standard error of it: the more
+        robust one where the data cannot tell them apart.
     random_state : int, Generator or None
     **settings
         Passed to `radius_path`.
@@ -194,17 +195,17 @@ def suggest_radius(
     .. math:: \sigma = \frac{1}{\mathrm{Lip}} \; Q_{1 - \alpha}\Bigl( \Bigl\| \sum_i w_i e_i s_i (x_i - \bar x) \Bigr\|
               \Bigr), \qquad e_i \sim N(0, 1)
 
-    with ``s_i`` the slope of the loss at row i, ``||.||`` the feature norm and ``x-bar`` the mean of the features in the
-    metric of the curvature (it profiles the intercept out).
+    with ``s_i`` the slope of the loss at row i, ``||.||`` the feature norm and ``x-bar`` the mean of the features
+    in the metric of the curvature (it profiles the intercept out).
 
-    Why this rule: without flips the training objective is the mean loss plus ``sigma Lip ||theta||_*``, and its optimality
-    condition asks for ``||gradient of the mean loss|| <= sigma Lip`` in the feature norm. At the best model of the whole
-    population the mean gradient is pure noise; a radius above its ``confidence`` quantile makes that model satisfy the
-    condition, which is to say the Wasserstein ball is then large enough to hold a distribution for which it is optimal.
-    The quantile is computed by a Gaussian multiplier bootstrap, so it knows the scale of the features, their
+    Why this rule: without flips the training objective is the mean loss plus ``sigma Lip ||theta||_*``, and its
+    optimality condition asks for ``||gradient of the mean loss|| <= sigma Lip`` in the feature norm. At the best
+    model of the whole population the mean gradient is pure noise; a radius above its ``confidence`` quantile makes
+    that model satisfy the condition: the Wasserstein ball then holds a distribution for which it is optimal. The
+    quantile is computed by a Gaussian multiplier bootstrap, so it knows the scale of the features, their
     correlation, the norm and the noise; it shrinks like ``1 / sqrt(n)``. For the squared losses of order 2 the same
-    reasoning on the root of the objective divides the slopes by their root mean square: the rule does not depend on the
-    noise level. Flips are not part of it: they add robustness against labels, not against sampling.
+    reasoning on the root of the objective divides the slopes by their root mean square: the rule does not depend
+    on the noise level. Flips are not part of it: they add robustness against labels, not against sampling.
 
     The slopes are those of the model fitted at the radius that the constant model suggests (its slopes are the largest
     possible); so separable data, where the plain fit does not exist, are no exception.
@@ -255,11 +256,12 @@ def _constant(problem: Problem, data: Data) -> float:
     """Return the best constant score, by bisection on the mean slope; 0 without an intercept."""
     if not problem.fit_intercept:
         return 0.0
-    masses, sign = data.masses, data.y if problem.is_classification else np.ones(1)
+    masses = data.masses
 
     def slope(b: float) -> float:
-        t = sign * b if problem.is_classification else b - data.y
-        return float(masses @ (sign * problem.loss.slope(t)))
+        if problem.is_classification:
+            return float(masses @ (data.y * problem.loss.slope(data.y * b)))
+        return float(masses @ problem.loss.slope(b - data.y))
 
     low, high = (-40.0, 40.0) if problem.is_classification else (float(data.y.min()), float(data.y.max()))
     for _ in range(60):
@@ -283,7 +285,7 @@ def _noise_quantile(
         bar = loss.lipschitz
     centre = np.zeros(data.rows.m)
     if problem.fit_intercept:
-        spread = float(np.sqrt(max(masses @ (t - masses @ t) ** 2, 0.0)))
+        spread = float(np.sqrt(masses @ (t - float(masses @ t)) ** 2))
         width = max(spread, 1e-8) * data.rows.n**-0.2
         curvature = masses * np.maximum(loss.slope(t + width) - loss.slope(t - width), 0.0)
         if not curvature.sum() > 0.0:

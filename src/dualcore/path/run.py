@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificate import Certificate, LinearModel, trivial_bound
 from dualcore.coreset import Anchor, Coreset
-from dualcore.forms import SquaredHingeForm
+from dualcore.forms import MarginForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.path.score import score_models
@@ -28,6 +29,7 @@ from dualcore.problem import Problem
 from dualcore.refine import as_sampler
 from dualcore.samplers import DualCoreset, Sampler
 from dualcore.samplers.base import as_anchor, as_source, evaluate, finish
+from dualcore.samplers.calibrate import calibrate
 from dualcore.samplers.pilot import pilot_sample
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
@@ -154,8 +156,8 @@ def radius_path(
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
-        None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from ``sigma_0``
-        to ``2 sigma_0``.
+        None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from
+        ``sigma_0`` to ``2 sigma_0``.
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
         them. Coresets are solved to a tenth of it, or to ``tol`` if that is larger.
@@ -187,7 +189,7 @@ def radius_path(
         raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
     if isinstance(X, Source) and coreset is None:
         raise TypeError("A source is read in chunks: give coreset= a size or a sampler, or pass arrays.")
-    settings = {"solver": solver, "max_iter": max_iter}
+    settings: dict[str, Any] = {"solver": solver, "max_iter": max_iter}
     if coreset is not None:
         sampler = as_sampler(coreset, random_state)
         source = as_source(problem, X, y, sample_weight)
@@ -249,6 +251,14 @@ class _Candidate(NamedTuple):
     build: int
 
 
+class _Scored(NamedTuple):
+    """A model as it was scored, its moments on the full data, and the coreset it was trained on."""
+
+    model: Solution
+    moments: FloatArray
+    build: int
+
+
 class _CoresetPath:
     """One run through coresets: build and solve group by group, score everything, train again what is not tight."""
 
@@ -264,24 +274,34 @@ class _CoresetPath:
     ) -> None:
         self.problems = [problem.replace(radius=radius) for radius in radii]
         self.source, self.sampler, self.radii, self.target_gap = source, sampler, radii, target_gap
-        self.settings = settings | {"tol": max(settings["tol"], 0.1 * target_gap)}
+        self.settings = dict(settings)
+        if problem.geometry.order == 1:  # the structured solver ends well below its tolerance
+            self.settings["tol"] = max(settings["tol"], 0.1 * target_gap)
         self.callback = callback
         self.seed = seed_from(sampler.random_state)
         self.refines = isinstance(sampler, DualCoreset) and sampler.epsilon is None
         self.refines = self.refines and (getattr(sampler, "calibrate", True) or getattr(sampler, "focus", True))
         self.size = 0 if sampler.size is None else resolve_size(sampler.size, source.n_rows)
+        # How far t may still move, in units of its spread: a row that near to a kink bends.
+        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / max(self.size, 1))))
         self.first_read = source.n_reads
         self.coresets: list[Coreset] = []
         self.best: list[PathPoint | None] = [None] * len(radii)
         self.lower = [trivial_bound(at) for at in self.problems]
+        self.scored: dict[int, _Scored] = {}
 
     def run(self, rounds: int, began: float) -> RadiusPath:
+        """Return the path."""
         self._certify(self._first())
+        problem = self.problems[-1]
+        # Where the slope jumps a coreset must hold the rows near the jump of the new model: only a new draw has them.
+        smooth = not problem.loss.kinks and np.isinf(problem.geometry.label_cost)
         for _ in range(rounds if self.refines else 0):
-            again = [point is None or point.certificate.relative_gap > self.target_gap for point in self.best]
-            if not any(again):
+            gaps = [np.inf if point is None else point.certificate.relative_gap for point in self.best]
+            loose = [k for k, gap in enumerate(gaps) if gap > self.target_gap]
+            if not loose:
                 break
-            self._certify(self._again([k for k, loose in enumerate(again) if loose]))
+            self._certify(self._again(loose) if smooth else self._redraw(loose))
         points = tuple(point for point in self.best if point is not None)
         reads = self.source.n_reads - self.first_read
         points = tuple(replace(p, certificate=replace(p.certificate, n_reads=reads)) for p in points)
@@ -302,15 +322,29 @@ class _CoresetPath:
         return found
 
     def _again(self, loose: list[int]) -> dict[int, _Candidate]:
-        """Train loose models again: for each run of radii within a factor of two a coreset at the worst of them."""
+        """Train loose models again: each on its coreset, the weights calibrated at the model itself.
+
+        The read that scored a model knows its gradient on the full data, so this takes no draw and no read.
+        """
         found: dict[int, _Candidate] = {}
+        for k in loose:
+            model, moments, build = self.scored[k]
+            rows = self.coresets[build]
+            basis = _moment_matrix(self.problems[k], rows, model)
+            weights = calibrate(rows.weights, basis, moments).weights
+            found[k] = _Candidate(self._solve(k, replace(rows, weights=weights), model), build)
+        return found
+
+    def _redraw(self, loose: list[int]) -> dict[int, _Candidate]:
+        """Train loose models again: for radii within a factor of two, on a new draw around the worst of them."""
+        found: dict[int, _Candidate] = {}
+        self.reach = max(0.5 * self.reach, 1e-3)
         for group in _doubling([self.radii[k] for k in loose]):
             known = {loose[k]: point for k in group if (point := self.best[loose[k]]) is not None}
             worst = max(known, key=lambda k: known[k].certificate.relative_gap)
-            coreset = self._build(worst, known[worst].solution, self.coresets[known[worst].build or 0])
-            for position, point in known.items():
-                solution = self._solve(position, coreset, point.solution)
-                found[position] = _Candidate(solution, len(self.coresets) - 1)
+            coreset = self._build(worst, known[worst].solution, self.coresets[self.scored[worst].build])
+            for k, point in known.items():
+                found[k] = _Candidate(self._solve(k, coreset, point.solution), len(self.coresets) - 1)
         return found
 
     def _solve(self, position: int, rows: Rows, start: Solution | None) -> Solution:
@@ -347,23 +381,19 @@ class _CoresetPath:
     def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: Rows, seed: int) -> Coreset:
         t = _signal(problem, rows, anchor)
         h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
-        width = self._reach() * spread_of(t, rows.weights)
+        width = self.reach * spread_of(t, rows.weights)
         rule = cell_rule(problem, float(rows.weights @ h), self.size, width, focused=sampler.focus)
         mass = cell_masses(rule, problem, anchor, t, h, rows.y, rows.weights)
         keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
         reading = read(self.source, Pass(problem, anchor, rule, seed, keep))
         return draw_cells(reading, self.size, calibrated=sampler.calibrate)
 
-    def _reach(self) -> float:
-        """How far ``t`` may still move, in units of its spread: near a kink by that much a row bends."""
-        return min(1.0, 2.0 * float(np.sqrt((self.source.n_features + 1) / max(self.size, 1))))
-
     def _certify(self, found: dict[int, _Candidate]) -> None:
         """Score models on the full data in one read; keep the best of each radius, and the best lower bounds."""
         positions = sorted(found)
         problem = self.problems[positions[-1]]
         if isinstance(problem.form, SquaredHingeForm) and np.isfinite(problem.geometry.label_cost):
-            scores = []
+            self.refines, moments, scores = False, [np.empty(0)] * len(positions), []
             for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
                 reading = evaluate(self.problems[k], self.source, found[k].solution)
                 scores.append((reading.risk, reading.multiplier))
@@ -371,21 +401,24 @@ class _CoresetPath:
         else:
             widths = [0.0] * len(positions)
             if problem.loss.kinks:
-                share = 0.3 * self._reach()
+                share = 0.3 * self.reach
                 widths = [share * self._spread(found[k]) for k in positions]
             models = [found[k].solution for k in positions]
             sums = score_models(self.source, problem, models, widths, self.radii[-1])
             scores = [sums.risk(self.problems[k], j) for j, k in enumerate(positions)]
+            moments = [sums.moments(j) for j in range(len(positions))]
             for j, k in enumerate(positions):
                 upper = scores[j][0]
                 for near in range(max(j - 1, 0), min(j + 2, len(positions))):  # a neighbour's slopes may fit better
                     self.lower[k] = max(self.lower[k], sums.lower_bound(self.problems[k], near, upper))
-        for (risk, multiplier), k in zip(scores, positions, strict=True):
-            old, (solution, build) = self.best[k], found[k]
-            if old is not None and old.certificate.upper <= risk:
-                risk, multiplier, build = old.certificate.upper, old.solution.dual_variable, old.build
-                solution = old.solution
-            fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build or 0], (), self.source.n_reads)
+        for j, k in enumerate(positions):
+            (risk, multiplier), old, solution = scores[j], self.best[k], found[k].solution
+            if old is None or risk < old.certificate.upper:
+                self.scored[k] = _Scored(solution, moments[j], found[k].build)
+            else:
+                risk, multiplier, solution = old.certificate.upper, old.solution.dual_variable, old.solution
+            build = self.scored[k].build
+            fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build], (), self.source.n_reads)
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))
 
@@ -415,3 +448,17 @@ def _ahead(trail: list[Solution], radii: list[float]) -> Solution:
 def _signal(problem: Problem, rows: Rows, model: LinearModel) -> FloatArray:
     score = np.asarray(rows.X @ model.coef + model.intercept)
     return np.asarray(score * rows.y if problem.is_classification else score - rows.y, dtype=np.float64)
+
+
+def _moment_matrix(problem: Problem, rows: Rows, model: Solution) -> FloatArray:
+    """Return of every row what `Scores.moments` sums over the full data, shape (size, n_moments)."""
+    t, form = _signal(problem, rows, model), problem.form
+    value, slope = problem.loss.value_and_slope(t)
+    flipped = np.zeros(t.size, dtype=bool)
+    if isinstance(form, MarginForm):
+        flipped = form.flips(t, max(model.dual_variable, form.kappa(problem.size(model.coef))))
+        slope = np.where(flipped, -problem.loss.slope(-t), slope) if flipped.any() else slope
+    pull = slope * rows.y if problem.is_classification else slope
+    positive = rows.y > 0.0 if problem.is_classification else np.zeros(t.size)
+    X = rows.X.toarray() if sp.issparse(rows.X) else rows.X
+    return np.column_stack([positive, value, pull, X * pull[:, None], flipped]).astype(np.float64)

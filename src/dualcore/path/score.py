@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from dualcore.certificate import LinearModel, first_order_bound, squared_bound, trivial_bound
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
+from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, Source
 
@@ -35,7 +36,9 @@ class Model(LinearModel, Protocol):
     """A linear model with its multiplier; a Solution is one."""
 
     @property
-    def dual_variable(self) -> float: ...
+    def dual_variable(self) -> float:
+        """The multiplier."""
+        ...
 
 
 class _Plan(NamedTuple):
@@ -67,6 +70,7 @@ class _Sums:
     change: FloatArray  # what `exact` gains where the flipped rows flip
     smooth: FloatArray | None
     flipped: FloatArray  # (k,)
+    positive: float  # mass of class +1
     tail: _Tail
 
 
@@ -114,6 +118,7 @@ def score_models(
         total.exact += part.exact
         total.change += part.change
         total.flipped += part.flipped
+        total.positive += part.positive
         if total.smooth is not None and part.smooth is not None:
             total.smooth += part.smooth
     if total is None:
@@ -142,6 +147,17 @@ class Scores:
             multiplier = form.kappa(size)
             value = problem.radius * multiplier + mean_loss
         return float(value + problem.penalty(coef)), float(multiplier)
+
+    def moments(self, model: int) -> FloatArray:
+        """Return what calibration at a model matches: mass of class +1, mean loss, mean gradient, flipped mass.
+
+        The gradient, in the intercept and in the coefficients, is that with the flips of the model's multiplier.
+        """
+        sums = self._sums
+        dual = sums.exact[model] + sums.change[model]
+        gradient = dual[:, _MOMENT:].sum(axis=0)
+        pulled = dual[1, _BALANCE] - dual[0, _BALANCE]
+        return np.concatenate([[sums.positive, sums.loss[model], pulled], gradient, [sums.flipped[model]]])
 
     def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
         """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
@@ -180,7 +196,7 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
     k, m = plan.coef.shape
     shape = (k, 2, _MOMENT + m)
     smooth = np.zeros(shape) if plan.widths.any() else None
-    sums = _Sums(np.zeros(k), np.zeros(shape), np.zeros(shape), smooth, np.zeros(k), _join([]))
+    sums = _Sums(np.zeros(k), np.zeros(shape), np.zeros(shape), smooth, np.zeros(k), 0.0, _join([]))
     tails: list[_Tail] = []
     for X, y, label, weights in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // k)):
         mass = np.full(y.size, 1.0 / n_rows) if weights is None else weights / total_weight
@@ -190,16 +206,43 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             t *= label
         else:
             t -= y
-        value, slope = plan.problem.loss.value_and_slope(t)
-        sums.loss += value @ mass
-        _add_dual(sums.exact, plan, X, y, label, mass, slope, _worth(plan.problem, t, value, slope, y))
+        if weights is None and isinstance(plan.problem.loss, Logistic):
+            total, slope = _logistic(t, 1.0 / n_rows)
+        else:
+            value, slope = plan.problem.loss.value_and_slope(t)
+            total = value @ mass
+        sums.loss += total
+        if label:
+            sums.positive += float(mass.sum()) if label > 0.0 else 0.0
+            _add_margins(sums.exact, plan, X, label, mass, t, slope, total)
+        else:
+            worth = -slope * y if plan.problem.geometry.order == 2 else value - slope * (t + y)
+            _add_residuals(sums.exact, plan, X, mass, slope, worth)
         if sums.smooth is not None:
-            soft, worth = _smoothed(plan, t, y)
-            _add_dual(sums.smooth, plan, X, y, label, mass, soft, worth)
+            _add_smooth(sums.smooth, plan, X, y, label, mass, t)
         if plan.flips:
-            tails.append(_add_flips(sums, plan, X, label, mass, t, value, slope))
+            tails.append(_add_flips(sums, plan, X, label, mass, t, slope))
     sums.tail = _join(tails)
     return sums
+
+
+def _logistic(t: FloatArray, mass: float) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of equally weighted logistic losses along each row of ``t``, and all slopes.
+
+    ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
+    dearest part, is taken once for all of them.
+    """
+    decay = np.abs(t)
+    np.negative(decay, out=decay)
+    np.exp(decay, out=decay)
+    decay += 1.0
+    products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
+    total = mass * (np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1))
+    np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
+    decay -= 0.5
+    np.copysign(decay, t, out=decay)
+    decay -= 0.5
+    return total, decay
 
 
 def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
@@ -217,45 +260,50 @@ def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, Floa
                 yield X[rows], y[rows], label, None if weights is None else weights[rows]
 
 
-def _worth(problem: Problem, t: FloatArray, value: FloatArray, slope: FloatArray, y: FloatArray) -> FloatArray:
-    """Return ``-L*(s)`` (less ``s y`` for a residual) by Fenchel's equality; the linear part alone for order 2."""
-    if problem.geometry.order == 2:
-        return -slope if problem.is_classification else -slope * y
-    return value - slope * (t if problem.is_classification else t + y)
-
-
-def _smoothed(plan: _Plan, t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return slopes averaged over ``[t - width, t + width]``, and what they are worth."""
-    loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
-    low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
-    worth = -loss.conjugate(slope)
-    return slope, worth if plan.problem.is_classification else worth - slope * y
-
-
-def _add_dual(
-    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray, slope: FloatArray,
-    worth: FloatArray,
+def _add_margins(
+    dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, slope: FloatArray,
+    total: FloatArray,
 ) -> None:  # fmt: skip
-    """Add the sums of a block to a dual point, each row to the side it pulls to."""
+    """Add a block of one class: a margin's slope is never positive, so all rows pull to one side."""
+    side, pull = int(label < 0.0), slope * mass
+    pulled = pull.sum(axis=1)
+    dual[:, side, _BALANCE] -= pulled
+    dual[:, side, _MOMENT:] += label * _moments(pull, X)
+    if plan.problem.geometry.order == 2:  # the linear part alone; the square comes apart
+        dual[:, side, _VALUE] -= pulled
+        dual[:, side, _SQUARE] += 0.25 * np.einsum("kn,kn->k", pull, slope)
+    else:  # -L*(s) = L(t) - s t, by Fenchel's equality
+        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", pull, t)
+
+
+def _add_residuals(
+    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray, slope: FloatArray, worth: FloatArray
+) -> None:
+    """Add a block of a regression, each row to the side it pulls to."""
     pull = slope * mass
-    square = 0.25 * (pull * slope) if plan.problem.geometry.order == 2 else None
-    if label:  # margins: a slope is never positive, so the label decides
-        side = int(label < 0.0)
-        dual[:, side, _VALUE] += worth @ mass
-        dual[:, side, _BALANCE] -= pull.sum(axis=1)
-        dual[:, side, _MOMENT:] += label * _moments(pull, X)
-        if square is not None:
-            dual[:, side, _SQUARE] += square.sum(axis=1)
-        return
     up = np.maximum(pull, 0.0)
     upward = (pull > 0.0).astype(np.float64)
     for side, part, chosen in ((0, pull - up, 1.0 - upward), (1, up, upward)):
         dual[:, side, _VALUE] += (worth * chosen) @ mass
         dual[:, side, _BALANCE] += np.abs(part.sum(axis=1))
         dual[:, side, _MOMENT:] += _moments(part, X)
-        if square is not None:
-            dual[:, side, _SQUARE] += (square * chosen).sum(axis=1)
+        if plan.problem.geometry.order == 2:
+            dual[:, side, _SQUARE] += 0.25 * np.einsum("kn,kn->k", part, slope)
+
+
+def _add_smooth(
+    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray, t: FloatArray
+) -> None:
+    """Add a block at slopes averaged over ``[t - width, t + width]``."""
+    loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
+    low, high = loss.slope_range
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    worth = -loss.conjugate(slope)
+    if label:
+        total = worth @ mass + np.einsum("kn,kn,n->k", slope, t, mass)  # which the other takes off again
+        _add_margins(dual, plan, X, label, mass, t, slope, total)
+    else:
+        _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
 
 
 def _moments(pull: FloatArray, X: Any) -> FloatArray:
@@ -263,9 +311,8 @@ def _moments(pull: FloatArray, X: Any) -> FloatArray:
 
 
 def _add_flips(
-    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, value: FloatArray,
-    slope: FloatArray,
-) -> _Tail:  # fmt: skip
+    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, slope: FloatArray
+) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
     problem, gamma = plan.problem, plan.problem.geometry.label_cost
     form = problem.form
@@ -283,7 +330,7 @@ def _add_flips(
         return tail
     z, w = t[model, row], mass[row]
     there, pull_there = problem.loss.value_and_slope(-z)
-    here, pull_here = value[model, row], slope[model, row]
+    here, pull_here = problem.loss.value(z), slope[model, row]
     side = int(label < 0.0)
     for number in np.unique(model):
         own = model == number

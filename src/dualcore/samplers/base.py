@@ -71,7 +71,7 @@ def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None
         return X
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
-    return ArraySource(data.rows, data.y, data.weights)
+    return ArraySource(data.rows, data.y, sample_weight, checked=True)
 
 
 def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:

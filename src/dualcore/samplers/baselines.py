@@ -27,9 +27,8 @@ def collect(source: Source, function: Any) -> FloatArray:
 
 
 def row_masses(source: Source) -> FloatArray | None:
-    """Return the masses of all rows, None where they are equal; reads no features of arrays."""
-    weights = getattr(source, "weights", None)
-    return None if weights is None else np.asarray(weights, dtype=np.float64)
+    """Return the masses of all rows, None where they are equal; reads no features where they stand alone."""
+    return source.row_masses() if source.is_weighted else None
 
 
 @dataclass

@@ -13,7 +13,6 @@ from dualcore.geometry import FloatArray
 from dualcore.rows import Rows, SparseRows, as_rows
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, chunk_spans, default_chunk_rows
-from dualcore.sums import RowSum
 
 __all__ = ["ArraySource"]
 
@@ -27,7 +26,7 @@ class ArraySource(LocalSource):
     y : array of shape (n_rows,)
         Numbers; a memory map stays one.
     weights : ndarray of shape (n_rows,) or None
-        Non-negative; ``source.weights`` are the masses, which sum to one.
+        Non-negative; the masses are the weights divided by their sum.
     chunk_rows : int, optional
         Rows read at a time; by default a chunk fits the cache. The result of a read does not depend on it.
     checked : bool, default=False
@@ -58,15 +57,10 @@ class ArraySource(LocalSource):
         if len(y) != self.rows.n:
             raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
         self.is_weighted = weights is not None
-        self.weights = None if weights is None else _masses(weights, self.rows.n)
+        self.weights = None if weights is None else _as_weights(weights, self.rows.n)
         self.sparse = isinstance(self.rows, SparseRows)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
         self._checked = checked
-
-    @property
-    def total_weight(self) -> float:
-        """1 where rows have weights (they were made masses), else their number."""
-        return 1.0 if self.is_weighted else float(self.n_rows)
 
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
@@ -90,14 +84,10 @@ class ArraySource(LocalSource):
         return self.rows.take(rows), np.asarray(self.y[rows], dtype=np.float64)
 
 
-def _masses(weights: Any, n: int) -> FloatArray:
-    """Return weights divided by their sum; the sum is the one any other source of these weights would find."""
+def _as_weights(weights: Any, n: int) -> FloatArray:
     array = np.asarray(weights, dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(n, float(array))
     if array.shape != (n,):
         raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
-    if not np.isfinite(array).all() or (array < 0.0).any():
-        raise SourceError("The weights must be finite and non-negative.")
-    total = RowSum.of(0, array).total()
-    if not total > 0.0:
-        raise SourceError("The weights sum to zero: give at least one row a positive weight.")
-    return array / total
+    return array

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
 from dualcore.sources.chunk import Chunk, RowError, SourceError
-from dualcore.sources.pilot import Candidates, PilotTask, Survey, SurveyTask, TakeTask, Taken
+from dualcore.sources.pilot import Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
 
 __all__ = ["Chunk", "RowError", "Smallest", "Source", "SourceError"]
 
@@ -163,6 +163,13 @@ class Source(ABC):
                 raise SourceError("The weights sum to zero: give at least one row a positive weight.")
         return self._survey
 
+    def row_masses(self) -> FloatArray:
+        """Return the mass of every row: one number a row, so only for what needs all of them at once."""
+        if not self.is_weighted:
+            return np.full(self.n_rows, 1.0 / self.n_rows)
+        self._count_label_pass()
+        return np.concatenate(list(self._run(_weights_of, features=False))) / self.total_weight
+
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
 
@@ -173,17 +180,16 @@ class Source(ABC):
         known = self._n_rows is not None and not self.is_weighted and not by_class
         survey = Survey.of_equal(self.n_rows) if known else self.survey()
         if by_class and survey.other is not None:
-            raise SourceError(
-                f"A classifier needs the labels -1 and +1, found {survey.other[1]!r} ({self.describe(survey.other[0])})."
-            )
+            row, found = survey.other
+            raise SourceError(f"A classifier needs the labels -1 and +1, found {found!r} ({self.describe(row)}).")
         groups = (-1.0, 1.0) if by_class else (None,)
         request = (seed, size, by_class)
         if self._pilot is None or self._pilot[0] != request:
             self._pilot = (request, self._draw(seed, size, groups, survey))
-        found = self._pilot[1][groups.index(label)]
-        masses = np.full(found.rows.size, 1.0) if found.weights is None else found.weights
+        drawn = self._pilot[1][groups.index(label)]
+        masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
         mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
-        return Smallest(found.rows, masses / self.total_weight, mass / self.total_weight)
+        return Smallest(drawn.rows, masses / self.total_weight, mass / self.total_weight)
 
     def _draw(self, seed: int, size: int, groups: tuple[float | None, ...], survey: Survey) -> list[Candidates]:
         counts = [survey.count(label) for label in groups]
@@ -194,7 +200,7 @@ class Source(ABC):
             limits = tuple(margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1) for count in counts)
             task = PilotTask(seed, limits, groups, with_features)
             if with_features:
-                parts = [part for part in self._read(task, PilotTask.join)]
+                parts = list(self._read(task, PilotTask.join))
             else:
                 self._count_label_pass()
                 parts = list(self._run(task, PilotTask.join, features=False))
@@ -252,6 +258,10 @@ class _Checked:
                     chunk.start + bad, "X has a NaN or infinite value; drop, fill or impute such values first"
                 )
         return self.function(chunk)
+
+
+def _weights_of(chunk: Chunk) -> FloatArray:
+    return np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
 
 
 def _first_bad_row(X: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,7 @@ def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
     >>> default_chunk_rows(20), default_chunk_rows(5000)
     (16384, 1024)
     """
-    wanted = 1 << max(10, round(np.log2(_CHUNK_NUMBERS / n_features)))
+    wanted = 1 << max(10, round(math.log2(_CHUNK_NUMBERS / n_features)))
     return max(wanted, leaf_rows(n_features, sparse=sparse))
 
 

@@ -206,7 +206,9 @@ class Taken(NamedTuple):
         some = [part for part in parts if part.rows.size] or parts[:1]
         rows = np.concatenate([part.rows for part in some])
         order = np.argsort(rows, kind="stable")
-        return Taken(rows[order], stack_rows([part.X for part in some])[order], np.concatenate([p.y for p in some])[order])
+        return Taken(
+            rows[order], stack_rows([part.X for part in some])[order], np.concatenate([p.y for p in some])[order]
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The structured solver and its parts: cones, rows, Newton systems, and what it makes of losses nobody told it about."""
+"""The structured solver and its parts: norm cones, rows, Newton systems, and losses of the user's own."""
 
 from __future__ import annotations
 
@@ -250,13 +250,13 @@ def test_the_pieces_of_a_row_make_its_dual_loss(loss, label_cost):
     if not problem.is_classification:
         multiplier = max(multiplier, problem.kappa(np.zeros(1)))
     if pieces.spring:
-        pull = np.linspace(-8.0, 8.0, 4001)
+        pull = np.linspace(-2.0, 2.0, 401)  # the best pull is on this grid wherever t is
         stretched = (t[:, None] - pull[None, :]).ravel()
         heights = np.max([piece.value for piece in pieces(stretched)], axis=0).reshape(t.size, pull.size)
         total = (heights + 0.5 * pull**2).min(axis=1)
     elif now := pieces(t):
         total = total + np.max([piece.value - piece.price * multiplier for piece in now], axis=0)
-    np.testing.assert_allclose(total, problem.form.h(t, multiplier, 0.0), atol=1e-5 if pieces.spring else 1e-12)
+    np.testing.assert_allclose(total, problem.form.h(t, multiplier, 0.0), atol=1e-12)
 
 
 def row_state(problem: Problem, n: int = 7) -> tuple[RowState, float]:
@@ -281,7 +281,7 @@ def row_state(problem: Problem, n: int = 7) -> tuple[RowState, float]:
     ids=repr,
 )
 def test_eliminating_a_row_solves_its_equations(problem):
-    """The closed form against the linear system that it solves: shares sum to one, slacks fit, products meet the target."""
+    """The closed form against what it solves: shares sum to one, slacks fit, products meet the target."""
     rows, lam = row_state(problem)
     residual = rows.residual(lam)
     rng = np.random.default_rng(2)
@@ -384,7 +384,7 @@ def test_the_slack_says_whether_the_norm_fits(norm):
             trial[5:] = np.abs(theta) * (1.0 + 1e-6)
         slack = cone.slack(trial)
         inside = slack[1] > np.linalg.norm(slack[2:]) if norm == "l2" else bool((slack > 0.0).all())
-        assert inside is fits or inside == fits
+        assert bool(inside) is fits
 
 
 @every_norm

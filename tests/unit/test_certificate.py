@@ -1,0 +1,376 @@
+"""Certificates: exact above, rigorous below, tight at the optimum, and honest about everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize, minimize_scalar
+
+from dualcore import Certificate, Problem, certify, solve
+from dualcore.certificate import DualPoint, column_sizes, dual_point, inner_minimum, lower_bound, trivial_bound
+
+LOSSES = (
+    "logistic",
+    "hinge",
+    "smooth_hinge",
+    "squared_hinge",
+    "huber",
+    "pinball",
+    "epsilon_insensitive",
+    "absolute",
+    "squared",
+)
+NORMS = ("l1", "l2", "linf")
+every_loss = pytest.mark.parametrize("loss", LOSSES)
+every_norm = pytest.mark.parametrize("norm", NORMS)
+
+
+def sample(problem: Problem, n: int = 60, m: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    score = X @ np.linspace(1.0, -1.0, m) + rng.normal(size=n) + 0.3
+    if not problem.is_classification:
+        return X, score
+    y = np.where(score > 0.0, 1.0, -1.0)
+    y[:2] = 1.0, -1.0
+    return X, y
+
+
+def model(coef, intercept: float = 0.0) -> SimpleNamespace:
+    return SimpleNamespace(coef=np.asarray(coef, dtype=float), intercept=intercept)
+
+
+# What a certificate says
+
+
+def test_a_certificate_is_two_numbers_and_a_sentence():
+    certificate = Certificate(upper=2.0, lower=1.9, n_reads=3)
+    assert certificate.gap == pytest.approx(0.1)
+    assert certificate.relative_gap == pytest.approx(0.05)
+    sentence = str(certificate)
+    assert "2" in sentence
+    assert "1.9" in sentence
+    assert "5 %" in sentence
+    assert sentence.endswith(".")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        certificate.upper = 1.0
+
+
+def test_a_risk_of_zero_has_a_relative_gap_all_the_same():
+    assert Certificate(0.0, 0.0).relative_gap == 0.0
+
+
+@every_norm
+@every_loss
+def test_the_upper_bound_is_the_exact_risk(loss, norm):
+    problem = Problem(loss, radius=0.2, norm=norm, label_cost=1.0, ridge=0.1)
+    X, y = sample(problem)
+    weights = np.linspace(0.0, 1.0, len(y))
+    certificate = certify(problem, model([0.5, -1.0, 0.2], 0.1), X, y, weights)
+    assert certificate.upper == problem.risk([0.5, -1.0, 0.2], 0.1, X, y, weights)
+
+
+# At the optimum
+
+
+@every_norm
+@every_loss
+@pytest.mark.parametrize("extra", [{}, {"label_cost": 0.8}, {"ridge": 0.1}, {"label_cost": 2.0, "ridge": 0.01}])
+def test_the_gap_of_a_solution_is_closed(loss, norm, extra):
+    problem = Problem(loss, radius=0.1, norm=norm, **extra)
+    X, y = sample(problem)
+    solution = solve(problem, X, y)
+    certificate = certify(problem, solution, X, y)
+    assert certificate.upper == solution.value
+    assert certificate.relative_gap <= 1e-6
+    assert certificate.lower >= solution.lower_bound * (1.0 - 1e-12)
+
+
+@every_norm
+@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "huber", "squared"])
+def test_a_smooth_loss_needs_no_dual_point_to_be_certified(loss, norm):
+    """The slopes at a good model are a good dual point; only their tiny infeasibility is to be repaired."""
+    problem = Problem(loss, radius=0.1, norm=norm)
+    X, y = sample(problem)
+    solution = solve(problem, X, y, tol=1e-9)
+    bare = certify(problem, model(solution.coef, solution.intercept), X, y)
+    assert bare.relative_gap <= 1e-4
+
+
+@every_norm
+@pytest.mark.parametrize("loss", ["hinge", "pinball", "absolute", "epsilon_insensitive"])
+def test_a_loss_with_kinks_is_certified_within_percents_without_a_dual_point(loss, norm):
+    problem = Problem(loss, radius=0.1, norm=norm)
+    X, y = sample(problem, n=300)
+    solution = solve(problem, X, y)
+    bare = certify(problem, model(solution.coef, solution.intercept), X, y)
+    assert bare.lower <= solution.value
+    assert bare.relative_gap <= 0.05
+
+
+@every_loss
+def test_a_better_model_has_a_better_certificate(loss):
+    problem = Problem(loss, radius=0.1, label_cost=3.0)
+    X, y = sample(problem)
+    best = solve(problem, X, y)
+    gaps = []
+    for share in (0.0, 0.9, 0.999):
+        blend = model(share * best.coef, share * best.intercept)
+        gaps.append(certify(problem, blend, X, y).gap)
+    assert gaps[0] > gaps[1] > gaps[2]
+
+
+# On other data
+
+
+@every_norm
+@every_loss
+@pytest.mark.parametrize(
+    "extra", [{}, {"label_cost": 1.0}, {"ridge": 0.05, "label_cost": 1.0}, {"fit_intercept": False}]
+)
+def test_a_model_from_a_few_rows_is_certified_on_all(loss, norm, extra):
+    problem = Problem(loss, radius=0.1, norm=norm, **extra)
+    X, y = sample(problem, n=200)
+    rough, best = solve(problem, X[:40], y[:40]), solve(problem, X, y)
+    certificate = certify(problem, rough, X, y)
+    assert certificate.lower <= best.value * (1.0 + 1e-9)
+    assert certificate.upper >= best.lower_bound
+    assert trivial_bound(problem) <= certificate.lower < certificate.upper
+
+
+@every_norm
+@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "squared_hinge", "huber", "squared"])
+def test_a_model_from_a_fifth_of_the_rows_is_certified_within_percents(loss, norm):
+    problem = Problem(loss, radius=0.1, norm=norm)
+    X, y = sample(problem, n=2000)
+    rough = solve(problem, X[:400], y[:400])
+    assert certify(problem, rough, X, y).relative_gap <= 0.1
+
+
+def test_a_dual_point_of_the_wrong_length_is_not_used():
+    problem = Problem("hinge", radius=0.1)
+    X, y = sample(problem)
+    best = solve(problem, X, y)
+    cut = dataclasses.replace(best, dual=DualPoint(best.dual.stay[:-1]))
+    assert certify(problem, cut, X, y).lower <= best.value
+
+
+@every_loss
+def test_a_dual_point_of_other_rows_does_no_harm(loss):
+    problem = Problem(loss, radius=0.1, label_cost=1.0)
+    X, y = sample(problem)
+    other = solve(problem, X[::-1], y[::-1])
+    assert certify(problem, other, X, y).lower <= solve(problem, X, y).value * (1.0 + 1e-9)
+
+
+def test_weights_and_containers():
+    problem = Problem("logistic", radius=0.1, label_cost=1.0)
+    X, y = sample(problem)
+    weights = np.where(np.arange(len(y)) % 4 == 0, 0.0, 1.0)
+    solution = solve(problem, X, y, weights)
+    expected = certify(problem, solution, X, y, weights)
+    assert expected.relative_gap <= 1e-6
+    sparse = certify(problem, solution, sp.csr_array(X), y, weights)
+    assert sparse.lower == pytest.approx(expected.lower, rel=1e-9)
+    kept = weights > 0.0
+    bare = model(solution.coef, solution.intercept)
+    assert certify(problem, bare, X[kept], y[kept]).lower == pytest.approx(
+        certify(problem, bare, X, y, weights).lower, rel=1e-6
+    )
+
+
+def test_coefficients_of_the_wrong_length_are_named():
+    problem = Problem("hinge", radius=0.1)
+    with pytest.raises(ValueError, match=r"one number per feature \(3\)"):
+        certify(problem, model([1.0, 2.0]), *sample(problem))
+    with pytest.raises(ValueError, match="finite"):
+        certify(problem, model([1.0, np.nan, 2.0]), *sample(problem))
+
+
+# Without a radius
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_radius_zero_is_certified_at_its_optimum(loss, ridge):
+    problem = Problem(loss, ridge=ridge)
+    X, y = sample(problem)
+    solution = solve(problem, X, y)
+    assert certify(problem, solution, X, y).relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_radius_zero_away_from_the_optimum_still_bounds(loss):
+    problem = Problem(loss)
+    X, y = sample(problem)
+    certificate = certify(problem, model([0.3, 0.3, 0.3], 1.0), X, y)
+    assert 0.0 <= certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-9)
+
+
+def test_separable_data_without_penalty_are_bounded_by_zero():
+    X = np.array([[1.0], [2.0], [-1.0], [-2.0]])
+    y = np.array([1.0, 1.0, -1.0, -1.0])
+    certificate = certify(Problem("logistic"), model([30.0]), X, y)
+    assert 0.0 <= certificate.lower <= certificate.upper < 1e-12
+
+
+# What no model can beat
+
+
+@pytest.mark.parametrize(
+    ("problem", "bound"),
+    [
+        (Problem("hinge", radius=3.0, label_cost=0.5), 0.0),
+        (Problem("huber", radius=3.0), 0.0),
+        (Problem("huber", radius=3.0, label_cost=0.5, delta=0.7), 3.0 * 0.7 * 4.0),
+        (Problem("pinball", radius=3.0, label_cost=0.5, quantile=0.2), 3.0 * 0.8 * 4.0),
+        (Problem("squared", radius=3.0, label_cost=0.5), (3.0 * 4.0) ** 2),
+        (Problem("squared_hinge", radius=3.0, label_cost=0.5), 0.0),
+    ],
+    ids=repr,
+)
+def test_the_price_of_moving_targets_is_paid_by_every_model(problem, bound):
+    assert trivial_bound(problem) == pytest.approx(bound)
+    X, y = sample(problem)
+    rng = np.random.default_rng(1)
+    assert all(problem.risk(rng.normal(size=3), rng.normal(), X, y) >= bound for _ in range(20))
+
+
+# The parts
+
+
+def test_column_sizes_are_root_mean_squares():
+    rng = np.random.default_rng(2)
+    X, w = rng.normal(size=(40, 5)), rng.uniform(size=40)
+    problem = Problem("huber")
+    expected = np.sqrt(w / w.sum() @ X**2)
+    for container in (X, sp.csr_array(X), sp.csc_array(X), X.astype(np.float32)):
+        data = problem.validate(container, np.zeros(40), w)
+        np.testing.assert_allclose(column_sizes(data), expected, rtol=1e-6)
+
+
+@every_norm
+@pytest.mark.parametrize("ridge", [0.0, 0.5])
+@pytest.mark.parametrize("floor", [0.0, 0.8])
+@pytest.mark.parametrize("budget", [0.0, 0.4, 5.0])
+def test_the_inner_minimum_is_a_lower_bound_and_sharp_where_it_is_finite(norm, ridge, floor, budget):
+    """``min budget max(||theta||_*, floor) + v . theta + ridge / 2 ||theta||^2``, against a search over ``theta``."""
+    problem = Problem("huber", norm=norm, ridge=ridge)
+    moment, limit = np.array([0.7, -0.4]), 6.0
+
+    def cost(theta: np.ndarray) -> float:
+        return budget * max(problem.size(theta), floor) + float(moment @ theta) + 0.5 * ridge * float(theta @ theta)
+
+    rng = np.random.default_rng(3)
+    searches = [minimize(cost, start, method="Nelder-Mead").x for start in rng.normal(size=(12, 2))]
+    within = [
+        theta * min(1.0, limit / max(problem.size(theta), 1e-12)) for theta in (*searches, *rng.normal(size=(200, 2)))
+    ]
+    found = min(cost(theta) for theta in within)
+    bound = inner_minimum(problem, moment, budget, floor, limit)
+    assert bound <= found + 1e-9
+    if ridge > 0.0 or problem.geometry.norm.value(moment) <= budget:
+        assert bound == pytest.approx(found, abs=1e-4)
+
+
+@every_loss
+@pytest.mark.parametrize(
+    "extra", [{}, {"label_cost": 0.8}, {"ridge": 0.1, "label_cost": 0.8}, {"fit_intercept": False}]
+)
+def test_any_dual_point_bounds_the_optimum(loss, extra):
+    """Slopes at random, a budget overspent, an intercept out of balance: less tight, never wrong."""
+    problem = Problem(loss, radius=0.1, **extra)
+    X, y = sample(problem, n=40)
+    data = problem.validate(X, y)
+    best = solve(problem, X, y)
+    upper = problem.evaluate(np.zeros(3), 0.0, data).value
+    rng = np.random.default_rng(4)
+    low, high = np.clip(problem.loss.slope_range, -5.0, 5.0)
+    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
+    for spread in (0.05, 0.5, 1.0):
+        slopes = np.clip(
+            dual_point(problem, np.zeros(40) if problem.is_classification else -y, data, 0.0).stay, low, high
+        )
+        stay = np.clip(slopes + spread * (high - low) * rng.uniform(-1.0, 1.0, size=40), low, high)
+        points = [DualPoint(stay)]
+        if flips:
+            share = spread * rng.uniform(size=40)
+            points.append(DualPoint((1.0 - share) * stay, share * -np.roll(stay, 1), share))
+        for point in points:
+            for repair in (False, True):
+                assert lower_bound(problem, data, point, upper, repair=repair) <= best.value * (1.0 + 1e-9)
+
+
+def test_a_larger_upper_bound_never_gives_a_larger_lower_bound():
+    """What infeasibility is left is priced by the risk of a known model: the worse it is, the more it costs."""
+    problem = Problem("hinge", radius=0.1)
+    X, y = sample(problem)
+    data = problem.validate(X, y)
+    point = DualPoint(-np.linspace(0.0, 1.0, len(y)))
+    bounds = [lower_bound(problem, data, point, upper, repair=False) for upper in (0.5, 1.0, 10.0, 1e3)]
+    assert bounds == sorted(bounds, reverse=True)
+
+
+def test_the_repair_helps():
+    problem = Problem("logistic", radius=0.05)
+    X, y = sample(problem, n=300)
+    data = problem.validate(X, y)
+    best = solve(problem, X, y)
+    coef = best.coef + 0.1
+    t = problem.signal(coef, best.intercept, data)
+    upper = problem.evaluate(coef, best.intercept, data).value
+    point = dual_point(problem, t, data, problem.size(coef))
+    plain, repaired = (lower_bound(problem, data, point, upper, repair=repair) for repair in (False, True))
+    assert plain < repaired <= best.value
+
+
+def test_the_slopes_of_a_kink_are_spread_over_a_width():
+    problem = Problem("hinge", radius=0.1)
+    X, y = sample(problem, n=4)
+    data = problem.validate(X, y)
+    t = np.array([0.5, 1.0, 1.1, 3.0])
+    np.testing.assert_array_equal(dual_point(problem, t, data, 1.0).stay, [-1.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(dual_point(problem, t, data, 1.0, width=0.2).stay, [-1.0, -0.5, -0.25, 0.0], atol=1e-12)
+
+
+def test_the_shares_of_flips_respect_the_budget():
+    problem = Problem("logistic", radius=0.1, label_cost=1.0)
+    X, y = sample(problem)
+    data = problem.validate(X, y)
+    coef = np.array([3.0, -3.0, 0.0])
+    t = problem.signal(coef, 0.0, data)
+    for width in (0.0, 0.1, 1.0):
+        point = dual_point(problem, t, data, problem.size(coef), width)
+        assert point.share is not None
+        assert ((point.share >= 0.0) & (point.share <= 1.0)).all()
+        assert point.share.mean() <= problem.radius * (1.0 + 1e-9)
+        assert (point.flip >= 0.0).all()
+        assert (point.stay <= 0.0).all()
+
+
+def test_a_bound_of_one_row_by_hand():
+    """Rows at +1 and -1, hinge, slope ``theta``: ``R = max(0, 1 - theta) + 0.5 theta``, least at 1 with 0.5."""
+    X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    problem = Problem("hinge", radius=0.5)
+    truth = minimize_scalar(lambda a: problem.risk([a], 0.0, X, y), bounds=(0.0, 3.0), method="bounded")
+    assert truth.fun == pytest.approx(0.5, abs=1e-5)
+    data = problem.validate(X, y)
+    # Slope -a on both rows has the moment -a, which the radius covers up to a = 0.5; the bound is a.
+    for a, bound in ((0.25, 0.25), (0.5, 0.5)):
+        assert lower_bound(problem, data, DualPoint(np.full(2, -a)), 1.0, repair=False) == pytest.approx(bound)
+    # Beyond that the slopes are scaled back to what the radius covers.
+    assert lower_bound(problem, data, DualPoint(np.full(2, -1.0)), 1.0, repair=False) == pytest.approx(0.5)
+
+
+def test_the_lower_bound_never_exceeds_the_upper():
+    for seed in range(20):
+        problem = Problem("absolute", radius=0.1, label_cost=2.0)
+        X, y = sample(problem, n=10, seed=seed)
+        solution = solve(problem, X, y)
+        certificate = certify(problem, solution, X, y)
+        assert certificate.lower <= certificate.upper
+        assert certificate.gap >= 0.0
