@@ -1,7 +1,7 @@
 """A coreset is rows and weights: any estimator that takes ``sample_weight`` can be trained on it.
 
-Scikit-learn's logistic regression is fitted to all rows, to a uniform sample, and to a dual coreset of the same size. The
-problem handed to the sampler says for which models the coreset should be good: here the logistic loss, near the optimum.
+Scikit-learn's logistic regression is fitted to all rows, to a uniform sample, and to a dual coreset of the same size.
+The problem handed to the sampler says for which models the coreset should be good: those of small logistic loss.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def main() -> None:
         rows.append((name, *train(sampler)))
 
     best = log_loss(y, whole.predict_proba(X))
-    print(f"{'trained on':<16} {'rows':>7} {'seconds':>8} {'log-loss on all rows':>21} {'excess':>9} {'|coef - whole|':>15}")
+    print(f"{'trained on':<16} {'rows':>7} {'seconds':>8} {'log-loss on all':>16} {'excess':>9} {'|coef - whole|':>15}")
     for name, model, seconds, size in rows:
         loss = log_loss(y, model.predict_proba(X))
         distance = float(np.linalg.norm(model.coef_ - whole.coef_))
-        print(f"{name:<16} {size:>7} {seconds:>8.2f} {loss:>21.6f} {loss - best:>9.1e} {distance:>15.4f}")
+        print(f"{name:<16} {size:>7} {seconds:>8.2f} {loss:>16.6f} {loss - best:>9.1e} {distance:>15.4f}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
+from dualcore.threads import one_blas_thread
 
 __all__ = ["Rows", "as_rows", "as_target", "as_weights"]
 
@@ -67,8 +69,9 @@ class Rows(ABC):
     def gram(self, weights: FloatArray) -> FloatArray:
         """Return ``X.T @ diag(weights) @ X``, shape (m, m)."""
         out = np.zeros((self.m, self.m))
-        for rows, block in self.blocks():
-            out += block.T @ (block * weights[rows, None])
+        with one_blas_thread() if self.m <= 256 else nullcontext():  # small blocks are not worth sharing
+            for rows, block in self.blocks():
+                out += block.T @ (block * weights[rows, None])
         return out
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:

@@ -7,8 +7,7 @@ and a keyed sample of every cell. Nothing in it grows with the number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from dualcore.sources import Chunk, RowError, Source, SourceError
 from dualcore.sources.pilot import stack_rows
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, leaf_rows, split_rows
 
-__all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "merge", "read", "summarise"]
+__all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "close", "merge", "read", "summarise"]
 
 
 class Pass(NamedTuple):
@@ -124,6 +123,12 @@ class Summary:
     edges: list[Chunk]
     weighted: bool
 
+    def scaled(self, factor: float) -> Summary:
+        """Return the summary with all masses multiplied; it is to be read, not to be merged."""
+        sample = None if self.sample is None else self.sample._replace(masses=self.sample.masses * factor)
+        sums = TreeSum({place: value * factor for place, value in self.sums.nodes.items()})
+        return replace(self, sums=sums, tails=[tail.scaled(factor) for tail in self.tails], sample=sample)
+
 
 class Layout:
     """Where the sums of a pass are in a vector: 5 totals, the line search, the dual candidates, the cells' masses."""
@@ -186,8 +191,9 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
         leaf = leaf_rows(X.shape[1], sparse=sp.issparse(X))
         spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
         complete, left = complete_leaves(spans, leaf, extent.n_rows)
-        parts = parts + [_summarise_leaves(chunk, task, extent) for chunk in _joined(edges, complete)]
-        edges = [edges[place] for place in left]
+        whole = _runs([edges[place] for group in complete for place in group])
+        parts = parts + [_summarise_leaves(chunk, task, extent) for chunk in whole]
+        edges = _runs([edges[place] for place in left], leaf)
     samples = [part.sample for part in parts if part.sample is not None]
     return Summary(
         sum(part.n_rows for part in parts),
@@ -200,20 +206,22 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
     )
 
 
-def _joined(edges: list[Chunk], groups: list[list[int]]) -> Iterator[Chunk]:
-    """Yield runs of neighbouring complete leaves, each run as one chunk."""
-    run: list[Chunk] = []
-    for edge in (edges[place] for group in groups for place in group):
-        if run and run[-1].start + run[-1].y.size != edge.start:
-            yield stack_chunks(run)
-            run = []
-        run.append(edge)
-    if run:
-        yield stack_chunks(run)
+def _runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
+    """Return ascending chunks with neighbours put together; with ``leaf``, only neighbours in the same leaf."""
+    runs: list[list[Chunk]] = []
+    for chunk in chunks:
+        stop = runs[-1][-1].start + runs[-1][-1].y.size if runs else -1
+        if stop == chunk.start and (leaf is None or stop % leaf):
+            runs[-1].append(chunk)
+        else:
+            runs.append([chunk])
+    return [stack_chunks(run) for run in runs]
 
 
 def stack_chunks(chunks: list[Chunk]) -> Chunk:
     """Return consecutive chunks as one."""
+    if len(chunks) == 1:
+        return chunks[0]
     weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
     return Chunk(
         chunks[0].start,
@@ -221,6 +229,22 @@ def stack_chunks(chunks: list[Chunk]) -> Chunk:
         np.concatenate([chunk.y for chunk in chunks]),
         np.concatenate(weights) if weights else None,
     )
+
+
+def close(summary: Summary, task: Pass, extent: Extent) -> Summary:
+    """Return the summary with the rows of incomplete leaves counted in: for data that are not over, or have gaps."""
+    parts = [replace(summary, edges=[])]
+    for edge in sorted(summary.edges, key=lambda edge: edge.start):
+        part = _summarise_leaves(edge, task, extent)
+        [(place, value)] = part.sums.nodes.items()
+        last = parts[-1].sums.nodes
+        if len(parts) > 1 and place in last:  # two fragments of one leaf, with rows missing between them
+            last[place] = last[place] + value
+            part.sums = TreeSum()
+            parts.insert(1, part)
+        else:
+            parts.append(part)
+    return merge(parts, task, extent)
 
 
 def _empty(task: Pass, weighted: bool) -> Summary:

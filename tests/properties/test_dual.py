@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
+from dualcore.geometry import get_norm
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,
@@ -403,6 +404,23 @@ def test_a_change_of_units_changes_nothing(loss, data):
     assert scaled.problem.risk(*scaled.model, *scaled.data, case.weights) == pytest.approx(
         expected, rel=1e-9, abs=1e-12
     )
+
+
+@each_loss
+@settings(max_examples=20)
+@given(data=st.data())
+def test_feature_weights_are_units_of_single_features(loss, data):
+    """A feature that costs ``a`` a unit is the same feature measured in units of ``1 / a`` at the common price."""
+    case = data.draw(cases(loss))
+    prices = np.array([data.draw(st.sampled_from((1.0, 0.25, 3.0, 50.0))) for _ in case.coef])
+    priced = case.problem.replace(norm=get_norm(case.norm, prices))
+    scaled = case.replace(X=case.X * prices, coef=case.coef / prices)
+    expected = scaled.problem.risk(*scaled.model, *scaled.data, case.weights)
+    assert priced.risk(*case.model, *case.data, case.weights) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert priced.kappa(case.coef) == pytest.approx(scaled.problem.kappa(scaled.coef), rel=1e-12)
+    gradient = scaled.problem.gradient(*scaled.model, *scaled.data, case.weights)
+    found = priced.gradient(*case.model, *case.data, case.weights)
+    np.testing.assert_allclose(found.coef, gradient.coef / prices, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", MARGIN_LOSSES)

@@ -15,7 +15,8 @@ PACKAGE = REPOSITORY / "src" / "dualcore"
 # The arrows drawn in the README's table. A room may also import what its arrows reach.
 ARROWS: dict[str, set[str]] = {
     "geometry": set(),
-    "rows": {"geometry"},
+    "threads": set(),
+    "rows": {"geometry", "threads"},
     "losses": {"geometry"},
     "forms": {"losses"},
     "problem": {"forms", "rows"},
@@ -31,7 +32,8 @@ ARROWS: dict[str, set[str]] = {
     "summary": {"cells", "certificate", "coreset", "sources"},
     "samplers": {"summary", "solvers"},
     "refine": {"samplers"},
-    "stream": {"samplers"},
+    "streamfile": {"summary"},
+    "stream": {"samplers", "streamfile"},
     "path": {"refine"},
     "estimators": {"path", "worstcase"},
     "attacks": {"estimators"},

@@ -39,7 +39,8 @@ def coreset() -> Coreset:
 
 def same(one: Coreset, other: Coreset) -> bool:
     arrays = all(
-        np.array_equal(getattr(one, name), getattr(other, name)) and getattr(one, name).dtype == getattr(other, name).dtype
+        np.array_equal(getattr(one, name), getattr(other, name))
+        and getattr(one, name).dtype == getattr(other, name).dtype
         for name in ("indices", "y", "weights")
     )
     dense = [c.X.toarray() if sp.issparse(c.X) else c.X for c in (one, other)]
@@ -229,7 +230,9 @@ def test_writing_replaces_and_makes_folders(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
-@pytest.mark.xfail(strict=True, reason="the mode 0600 of the temporary file stays: nobody else can read a saved coreset")
+@pytest.mark.xfail(
+    strict=True, reason="the mode 0600 of the temporary file stays: nobody else can read a saved coreset"
+)
 def test_a_saved_file_has_the_permissions_of_any_other(tmp_path, coreset):
     (tmp_path / "other").write_bytes(b"")
     coreset.save(tmp_path / "c.npz")
@@ -272,7 +275,12 @@ def error_at(problem: Problem, coreset: Coreset, X, y, weights, model) -> float:
 
 @pytest.mark.parametrize(
     "problem",
-    [PROBLEM, Problem("hinge", radius=0.1), Problem("hinge", radius=0.1, fit_intercept=False), Problem("squared_hinge", radius=0.2)],
+    [
+        PROBLEM,
+        Problem("hinge", radius=0.1),
+        Problem("hinge", radius=0.1, fit_intercept=False),
+        Problem("squared_hinge", radius=0.2),
+    ],
     ids=["flips", "hinge", "no intercept", "order 2"],
 )
 @pytest.mark.parametrize("weighted", [False, True])

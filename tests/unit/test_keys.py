@@ -73,7 +73,7 @@ def test_the_smallest_keys_are_a_uniform_sample_of_rows_and_of_pairs():
         rows[chosen] += 1
         for i, j in combinations(chosen, 2):
             pairs[i, j] += 1
-    # Without replacement the counts vary less than multinomial ones: scale by (n - 1) / (n - q) to a chi-square of n - 1.
+    # Without replacement counts vary less than multinomial ones: (n - 1) / (n - q) makes it a chi-square of n - 1.
     expected = trials * q / n
     statistic = ((rows - expected) ** 2).sum() / expected * (n - 1) / (n - q)
     assert stats.chi2.sf(statistic, n - 1) > 1e-6

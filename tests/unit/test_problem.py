@@ -108,10 +108,11 @@ def test_a_loss_of_no_known_family_is_refused():
 
 def test_feature_weights_enter_through_the_norm():
     prices = np.array([2.0, np.inf])
-    problem = Problem("hinge", radius=0.4, norm=get_norm("l2", prices))
-    assert problem.kappa(COEF) == pytest.approx(0.4, rel=1e-14)
     plain = Problem("hinge").risk(COEF, INTERCEPT, X, LABELS)
-    assert problem.risk(COEF, INTERCEPT, X, LABELS) == pytest.approx(plain + 0.4 * 0.4, rel=1e-14)
+    for settings in ({"norm": get_norm("l2", prices)}, {"feature_weights": prices}):
+        problem = Problem("hinge", radius=0.4, **settings)
+        assert problem.kappa(COEF) == pytest.approx(0.4, rel=1e-14)
+        assert problem.risk(COEF, INTERCEPT, X, LABELS) == pytest.approx(plain + 0.4 * 0.4, rel=1e-14)
 
 
 def test_replace_changes_what_it_is_told_to():
@@ -422,11 +423,32 @@ def test_the_multiplier_bound_asks_for_a_model_of_the_right_size():
         Problem("hinge", radius=0.1).multiplier_bound(np.ones(3), 0.0, X, LABELS)
 
 
-@pytest.mark.xfail(strict=True, reason="numpy's own message about broadcasting comes through")
-def test_feature_weights_of_another_length_are_described():
-    problem = Problem("hinge", radius=0.1, norm=get_norm("l2", [1.0, 2.0, 3.0]))
-    with pytest.raises(ValueError, match="feature_weights"):
-        problem.risk(COEF, INTERCEPT, X, LABELS)
+@pytest.mark.parametrize("settings", [{"feature_weights": [1.0, 2.0, 3.0]}, {"norm": get_norm("l2", [1.0, 2.0, 3.0])}])
+def test_feature_weights_of_another_length_are_described(settings):
+    problem = Problem("hinge", radius=0.1, **settings)
+    for call in (problem.risk, problem.multiplier, problem.gradient):
+        with pytest.raises(ValueError, match="feature_weights holds 3 prices but X has 2 features"):
+            call(COEF, INTERCEPT, X, LABELS)
+
+
+def test_feature_weights_are_given_once():
+    with pytest.raises(TypeError, match="norm is already a Norm"):
+        Problem("hinge", norm=get_norm("l2"), feature_weights=[1.0, 2.0])
+
+
+@pytest.mark.xfail(
+    strict=True, raises=TypeError, reason="replace hands on the norm as an object"
+)
+def test_feature_weights_can_be_replaced():
+    problem = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])
+    assert problem.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
+
+
+@pytest.mark.xfail(strict=True, reason="replace(norm=name) forgets the feature weights without a word")
+def test_feature_weights_outlive_a_change_of_norm():
+    problem = Problem("hinge", radius=0.1, feature_weights=[1.0, 4.0]).replace(norm="l1")
+    assert problem.kappa(COEF) == pytest.approx(0.8, rel=1e-14)
+    assert Problem("hinge", feature_weights=[2.0, 1.0]).replace(norm="l1").kappa(COEF) == pytest.approx(0.6, rel=1e-14)
 
 
 def test_a_gradient_below_kappa_is_refused():

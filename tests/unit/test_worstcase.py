@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import Phase, given, seed, settings
 
 from dualcore import Problem, WorstCase, worst_case_distribution
+from dualcore.geometry import get_norm
 from reference.brute_force import feature_norm, plain_loss
 from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 
@@ -203,6 +204,20 @@ def test_rows_of_no_mass_are_left_out(loss, label_cost):
     worst = solve(case)
     check_distribution(case, worst)
     assert 1 not in worst.source
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", FIRST_ORDER)
+def test_dear_features_move_less_and_immovable_ones_not_at_all(loss, norm):
+    case, prices = simple(loss, intercept=-1.0, norm=norm, label_cost=3.0), np.array([4.0, np.inf])
+    problem = case.problem.replace(norm=get_norm(norm, prices))
+    worst = worst_case_distribution(problem, *case.model, *case.data)
+    moved = worst.X - case.X[worst.source]
+    assert (moved[:, 1] == 0.0).all()
+    cost = worst.weights @ (4.0 * np.abs(moved[:, 0]) + 1.5 * np.abs(worst.y - case.y[worst.source]))
+    assert cost == pytest.approx(worst.transport_cost, rel=1e-9)
+    assert cost <= case.radius * (1.0 + 1e-9)
+    assert worst.expected_loss == pytest.approx(problem.risk(*case.model, *case.data), rel=1e-6)
 
 
 def test_the_ridge_is_left_out():

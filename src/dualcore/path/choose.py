@@ -205,7 +205,8 @@ def suggest_radius(
     quantile is computed by a Gaussian multiplier bootstrap, so it knows the scale of the features, their
     correlation, the norm and the noise; it shrinks like ``1 / sqrt(n)``. For the squared losses of order 2 the same
     reasoning on the root of the objective divides the slopes by their root mean square: the rule does not depend
-    on the noise level. Flips are not part of it: they add robustness against labels, not against sampling.
+    on the noise level. Labels and targets stay where they are in this rule, whatever their cost: moving them guards
+    against wrong labels, not against sampling.
 
     The slopes are those of the model fitted at the radius that the constant model suggests (its slopes are the largest
     possible); so separable data, where the plain fit does not exist, are no exception.
@@ -243,7 +244,7 @@ def suggest_radius(
     radius = _noise_quantile(problem, data, t, confidence, draws, rng)
     if radius == 0.0:
         return 0.0
-    at = problem.replace(radius=radius)
+    at = problem.replace(radius=radius, label_cost=np.inf)
     if coreset is None:
         model = solve(at, data.rows, data.y, data.weights)
     else:

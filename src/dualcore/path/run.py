@@ -138,7 +138,7 @@ def radius_path(
     sample_weight: Any = None,
     *,
     target_gap: float = 1e-2,
-    rounds: int = 3,
+    rounds: int = 5,
     solver: str = "auto",
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -161,7 +161,7 @@ def radius_path(
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
         them. Coresets are solved to a tenth of it, or to ``tol`` if that is larger.
-    rounds : int, default=3
+    rounds : int, default=5
         How often at most.
     solver, tol, max_iter
         Passed to `solve`.
@@ -181,7 +181,7 @@ def radius_path(
     >>> y = np.where(X @ np.ones(3) + rng.normal(size=4000) > 0, 1.0, -1.0)
     >>> path = radius_path(Problem("logistic"), X, y, np.geomspace(0.01, 0.1, 8), coreset=0.1, random_state=0)
     >>> len(path.points), path.n_builds, bool((path.relative_gap < 1e-2).all())
-    (8, 4, True)
+    (8, 3, True)
     """
     began = time.perf_counter()
     order = _check_radii(radii)
@@ -295,13 +295,18 @@ class _CoresetPath:
         self._certify(self._first())
         problem = self.problems[-1]
         # Where the slope jumps a coreset must hold the rows near the jump of the new model: only a new draw has them.
-        smooth = not problem.loss.kinks and np.isinf(problem.geometry.label_cost)
+        flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
+        smooth = not (problem.loss.kinks or flips)
+        before = [np.inf] * len(self.radii)
         for _ in range(rounds if self.refines else 0):
             gaps = [np.inf if point is None else point.certificate.relative_gap for point in self.best]
             loose = [k for k, gap in enumerate(gaps) if gap > self.target_gap]
             if not loose:
                 break
-            self._certify(self._again(loose) if smooth else self._redraw(loose))
+            falling = [k for k in loose if smooth and gaps[k] < 0.9 * before[k]]
+            stuck = [k for k in loose if k not in falling]
+            self._certify(self._again(falling) | self._redraw(stuck))
+            before = gaps
         points = tuple(point for point in self.best if point is not None)
         reads = self.source.n_reads - self.first_read
         points = tuple(replace(p, certificate=replace(p.certificate, n_reads=reads)) for p in points)
@@ -339,7 +344,7 @@ class _CoresetPath:
         """Train loose models again: for radii within a factor of two, on a new draw around the worst of them."""
         found: dict[int, _Candidate] = {}
         self.reach = max(0.5 * self.reach, 1e-3)
-        for group in _doubling([self.radii[k] for k in loose]):
+        for group in _doubling([self.radii[k] for k in loose]) if loose else ():
             known = {loose[k]: point for k in group if (point := self.best[loose[k]]) is not None}
             worst = max(known, key=lambda k: known[k].certificate.relative_gap)
             coreset = self._build(worst, known[worst].solution, self.coresets[self.scored[worst].build])
@@ -413,11 +418,13 @@ class _CoresetPath:
                     self.lower[k] = max(self.lower[k], sums.lower_bound(self.problems[k], near, upper))
         for j, k in enumerate(positions):
             (risk, multiplier), old, solution = scores[j], self.best[k], found[k].solution
-            if old is None or risk < old.certificate.upper:
-                self.scored[k] = _Scored(solution, moments[j], found[k].build)
-            else:
-                risk, multiplier, solution = old.certificate.upper, old.solution.dual_variable, old.solution
-            build = self.scored[k].build
+            build = found[k].build
+            # Near the optimum risks differ by less than the gap: a fresh model is then worth more than the last digit.
+            if old is None or risk <= old.certificate.upper + 0.5 * old.certificate.gap:
+                self.scored[k] = _Scored(solution, moments[j], build)
+            if old is not None and old.certificate.upper <= risk:
+                risk, multiplier = old.certificate.upper, old.solution.dual_variable
+                solution, build = old.solution, old.build if old.build is not None else build
             fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build], (), self.source.n_reads)
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))

@@ -19,7 +19,7 @@ from dualcore.problem import Problem
 from dualcore.samplers.pilot import pilot_anchor
 from dualcore.samplers.resolve import resolve_size
 from dualcore.solvers import Solution, solve
-from dualcore.sources import ArraySource, Source
+from dualcore.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.summary import CellRule, Pass, Reading, read
 
 __all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish"]
@@ -64,11 +64,9 @@ Callback = Callable[[Round], None]
 
 
 def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
-    """Return ``X`` if it is a source, else the validated arrays as one."""
-    if isinstance(X, Source):
-        if y is not None or sample_weight is not None:
-            raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
-        return X
+    """Return what `open_source` makes of a source, a path, a Dask collection or parts; else the validated arrays."""
+    if is_source_like(X):
+        return open_source(X, y, sample_weight)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     return ArraySource(data.rows, data.y, sample_weight, checked=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,12 @@ from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows
 from dualcore.solvers.base import RawSolution, Solver
 from dualcore.solvers.interior import InteriorPoint
+from dualcore.threads import one_blas_thread
 
 __all__ = ["StructuredSolver"]
 
-
+# Blocks of fewer features are too small for BLAS to share among threads; a large Newton matrix is not.
+_FEW_FEATURES = 256
 # A dense Newton matrix of this size takes 0.8 GB.
 _MOST_FEATURES = 10000
 
@@ -48,7 +51,8 @@ class StructuredSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        with np.errstate(under="ignore"):
+        threads = one_blas_thread() if data.rows.m <= _FEW_FEATURES else nullcontext()
+        with np.errstate(under="ignore"), threads:
             norm = problem.geometry.norm
             if isinstance(norm, L2Norm) and norm.weights is None and data.rows.n < data.rows.m:
                 return _in_row_space(problem, data, tol, max_iter, start)

@@ -1,9 +1,111 @@
-"""Where rows come from."""
+"""Where rows come from: memory, memory maps, files, Python iterables, Dask. One interface, `Source`, for all.
+
+Nothing outside this room knows which it is: a source runs a function on its chunks, in row order, and the same seed
+gives the same coreset from every source of the same rows.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualcore.rows import as_rows
 from dualcore.sources.arrays import ArraySource
 from dualcore.sources.base import Smallest, Source
 from dualcore.sources.chunk import Chunk, RowError, SourceError
+from dualcore.sources.dask import DaskSource, is_dask
+from dualcore.sources.files import CsvSource, ParquetSource
+from dualcore.sources.mapped import open_npy, open_npz
+from dualcore.sources.parts import PartsSource
 
-__all__ = ["ArraySource", "Chunk", "RowError", "Smallest", "Source", "SourceError"]
+__all__ = [
+    "ArraySource",
+    "Chunk",
+    "CsvSource",
+    "DaskSource",
+    "ParquetSource",
+    "PartsSource",
+    "RowError",
+    "Smallest",
+    "Source",
+    "SourceError",
+    "is_source_like",
+    "open_npy",
+    "open_npz",
+    "open_source",
+]
+
+_PARQUET, _TEXT = {".parquet", ".pq"}, {".csv", ".tsv", ".txt"}
+
+
+def is_source_like(data: Any) -> bool:
+    """Whether `open_source` makes of ``data`` something else than rows in memory."""
+    return isinstance(data, (Source, str, Path)) or is_dask(data) or callable(data)
+
+
+def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+    """Return a source of rows.
+
+    Parameters
+    ----------
+    data
+        - a source: returned as it is;
+        - the path of a Parquet file or a folder of them, or of a CSV file: ``y`` and ``sample_weight`` are then the
+          names of columns;
+        - the path of an ``.npz`` archive (``y`` and ``sample_weight``: names of arrays in it) or of an ``.npy`` file
+          (``y``, ``sample_weight``: arrays or paths of other ``.npy`` files): mapped into memory;
+        - a Dask array (with ``y`` another), or a Dask dataframe (``y``: name of a column);
+        - a function that returns an iterator over parts ``(X, y)`` or ``(X, y, weights)``;
+        - arrays, sparse matrices and data frames in memory.
+    y, sample_weight
+        See above.
+    **options
+        Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `open_npz`, `DaskSource`.
+
+    Examples
+    --------
+    >>> open_source(np.eye(3), np.ones(3)).n_rows
+    3
+    """
+    if isinstance(data, Source):
+        if y is not None or sample_weight is not None or options:
+            raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
+        return data
+    if isinstance(data, (str, Path)):
+        return _open_path(Path(data), y, sample_weight, options)
+    if is_dask(data):
+        return DaskSource(data, y, sample_weight, **options)
+    if callable(data):
+        _refuse(y is not None or sample_weight is not None, "Parts carry their own targets and weights.")
+        return PartsSource(data, **options)
+    if y is None:
+        raise TypeError("Rows in memory need y, one target per row.")
+    return ArraySource(as_rows(data), np.asarray(y), sample_weight, **options)
+
+
+def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    kind = path.suffix.lower()
+    if kind == ".npy":
+        return open_npy(path, y, sample_weight, **options)
+    named = isinstance(y, str) and (sample_weight is None or isinstance(sample_weight, str))
+    _refuse(not named, f"{path} is a file: y and sample_weight are the names of its columns.")
+    if kind == ".npz":
+        return open_npz(path, y, weight=sample_weight, **options)
+    if kind in _PARQUET or (path.is_dir() and not _holds_text(path)):
+        return ParquetSource(path, y, weight=sample_weight, **options)
+    if kind in _TEXT or path.is_dir():
+        return CsvSource(path, y, weight=sample_weight, **options)
+    raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
+
+
+def _holds_text(folder: Path) -> bool:
+    """Whether a folder holds CSV files and no Parquet file."""
+    kinds = {path.suffix.lower() for path in folder.rglob("*") if path.is_file()}
+    return bool(kinds & _TEXT) and not kinds & _PARQUET
+
+
+def _refuse(wrong: bool, why: str) -> None:
+    if wrong:
+        raise TypeError(why)

@@ -50,6 +50,8 @@ class Source(ABC):
         How often the features were read from end to end.
     partial_reads : float
         What was read besides, as a share of such a read: targets alone, or the pieces that hold a few rows.
+    bytes_read : int
+        What was read from files, as stored there.
     bytes_moved : int
         What crossed the network, in both directions; 0 where everything is local.
     """
@@ -63,6 +65,7 @@ class Source(ABC):
     def __init__(self) -> None:
         self.n_reads = 0
         self.partial_reads = 0.0
+        self.bytes_read = 0
         self.bytes_moved = 0
         self._n_rows: int | None = None
         self._survey: Survey | None = None

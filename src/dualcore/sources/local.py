@@ -11,24 +11,19 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from dualcore.sources.base import Source
 from dualcore.sources.chunk import Chunk
+from dualcore.threads import allowed_threads, one_blas_thread
 from dualcore.sums import leaf_rows
 
-__all__ = ["LocalSource", "chunk_spans", "default_chunk_rows", "thread_count"]
+__all__ = ["LocalSource", "chunk_spans", "default_chunk_rows"]
 
 T = TypeVar("T")
 
 # Rows of a chunk, times features: about 2 MiB of float64, so that a chunk's two products and its O(rows) work share
 # the cache.
 _CHUNK_NUMBERS = 262144
-
-
-def thread_count(controller: ThreadpoolController) -> int:
-    """Return how many threads BLAS may use now: the user's limits, by environment or threadpoolctl, are ours."""
-    return max((int(lib["num_threads"]) for lib in controller.info() if lib["user_api"] == "blas"), default=1)
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
@@ -82,10 +77,9 @@ class LocalSource(Source):
             results = [function(chunk) for chunk in piece()]
             return [merge(results)] if merge is not None and len(results) > 1 else results
 
-        controller = ThreadpoolController()
-        threads = thread_count(controller) + self.extra_threads
+        threads = allowed_threads() + self.extra_threads
         pieces = self._pieces(features=features, wanted=wanted)
-        with controller.limit(limits=1, user_api="blas"):  # our threads already fill the cores
+        with one_blas_thread():  # our threads already fill the cores
             if threads <= 1:
                 for piece in pieces:
                     yield from work(piece)

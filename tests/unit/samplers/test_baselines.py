@@ -235,9 +235,5 @@ def test_a_rare_class_on_which_the_anchor_does_well_is_not_lost_in_silence(writt
     written.random_state = 0
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            coreset = written.build(LOGISTIC, X, y)
-        except ValueError as error:
-            assert "class" in str(error)
-            return
+        coreset = written.build(LOGISTIC, X, y)
     assert set(coreset.y) == {-1.0, 1.0} or any("class" in str(warning.message) for warning in caught)

@@ -32,11 +32,13 @@ def test_moments_are_reproduced_where_there_are_many_more_rows_than_moments(seed
     result = calibrate(weights, moments, targets)
     assert (result.weights >= 0.0).all()
     assert result.weights.sum() == pytest.approx(1.0, abs=1e-13)
-    assert distance(moments, result.weights, targets, weights) <= 1e-7
-    assert result.residual <= 1e-7
+    assert distance(moments, result.weights, targets, weights) <= 1e-8
+    assert result.residual <= 1e-8
 
 
-@given(seed=st.integers(0, 10**6), size=st.integers(1, 12), k=st.integers(1, 12), shift=st.sampled_from((0.1, 1.0, 30.0)))
+@given(
+    seed=st.integers(0, 10**6), size=st.integers(1, 12), k=st.integers(1, 12), shift=st.sampled_from((0.1, 1.0, 30.0))
+)
 def test_below_the_number_of_moments_it_comes_as_near_as_it_can(seed, size, k, shift):
     weights, moments, targets = problem_of(seed, size, k, shift)
     result = calibrate(weights, moments, targets)
@@ -44,7 +46,7 @@ def test_below_the_number_of_moments_it_comes_as_near_as_it_can(seed, size, k, s
     assert result.weights.sum() == pytest.approx(1.0, abs=1e-12)
     assert np.isfinite(result.residual)
     before, after = distance(moments, weights, targets, weights), distance(moments, result.weights, targets, weights)
-    assert after <= before * (1.0 + 1e-6) + 1e-9
+    assert after <= before * (1.0 + 1e-3) + 1e-9
 
 
 def test_weights_that_fit_already_stay():

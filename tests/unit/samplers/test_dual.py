@@ -309,7 +309,7 @@ def test_a_sampler_without_a_seed_takes_the_estimators():
 
 @pytest.mark.parametrize("wrong", ["0.1", True, None])
 def test_what_is_no_coreset_is_refused(wrong):
-    with pytest.raises(TypeError, match="coreset must be a size .* or a sampler"):
+    with pytest.raises(TypeError, match=r"coreset must be a size .* or a sampler"):
         as_sampler(wrong)
 
 

@@ -153,7 +153,9 @@ def test_sample_weight_is_a_mass():
     all_rows = grid_coreset(h, h, size=30, sample_weight=weights, random_state=0)
     np.testing.assert_allclose(all_rows.weights, weights / weights.sum(), rtol=1e-13)
     scaled = grid_coreset(h, h, size=9, sample_weight=1e5 * weights, random_state=0)
-    np.testing.assert_allclose(scaled.weights, grid_coreset(h, h, size=9, sample_weight=weights, random_state=0).weights)
+    np.testing.assert_allclose(
+        scaled.weights, grid_coreset(h, h, size=9, sample_weight=weights, random_state=0).weights
+    )
 
 
 @pytest.mark.xfail(strict=True, reason="rows of zero weight are drawn like any other, and kept with weight 0")

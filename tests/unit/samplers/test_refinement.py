@@ -33,7 +33,9 @@ def sample(problem: Problem, n: int = 1500, m: int = 5) -> tuple[np.ndarray, np.
     rng = np.random.default_rng(11)
     X = rng.normal(size=(n, m))
     score = X @ np.array([1.5, -1.0, 0.5, 0.0, 0.2])[:m] + 0.3
-    return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0) if problem.is_classification else score + rng.normal(size=n)
+    return X, np.where(
+        score + rng.normal(size=n) > 0.0, 1.0, -1.0
+    ) if problem.is_classification else score + rng.normal(size=n)
 
 
 def optimum(problem: Problem, X: np.ndarray, y: np.ndarray) -> Solution:
@@ -56,7 +58,9 @@ def test_the_history_is_monotone_and_the_certificate_true(problem, size):
     best = optimum(problem, X, y)
     assert fit.certificate.lower <= best.value * (1.0 + 1e-9)
     assert fit.certificate.upper >= best.lower_bound * (1.0 - 1e-9)
-    assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y), rel=1e-9)
+    assert fit.certificate.upper == pytest.approx(
+        problem.risk(fit.solution.coef, fit.solution.intercept, X, y), rel=1e-9
+    )
     assert fit.solution.value == fit.certificate.upper == uppers[-1]
     assert fit.solution.lower_bound == fit.certificate.lower == lowers[-1]
     assert fit.solution.gap == pytest.approx(fit.certificate.gap)
@@ -135,7 +139,9 @@ def test_a_thin_coreset_still_moves_downhill():
     assert last < 0.5 * first
 
 
-@pytest.mark.xfail(strict=True, reason="after a step back the same rows are drawn from the same keys: 33 of 80 rounds repeat")
+@pytest.mark.xfail(
+    strict=True, reason="after a step back the same rows are drawn from the same keys: 33 of 80 rounds repeat"
+)
 def test_no_round_is_spent_on_a_coreset_that_was_tried_before(monkeypatch):
     problem = PROBLEMS["logistic"]
     X, y = sample(problem, n=3000)
@@ -170,7 +176,9 @@ def test_settings_of_the_solver_reach_it(monkeypatch):
     X, y = sample(problem)
     seen = []
     original = refinement.solve
-    monkeypatch.setattr(refinement, "solve", lambda *args, **options: seen.append(options) or original(*args, **options))
+    monkeypatch.setattr(
+        refinement, "solve", lambda *args, **options: seen.append(options) or original(*args, **options)
+    )
     fit_coreset(problem, X, y, coreset=100, solver="conic", tol=1e-4, max_iter=77, random_state=0)
     assert seen
     assert all((o["solver"], o["tol"], o["max_iter"]) == ("conic", 1e-4, 77) for o in seen)

@@ -10,7 +10,17 @@ from dualcore.samplers.resolve import resolve_size
 
 @pytest.mark.parametrize(
     ("size", "rows"),
-    [(1, 1), (7, 7), (100, 100), (1000, 100), (0.05, 5), (1.0, 100), (1e-9, 1), (np.int32(3), 3), (np.float64(0.5), 50)],
+    [
+        (1, 1),
+        (7, 7),
+        (100, 100),
+        (1000, 100),
+        (0.05, 5),
+        (1.0, 100),
+        (1e-9, 1),
+        (np.int32(3), 3),
+        (np.float64(0.5), 50),
+    ],
 )
 def test_counts_and_fractions(size, rows):
     found = resolve_size(size, 100)

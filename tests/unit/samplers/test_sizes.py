@@ -87,7 +87,9 @@ def test_the_smallest_bound_is_chosen_and_its_draws_add_up():
     assert found.draws.sum() == max(found.asked[found.chosen], grid.n_cells)
     assert (found.draws <= grid.counts).all()
     assert (found.draws[grid.counts > 0] >= 1).all()
-    assert found.report(20000).startswith(f"The '{found.chosen}' bound asks for {found.asked[found.chosen]} of 20000 rows")
+    assert found.report(20000).startswith(
+        f"The '{found.chosen}' bound asks for {found.asked[found.chosen]} of 20000 rows"
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.3])

@@ -1,0 +1,142 @@
+"""The page of the experiments: a text with places for tables, filled from stored records.
+
+A place is written ``{{what name}}``: ``{{table table1}}``, ``{{figure excess-risk}}``, ``{{within table1}}``.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+
+from dualcore.experiments.compare import beaten_rows, compare, means, summarise
+from dualcore.experiments.figures import FIGURES, draw
+from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
+from dualcore.experiments.printed import printed_figures
+from dualcore.experiments.records import ENVIRONMENTS, Record, Store
+from dualcore.experiments.render import as_markdown, lay_out
+from dualcore.experiments.settings import get_table
+
+__all__ = ["write_document"]
+
+PLACE = re.compile(r"\{\{(\w+)(?: ([^}]+))?\}\}")
+
+
+def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str], *, figures: bool = True) -> Path:
+    """Write the page, and its figures beside the records; nothing is run.
+
+    Parameters
+    ----------
+    folder : path
+        Of the records, and of the figures.
+    output : path
+        The Markdown file to write.
+    figures : bool, default=True
+        Whether to draw the figures (needs matplotlib).
+    """
+    folder, output = Path(folder), Path(output)
+
+    @cache
+    def records(study: str) -> list[Record]:
+        return Store(folder, study).read()
+
+    def figure(name: str) -> str:
+        if figures:
+            draw(records, folder, [name])
+        link = Path(os.path.relpath(folder / f"{name}.svg", output.parent)).as_posix()
+        return f"![{(FIGURES[name].__doc__ or name).splitlines()[0]}]({link})"
+
+    fillers: dict[str, Callable[[str], str]] = {
+        "table": lambda name: as_markdown(lay_out(get_table(name), records(get_table(name).study))),
+        "within": lambda name: within_sentence(name, records(get_table(name).study)),
+        "beaten": lambda name: beaten_sentence(name, records(get_table(name).study)),
+        "spread": lambda name: spread_sentence(name, records(get_table(name).study)),
+        "times": lambda study: time_sentence(records(study)),
+        "environments": lambda _: environment_lines(folder),
+        "figure": figure,
+    }
+
+    def fill(place: re.Match[str]) -> str:
+        what, name = place[1], place[2] or ""
+        if what not in fillers:
+            raise ValueError(f"The page has a place for {what!r}; there are only {sorted(fillers)}.")
+        return fillers[what](name)
+
+    template = (files("dualcore.experiments") / "document.md").read_text(encoding="utf-8")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(PLACE.sub(fill, template), encoding="utf-8")
+    return output
+
+
+def within_sentence(name: str, records: list[Record]) -> str:
+    """Return how many cells agree with the paper, and which do not."""
+    table = get_table(name)
+    found = compare(table, records)
+    outside = [
+        f"{c.method} at {c.row} ({c.ours.mean:.{table.digits}f}, printed {c.printed.mean:g} ± {c.printed.std:g})"
+        for c in found
+        if not c.within
+    ]
+    inside = len(found) - len(outside)
+    text = f"{inside} of {len(found)} cells of UniSamp and DualCore are within two of the paper's standard deviations"
+    return f"{text}; not {', '.join(outside)}." if outside else f"{text}."
+
+
+def beaten_sentence(name: str, records: list[Record]) -> str:
+    """Return in how many rows ours is better than the printed DualCore, and in which it is not."""
+    rows = beaten_rows(get_table(name), records)
+    lost = [row for row, better in rows.items() if not better]
+    text = f"Ours is better than the printed DualCore in {len(rows) - len(lost)} of {len(rows)} rows"
+    return f"{text}; not at {', '.join(lost)}." if lost else f"{text}."
+
+
+def spread_sentence(name: str, records: list[Record]) -> str:
+    """Return the standard deviations, averaged over rows."""
+    ours, theirs = summarise(get_table(name), records), printed_figures(name)
+    rows = [row for row, method in ours if method == "Ours" and (row, "DualCore") in theirs]
+    if not rows:
+        return "Nothing is stored yet."
+    digits = get_table(name).digits
+    mine, dual = (fmean(ours[row, method].std for row in rows) for method in ("Ours", "DualCore"))
+    printed = fmean(theirs[row, "DualCore"].std or 0.0 for row in rows)
+    return (
+        f"Averaged over rows the standard deviation of ours is {mine:.{digits}f}, that of DualCore here "
+        f"{dual:.{digits}f}, as printed {printed:.{digits}f}."
+    )
+
+
+def time_sentence(records: list[Record]) -> str:
+    """Return the mean CPU times of a study, and what they are over Whole's with either solver where that was timed."""
+    seconds = means(records, lambda record: record.seconds)
+    rows = {row for row, method in seconds if method == WHOLE_CONIC}
+    if not rows:
+        return "Whole was not timed with the conic solver here."
+    parts = []
+    for method in ("UniSamp", "DualCore", "Ours"):
+        # A Whole that belongs to one row is compared with that row, one that belongs to all with all of them.
+        own = [cell.mean for (row, name), cell in seconds.items() if name == method and (row in rows or "all" in rows)]
+        if own:
+            fast, conic = (fmean(seconds[row, whole].mean for row in rows) for whole in (WHOLE, WHOLE_CONIC))
+            mean = fmean(own)
+            parts.append(
+                f"{method} {mean:.3g} s, {mean / fast:.2g} of Whole (fast), {mean / conic:.2g} of Whole (conic)"
+            )
+    return "CPU time a model: " + "; ".join(parts) + "."
+
+
+def environment_lines(folder: Path) -> str:
+    """Return what the records were made with."""
+    path = folder / ENVIRONMENTS
+    if not path.exists():
+        return "Nothing is stored yet."
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    return "\n".join(
+        f"- `{line.pop('environment')}`: " + ", ".join(f"{name} {value}" for name, value in line.items())
+        for line in lines
+    )

@@ -1,0 +1,104 @@
+"""The methods that are compared, under one interface: data in, a model and its CPU time out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dualcore.geometry import FloatArray
+from dualcore.problem import Problem
+from dualcore.samplers import (
+    DualCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Sampler,
+    UniformCoreset,
+)
+from dualcore.solvers import solve
+
+__all__ = ["METHODS", "ROUNDS", "WHOLE", "WHOLE_CONIC", "Job", "Trained"]
+
+WHOLE, WHOLE_CONIC = "Whole", "Whole (conic)"
+ROUNDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What a method is given.
+
+    Attributes
+    ----------
+    problem : Problem
+    X : ndarray of shape (n, m)
+    y : ndarray of shape (n,)
+    size : int
+        Rows of the coreset.
+    seed : int
+        Methods that need an anchor train it on the same pilot rows if their seeds are the same.
+    tol : float
+        Relative gap asked of every solve.
+    """
+
+    problem: Problem
+    X: FloatArray
+    y: FloatArray
+    size: int
+    seed: int
+    tol: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model, the rows it was trained on, what its method knows about the optimum, and the CPU time it took."""
+
+    coef: FloatArray
+    intercept: float
+    size: int
+    lower: float | None
+    seconds: float
+
+
+Method = Callable[[Job], Trained]
+
+
+def _whole(solver: str) -> Method:
+    def run(job: Job) -> Trained:
+        began = time.process_time()
+        found = solve(job.problem, job.X, job.y, solver=solver, tol=job.tol)
+        seconds = time.process_time() - began
+        return Trained(found.coef, found.intercept, len(job.y), found.lower_bound, seconds)
+
+    return run
+
+
+def _once(make: Callable[[Job], Sampler]) -> Method:
+    """Draw a coreset and train on it; the full data are not read again, for this yields no certificate."""
+
+    def run(job: Job) -> Trained:
+        began = time.process_time()
+        coreset = make(job).build(job.problem, job.X, job.y)
+        found = solve(job.problem, coreset.X, coreset.y, coreset.weights, tol=job.tol)
+        seconds = time.process_time() - began
+        return Trained(found.coef, found.intercept, len(coreset), None, seconds)
+
+    return run
+
+
+def _refined(job: Job) -> Trained:
+    """Train through calibrated, re-anchored coresets; pilot, reads and certificate are in the time."""
+    began = time.process_time()
+    fit = DualCoreset(size=job.size, rounds=ROUNDS, random_state=job.seed).fit(job.problem, job.X, job.y, tol=job.tol)
+    seconds = time.process_time() - began
+    return Trained(fit.solution.coef, fit.solution.intercept, job.size, fit.certificate.lower, seconds)
+
+
+METHODS: dict[str, Method] = {
+    WHOLE: _whole("auto"),
+    WHOLE_CONIC: _whole("conic"),
+    "UniSamp": _once(lambda job: UniformCoreset(size=job.size, random_state=job.seed)),
+    "ImpSamp": _once(lambda job: ImportanceCoreset(size=job.size, random_state=job.seed)),
+    "LayerSamp": _once(lambda job: LayeredCoreset(size=job.size, random_state=job.seed)),
+    "DualCore": _once(lambda job: DualCoreset(job.size, calibrate=False, focus=False, random_state=job.seed)),
+    "Ours": _refined,
+}

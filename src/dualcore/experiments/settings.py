@@ -1,0 +1,313 @@
+"""What is run and what is shown: studies, and the tables that are read off them.
+
+A `Study` is a set of runs that are stored together; a `Table` is one column of numbers of it, laid out like the
+paper's. Table 1 and two tables of the appendix are three views of one study.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from dualcore.experiments.data import DataKey
+from dualcore.problem import Problem
+
+__all__ = ["STUDIES", "TABLES", "Case", "Study", "Table", "get_table"]
+
+ALL = "all"
+SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a table: on which data, which problem, how large a coreset.
+
+    Attributes
+    ----------
+    data : tuple
+        A loader of `dualcore.experiments.data.LOADERS` and its arguments.
+    problem : Problem
+    share : float
+        Coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there.
+    whole : str
+        Under which row the training on all rows is stored.
+    by_trial : bool
+        Whether the number of the trial is a last argument of the loader (one letter a trial).
+    most : int, optional
+        More trials than this are not run.
+    """
+
+    data: DataKey
+    problem: Problem
+    share: float
+    whole: str = ALL
+    by_trial: bool = False
+    most: int | None = None
+
+    def key(self, trial: int) -> DataKey:
+        """Return what names the data of a trial."""
+        return (*self.data, trial) if self.by_trial else self.data
+
+    def trials(self, asked: int) -> int:
+        """Return how many trials to run."""
+        return asked if self.most is None else min(asked, self.most)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs that belong together.
+
+    Attributes
+    ----------
+    name : str
+        Also the name of the file of its records.
+    title : str
+    cases : dict of str to Case
+        By row.
+    methods : tuple of str
+        Samplers, in the order of the columns.
+    repeats : int
+        How often the training on all rows is timed.
+    conic : tuple of str
+        The rows whose Whole is timed with the conic solver too (as in the paper); it can take minutes.
+    tol : float
+        Relative gap asked of every solve.
+    """
+
+    name: str
+    title: str
+    cases: dict[str, Case]
+    methods: tuple[str, ...] = SAMPLERS
+    repeats: int = 5
+    conic: tuple[str, ...] = (ALL,)
+    tol: float = 1e-6
+
+    def wholes(self) -> dict[str, Case]:
+        """Return one case for each Whole there is, by the row it is stored under."""
+        found: dict[str, Case] = {}
+        for case in self.cases.values():
+            found.setdefault(case.whole, case)
+        return found
+
+
+@dataclass(frozen=True)
+class Table:
+    """A view of a study.
+
+    Attributes
+    ----------
+    name : str
+        Also the file of the printed figures below ``paper/``, where the paper prints it.
+    title : str
+    study : str
+    value : {"risk", "score", "seconds", "excess"}
+        Which number: worst-case risk, test accuracy (or loss), CPU time over Whole's, risk over Whole's minus one.
+    better : {"lower", "higher"}
+    offset : float
+        Subtracted from what is shown, ours and theirs.
+    digits : int
+        Decimals shown.
+    printed : bool
+        Whether the paper prints it.
+    head : str
+        Heading of the first column.
+    """
+
+    name: str
+    title: str
+    study: str
+    value: Literal["risk", "score", "seconds", "excess"]
+    better: Literal["lower", "higher"] = "lower"
+    offset: float = 0.0
+    digits: int = 5
+    printed: bool = True
+    head: str = "c"
+
+
+LABEL_COST = 7.0
+LOGISTIC = Problem("logistic", radius=0.3, norm="l1", label_cost=LABEL_COST)
+# The paper's text does not mention the ridge; its released code has it, and Whole needs it.
+SVM = Problem("hinge", radius=0.1, norm="l2", label_cost=LABEL_COST, ridge=1.0 / 200.0)
+# The radius is so large that ||coef|| <= 2 / label_cost is a constraint, and the penalty a constant.
+HUBER = Problem("huber", radius=100.0, norm="l2", label_cost=LABEL_COST, delta=1.0)
+HUBER_PENALTY = 100.0 * 2.0 / LABEL_COST
+PERCENTS = {f"{k}%": k / 100.0 for k in range(1, 11)}
+
+
+def _by_share(data: DataKey, problem: Problem) -> dict[str, Case]:
+    return {row: Case(data, problem, share) for row, share in PERCENTS.items()}
+
+
+def _mnist_pairs() -> dict[str, Case]:
+    return {
+        f"{a} vs {b}": Case(("mnist-pair", a, b), LOGISTIC, 0.005, whole=f"{a} vs {b}")
+        for a, b in combinations(range(10), 2)
+    }
+
+
+def _label_costs() -> dict[str, Case]:
+    """Table 1's and Table 2's problems with cheaper labels."""
+    cases = {}
+    for name, problem in (("logistic", LOGISTIC), ("SVM", SVM)):
+        for cost in (1.0, 2.0):
+            whole = f"{name}, label cost {cost:g}"
+            for share in (0.02, 0.05, 0.1):
+                priced = problem.replace(label_cost=cost)
+                cases[f"{whole}, {share:.0%}"] = Case(("letter", "minmax"), priced, share, whole)
+    return cases
+
+
+def _scales() -> dict[str, Case]:
+    """Thousands of rows and more: all letters, Adult, all of MNIST."""
+    problem = Problem("logistic", radius=0.02, norm="l2", label_cost=LABEL_COST)
+    groups: tuple[tuple[str, DataKey, bool, int], ...] = (
+        ("LETTER, one against 25", ("letter-against-rest",), True, 26),
+        ("a9a", ("adult",), False, 5),
+        ("MNIST, odd against even", ("mnist-parity",), False, 3),
+    )
+    return {
+        f"{whole}, {share:.1%}": Case(data, problem, share, whole, by_trial, most)
+        for whole, data, by_trial, most in groups
+        for share in (0.005, 0.01, 0.02, 0.05)
+    }
+
+
+def _studies() -> tuple[Study, ...]:
+    wide = SVM.replace(radius=0.2)
+    bounded = HUBER.replace(loss="huber", delta=0.2)
+    return (
+        Study(
+            "letter-minmax-logistic",
+            "logistic regression, LETTER under Min-Max, radius 0.3",
+            _by_share(("letter", "minmax"), LOGISTIC),
+        ),
+        Study(
+            "letter-minmax-svm",
+            "SVM, LETTER under Min-Max, radius 0.1",
+            _by_share(("letter", "minmax"), SVM),
+        ),
+        Study(
+            "letter-minmax-svm-wide",
+            "SVM, LETTER under Min-Max, radius 0.2",
+            _by_share(("letter", "minmax"), wide),
+        ),
+        Study(
+            "letter-alfa-logistic",
+            "logistic regression, LETTER under ALFA, radius 0.3",
+            _by_share(("letter", "alfa"), LOGISTIC),
+        ),
+        Study(
+            "letter-alfa-svm",
+            "SVM, LETTER under ALFA, radius 0.1",
+            _by_share(("letter", "alfa"), SVM),
+        ),
+        Study(
+            "energy",
+            "Huber regression with delta = 1, Appliances Energy, radius 100",
+            _by_share(("energy", 0), HUBER),
+        ),
+        Study(
+            "energy-small-delta",
+            "Huber regression with delta = 0.2, Appliances Energy, radius 100",
+            _by_share(("energy", 0), bounded),
+        ),
+        Study(
+            "mnist",
+            "logistic regression, MNIST pairs with noise and flipped labels, radius 0.3, c = 0.5 %",
+            _mnist_pairs(),
+            methods=("UniSamp", "LayerSamp", "DualCore", "Ours"),
+            repeats=1,
+            conic=(),
+            tol=1e-4,
+        ),
+        Study(
+            "label-cost",
+            "LETTER under Min-Max with label costs 1 and 2",
+            _label_costs(),
+            conic=(),
+        ),
+        Study(
+            "scale",
+            "logistic regression, radius 0.02, l2, on larger data",
+            _scales(),
+            methods=("UniSamp", "DualCore", "Ours"),
+            repeats=1,
+            conic=(),
+        ),
+    )
+
+
+STUDIES: dict[str, Study] = {study.name: study for study in _studies()}
+
+
+def _appendix(
+    name: str,
+    study: str,
+    score: str = "accuracy",
+    better: Literal["lower", "higher"] = "higher",
+    digits: int = 2,
+    head: str = "c",
+) -> tuple[Table, Table]:
+    """Return the two tables that the appendix has of a study: what it scores on the test rows, and its time."""
+    setting = STUDIES[study].title
+    what = "Test accuracy (%)" if score == "accuracy" else "Test Huber loss, summed"
+    return (
+        Table(f"{name}-{score}", f"{what}: {setting}", study, "score", better, digits=digits, head=head),
+        Table(f"{name}-time", f"CPU time over that of Whole: {setting}", study, "seconds", digits=3, head=head),
+    )
+
+
+def _tables() -> tuple[Table, ...]:
+    return (
+        Table(
+            "table1", "Worst-case risk: " + STUDIES["letter-minmax-logistic"].title, "letter-minmax-logistic", "risk"
+        ),
+        Table("table2", "Worst-case risk: " + STUDIES["letter-minmax-svm"].title, "letter-minmax-svm", "risk"),
+        Table(
+            "table3",
+            f"Worst-case risk less {HUBER_PENALTY:.4f}: " + STUDIES["energy"].title,
+            "energy",
+            "risk",
+            offset=HUBER_PENALTY,
+        ),
+        *_appendix("mnist", "mnist", head="pair"),
+        *_appendix("letter-minmax-logistic", "letter-minmax-logistic"),
+        *_appendix("letter-alfa-logistic", "letter-alfa-logistic"),
+        *_appendix("letter-alfa-svm", "letter-alfa-svm"),
+        *_appendix("letter-minmax-svm", "letter-minmax-svm-wide"),
+        *_appendix("energy", "energy-small-delta", "loss", "lower", digits=3),
+        Table(
+            "label-cost",
+            "Worst-case risk: " + STUDIES["label-cost"].title,
+            "label-cost",
+            "risk",
+            printed=False,
+            head="setting",
+        ),
+        Table(
+            "scale",
+            "Relative excess risk over Whole: " + STUDIES["scale"].title,
+            "scale",
+            "excess",
+            digits=6,
+            printed=False,
+            head="data, c",
+        ),
+    )
+
+
+TABLES: dict[str, Table] = {table.name: table for table in _tables()}
+
+
+def get_table(name: str) -> Table:
+    """Return a table by name, or say which there are.
+
+    Examples
+    --------
+    >>> get_table("table1").study
+    'letter-minmax-logistic'
+    """
+    if name not in TABLES:
+        raise ValueError(f"There is no table {name!r}. Use one of: {', '.join(TABLES)}.")
+    return TABLES[name]

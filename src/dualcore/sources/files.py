@@ -1,0 +1,336 @@
+"""Rows in files: Parquet, a row group at a time, and CSV through the same columns."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.sources.chunk import Chunk, SourceError
+from dualcore.sources.local import LocalSource, default_chunk_rows
+from dualcore.sources.tables import Block, Columns, aligned_chunks, import_arrow
+from dualcore.sums import leaf_rows
+
+__all__ = ["CsvSource", "ParquetSource", "list_files"]
+
+Paths = str | Path | Sequence[str | Path]
+# Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
+_CHUNKS_PER_BATCH = 4
+# Bytes of text parsed at a time.
+_TEXT_BLOCK = 1 << 23
+
+
+def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files of a path, a folder (with its subfolders, by name) or a list of paths.
+
+    Names that begin with ``_`` or ``.`` are left out of folders.
+    """
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    files: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
+            shown = [p for p in inside if not any(part[0] in "_." for part in p.relative_to(path).parts)]
+            if not shown:
+                raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
+            files += sorted(shown)
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise FileNotFoundError(f"There is no file {path}.")
+    if not files:
+        raise SourceError("No file was given.")
+    return files
+
+
+class _File(NamedTuple):
+    """A file as it was when it was opened: its path, size and time of change."""
+
+    path: Path
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> _File:
+        status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise SourceError if the file has gone or changed since."""
+        try:
+            now = _File.of(self.path)
+        except OSError as error:
+            raise SourceError(f"{self.path} has gone since it was opened: {error.strerror}.") from None
+        if now != self:
+            raise SourceError(f"{self.path} has changed since it was opened: open the source again.")
+
+
+class _RowGroup(NamedTuple):
+    """Where a row group is: file, number in it, global number of its first row, rows, bytes (all, labels alone)."""
+
+    file: int
+    number: int
+    start: int
+    n_rows: int
+    bytes_all: int
+    bytes_labels: int
+
+
+class ParquetSource(LocalSource):
+    """A Parquet file, a folder of them, or a list.
+
+    Only the columns that are asked for are read. Footers are read when the source is opened, so a truncated file, a
+    missing one or one with another schema is reported before any row is read. Row numbers count on through the files
+    in the order of their names.
+
+    Parameters
+    ----------
+    path : str, Path or sequence of them
+    target : str
+    features : sequence of str, optional
+        In this order; all columns but target and weight by default.
+    weight : str, optional
+    labels : (negative, positive), optional
+        The two values of a classifier's target; they become -1 and +1.
+    categories : mapping of str to sequence, optional
+        Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
+    fill : float or mapping of str to float, optional
+        What to put for nulls and NaN in features; without it they are an error.
+    chunk_rows : int, optional
+        Rows computed with at a time; four times as many are decoded at a time.
+
+    Notes
+    -----
+    Memory: a row group's compressed bytes, and four chunks of rows, for every thread.
+
+    The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
+    share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,
+    as they are unless there are more row groups than pilot rows, that is one read and ``n_reads`` counts it.
+    """
+
+    extra_threads = 1
+
+    def __init__(
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: tuple[Any, Any] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        fill: float | Mapping[str, float] | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._parquet = import_arrow("pyarrow.parquet")
+        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
+        self.files = [_File.of(file) for file in list_files(path, (".parquet", ".pq"))]
+        self._footers: list[Any] = []
+        self._groups: list[_RowGroup] = []
+        resolved: Columns | None = None
+        for place, file in enumerate(self.files):
+            footer, schema = self._footer(file.path)
+            if resolved is None:
+                resolved = columns.resolve(schema, str(file.path))
+            else:
+                resolved.check(schema, str(file.path), exactly=features is None)
+            self._footers.append(footer)
+            self._list_groups(place, footer, resolved)
+        if resolved is None or not self._groups:
+            raise SourceError(
+                f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
+            )
+        self.columns, self.is_weighted = resolved, weight is not None
+        self.n_features = resolved.n_features
+        self._starts = [group.start for group in self._groups]
+        self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+
+    def _footer(self, path: Path) -> tuple[Any, Any]:
+        try:
+            file = self._parquet.ParquetFile(path)
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+            raise SourceError(f"{path} is not a whole Parquet file: {error}") from None
+        with file:
+            return file.metadata, file.schema_arrow
+
+    def _list_groups(self, place: int, footer: Any, columns: Columns) -> None:
+        wanted, labels = set(columns.names(features=True)), set(columns.names(features=False))
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows == 0:
+                continue
+            sizes = [(group.column(k).path_in_schema.split(".")[0], group.column(k).total_compressed_size)
+                     for k in range(group.num_columns)]  # fmt: skip
+            start = self._groups[-1].start + self._groups[-1].n_rows if self._groups else 0
+            total = sum(size for name, size in sizes if name in wanted)
+            alone = sum(size for name, size in sizes if name in labels)
+            self._groups.append(_RowGroup(place, number, start, group.num_rows, total, alone))
+
+    def __repr__(self) -> str:
+        return f"<ParquetSource of {self.n_rows} rows, {self.n_features} features, {len(self._groups)} row groups>"
+
+    def describe(self, row: int) -> str:
+        group = self._groups[bisect.bisect_right(self._starts, row) - 1]
+        return f"{self.files[group.file].path}, row group {group.number}, row {row - group.start} of it"
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        for place in sorted({group.file for group in self._groups}):
+            self.files[place].check()
+        groups = self._groups if wanted is None else [self._groups[k] for k in self._touched(wanted)]
+        for group in groups:
+            self.bytes_read += group.bytes_all if features else group.bytes_labels
+            yield lambda group=group: self._chunks(group, features)  # type: ignore[misc]
+
+    def _chunks(self, group: _RowGroup, features: bool) -> Iterator[Chunk]:
+        def blocks() -> Iterator[Block]:
+            start = group.start
+            for batch in self._batches(group, features):
+                yield self.columns.block(batch, start, features=features)
+                start += batch.num_rows
+
+        return aligned_chunks(blocks(), group.start, self.chunk_rows, leaf_rows(self.n_features), features=features)
+
+    def _batches(self, group: _RowGroup, features: bool) -> Iterator[Any]:
+        path = self.files[group.file].path
+        try:
+            with self._parquet.ParquetFile(path, metadata=self._footers[group.file]) as file:
+                yield from file.iter_batches(
+                    batch_size=_CHUNKS_PER_BATCH * self.chunk_rows,
+                    row_groups=[group.number],
+                    columns=self.columns.names(features=features),
+                    use_threads=False,
+                )
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"Could not read {path}, row group {group.number}: {error}") from None
+
+    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """Return which row groups hold these rows."""
+        places = np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
+        return [int(place) for place in places]
+
+    def _label_share(self) -> float:
+        return sum(g.bytes_labels for g in self._groups) / max(sum(g.bytes_all for g in self._groups), 1)
+
+    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
+        touched = self._touched(rows)
+        if len(touched) == len(self._groups):
+            return 1.0
+        return sum(self._groups[k].bytes_all for k in touched) / max(sum(g.bytes_all for g in self._groups), 1)
+
+    def _expected_take_share(self, size: int) -> float:
+        return 1.0 - (1.0 - 1.0 / len(self._groups)) ** size
+
+
+class CsvSource(LocalSource):
+    """A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
+
+    How many rows there are is not known before all of them were parsed: the first use counts them, and their labels,
+    in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
+
+    Parameters
+    ----------
+    path : str, Path or sequence of them
+    target, features, weight, labels, categories, fill
+        As for `ParquetSource`; an empty field is a null.
+    delimiter : str, default=","
+    chunk_rows : int, optional
+    """
+
+    labels_alone = False
+
+    def __init__(
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: tuple[Any, Any] | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        fill: float | Mapping[str, float] | None = None,
+        delimiter: str = ",",
+        chunk_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._csv = import_arrow("pyarrow.csv")
+        self.delimiter = delimiter
+        self.files = [_File.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
+        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
+        schema = self._reader(self.files[0].path, None).schema
+        self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
+        for file in self.files[1:]:
+            found = _as_text(self._reader(file.path, None).schema, columns)
+            self.columns.check(found, str(file.path), exactly=features is None)
+        self.is_weighted = weight is not None
+        self.n_features = self.columns.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self._starts: list[int] = [0]
+
+    def _reader(self, path: Path, names: list[str] | None) -> Any:
+        pa, csv = import_arrow("pyarrow"), self._csv
+        options: dict[str, Any] = {"strings_can_be_null": True}
+        if names is not None:
+            texts = {*self.columns.categories, *([self.columns.target] if self.columns.labels else [])}
+            types = {name: pa.string() if name in texts else pa.float64() for name in names}
+            options |= {"include_columns": names, "column_types": types}
+        try:
+            return csv.open_csv(
+                path,
+                read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
+                parse_options=csv.ParseOptions(delimiter=self.delimiter),
+                convert_options=csv.ConvertOptions(**options),
+            )
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"{path} is not a CSV file with a header line: {error}") from None
+
+    def describe(self, row: int) -> str:
+        place = bisect.bisect_right(self._starts, row) - 1
+        return f"{self.files[place].path}, data row {row - self._starts[place]} of it"
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        start, self._starts = 0, []
+        leaf = leaf_rows(self.n_features)
+        for file in self.files:
+            file.check()
+            self._starts.append(start)
+            self.bytes_read += file.size
+            for batch in self._batches(file.path, start, features):
+
+                def work(batch: Any = batch, start: int = start) -> Iterator[Chunk]:
+                    block = self.columns.block(batch, start, features=features)
+                    return aligned_chunks([block], start, self.chunk_rows, leaf, features=features)
+
+                yield work
+                start += batch.num_rows
+        if self._n_rows is not None and start != self._n_rows:
+            raise SourceError(f"The files hold {start} rows now but held {self._n_rows} before.")
+
+    def _batches(self, path: Path, start: int, features: bool) -> Iterator[Any]:
+        """Yield the record batches of a file; only the columns that are needed are converted."""
+        first, reader = start, self._reader(path, self.columns.names(features=features))
+        try:
+            for batch in reader:
+                if batch.num_rows:
+                    yield batch
+                    start += batch.num_rows
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"Could not read {path} after data row {start - first}: {error}") from None
+
+
+def _as_text(schema: Any, columns: Columns) -> Any:
+    """Return the schema with category columns as text, whatever their values look like."""
+    pa = import_arrow("pyarrow")
+    for name in columns.categories:
+        if name in schema.names:
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema

@@ -1,0 +1,302 @@
+"""Tables from files: CSV, Parquet, npy and npz into named columns, with errors that name the file and the column."""
+
+from __future__ import annotations
+
+import csv
+import math
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.geometry import FloatArray
+
+__all__ = ["SUFFIXES", "Table", "TableError", "read_table", "write_csv"]
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
+# Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
+_CSV_ROWS = 20000
+
+Column = npt.NDArray[Any]
+
+
+class TableError(ValueError):
+    """A file cannot be used as a table; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns of one length.
+
+    Attributes
+    ----------
+    source : str
+        Name of the file, for messages.
+    columns : dict of str to ndarray
+        Numbers, or text where a column is not numeric; or, under one name, a matrix of features.
+
+    Examples
+    --------
+    >>> table = Table("t.csv", {"a": np.array([1.0, 2.0]), "b": np.array(["x", "y"])})
+    >>> table.labels("b")
+    array(['x', 'y'], dtype='<U1')
+    """
+
+    source: str
+    columns: dict[str, Column]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.columns)
+
+    def find(self, name: str) -> str:
+        """Return the name of a column, given by name or, where there is none of that name, by position."""
+        if name in self.columns:
+            return name
+        try:
+            return self.names[int(name)]
+        except (ValueError, IndexError):
+            shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
+            raise TableError(f"{self.source} has no column {name!r}. It has: {shown}.") from None
+
+    def labels(self, name: str) -> Column:
+        """Return a column as class labels: text, or numbers (whole ones as integers)."""
+        column = self.columns[self.find(name)]
+        if column.dtype.kind == "U":
+            missing = np.flatnonzero(np.char.strip(column) == "")
+            if missing.size:
+                raise self._missing(name, int(missing[0]))
+            return column
+        numbers = self.numbers(name)
+        whole = np.all(numbers == np.round(numbers)) and np.abs(numbers).max(initial=0.0) < 2**53
+        return numbers.astype(np.int64) if whole else numbers
+
+    def numbers(self, name: str) -> FloatArray:
+        """Return a column as finite numbers."""
+        column = self.columns[self.find(name)]
+        if column.ndim != 1:
+            raise TableError(f"{name!r} in {self.source} is a matrix of shape {column.shape}, not a column.")
+        if column.dtype.kind not in "fiub":
+            row = next(k for k, text in enumerate(column.tolist()) if not _is_number(text))
+            raise TableError(
+                f"Column {name!r} of {self.source} is not numeric: {column[row]!r} in row {row + 1}. "
+                "Leave it out with --drop, or encode it as numbers first."
+            )
+        numbers = np.asarray(column, dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if bad.size:
+            raise self._missing(name, int(bad[0]))
+        return numbers
+
+    def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[FloatArray, tuple[str, ...]]:
+        """Return the features as one matrix of shape (n_rows, n_features), and their names.
+
+        Parameters
+        ----------
+        without : sequence of str
+            Columns that are not features.
+        only : sequence of str
+            Which columns, in which order; all others by default.
+        """
+        skipped = {self.find(name) for name in without}
+        names = [self.find(name) for name in only] or [name for name in self.names if name not in skipped]
+        if not names:
+            raise TableError(f"{self.source} has no feature columns left.")
+        if len(names) == 1 and self.columns[names[0]].ndim == 2:
+            matrix = self.columns[names[0]]
+            if matrix.dtype.kind not in "fiub" or not np.isfinite(matrix).all():
+                raise TableError(f"{names[0]!r} in {self.source} must hold finite numbers only.")
+            return np.asarray(matrix, dtype=np.float64), tuple(f"x{j}" for j in range(matrix.shape[1]))
+        return np.column_stack([self.numbers(name) for name in names]), tuple(names)
+
+    def _missing(self, name: str, row: int) -> TableError:
+        return TableError(
+            f"Column {name!r} of {self.source} has a missing or infinite value in row {row + 1}. "
+            "Drop or fill such rows first."
+        )
+
+
+def read_table(path: str | Path) -> Table:
+    """Read a table; the suffix of the file says which kind it is.
+
+    CSV and TSV files begin with a line of column names. Parquet needs pyarrow. An ``npy`` file holds a matrix, whose
+    columns are called x0, x1 and so on, or a structured array; an ``npz`` file named vectors, or a matrix and vectors.
+    """
+    path = Path(path)
+    suffix = path.suffix.lower()
+    readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npy": _read_npy, ".npz": _read_npz}
+    if suffix not in readers:
+        raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
+    if path.is_dir():
+        raise TableError(f"{path.name} is a folder, not a file.")
+    try:
+        columns = readers[suffix](path)
+    except TableError:
+        raise
+    except FileNotFoundError:
+        raise TableError(f"There is no file {path}.") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+        raise TableError(f"{path.name} cannot be read: {_first_line(error)}.") from None
+    table = Table(path.name, columns)
+    if not columns or table.n_rows == 0:
+        raise TableError(f"{path.name} holds no rows.")
+    for name, column in columns.items():
+        if len(column) != table.n_rows:
+            raise TableError(f"{path.name}: {name!r} has {len(column)} rows, the others {table.n_rows}.")
+    return table
+
+
+def write_csv(columns: dict[str, Sequence[Any]]) -> str:
+    """Return columns as the text of a CSV file; numbers keep every digit."""
+    lines = [",".join(_quoted(name) for name in columns)]
+    lines += [",".join(_quoted(value) for value in row) for row in zip(*columns.values(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: Any) -> str:
+    text = repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n\r') else text
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    fast = _read_csv_with_pyarrow(path, delimiter) if find_spec("pyarrow") else None
+    if fast is not None:
+        return fast
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        rows = csv.reader(stream, delimiter=delimiter)
+        names = _header(path, next(rows, []))
+        parts: list[list[Column]] = [[] for _ in names]
+        for block in _row_blocks(path, rows, len(names)):
+            for part, texts in zip(parts, zip(*block, strict=True), strict=True):
+                part.append(_as_column(texts))
+    return {name: _join(part) for name, part in zip(names, parts, strict=True)}
+
+
+def _header(path: Path, names: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in names]
+    if not names:
+        raise TableError(f"{path.name} is empty.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TableError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
+    if all(_is_number(name) for name in names):
+        raise TableError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
+    return names
+
+
+def _row_blocks(path: Path, rows: Any, width: int) -> Iterator[list[list[str]]]:
+    done = 0
+    while block := [row for row in islice(rows, _CSV_ROWS) if row]:
+        for number, row in enumerate(block):
+            if len(row) != width:
+                raise TableError(f"Row {done + number + 1} of {path.name} has {len(row)} values, the header {width}.")
+        done += len(block)
+        yield block
+
+
+def _as_column(texts: Sequence[str]) -> Column:
+    """Return numbers where every text is one (an empty text is a missing number), else the texts."""
+    array = np.array(texts)
+    try:
+        return array.astype(np.float64)
+    except ValueError:
+        pass
+    try:
+        return np.array([float(text) if text.strip() else math.nan for text in texts])
+    except ValueError:
+        return array
+
+
+def _join(parts: list[Column]) -> Column:
+    if not parts:
+        return np.empty(0)
+    if len({part.dtype.kind for part in parts}) > 1:  # text further down: the column is text from its start
+        parts = [part if part.dtype.kind == "U" else np.array([f"{value:.17g}" for value in part]) for part in parts]
+    return np.concatenate(parts)
+
+
+def _read_csv_with_pyarrow(path: Path, delimiter: str) -> dict[str, Column] | None:
+    """Read a CSV file fast, where all is plain: text and complete numbers. None where it is not: see `_read_csv`."""
+    import pyarrow as pa
+    from pyarrow import csv as pa_csv
+
+    options = pa_csv.ConvertOptions(null_values=[], true_values=[], false_values=[], strings_can_be_null=False)
+    try:
+        table = pa_csv.read_csv(
+            path, parse_options=pa_csv.ParseOptions(delimiter=delimiter), convert_options=options
+        )  # fmt: skip
+    except (pa.ArrowException, OSError):
+        return None
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
+    if not all(any(kind(column.type) for kind in kinds) and not column.null_count for column in table.columns):
+        return None
+    names = _header(path, table.column_names)
+    columns = (column.to_numpy() for column in table.columns)
+    return {
+        name: _as_column(column.tolist()) if column.dtype == object else column.astype(np.float64)
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise TableError(
+            f"Reading {path.name} needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
+        ) from None
+    table = pq.read_table(path)
+    columns: dict[str, Column] = {}
+    for name, column in zip(_header(path, table.column_names), table.columns, strict=True):
+        values = column.to_numpy()
+        if values.dtype.kind not in "fiub":
+            values = _as_column(["" if value is None else str(value) for value in values.tolist()])
+        columns[name] = values
+    return columns
+
+
+def _read_npy(path: Path) -> dict[str, Column]:
+    array = np.load(path, allow_pickle=False)
+    if array.dtype.names:
+        return {name: array[name] for name in array.dtype.names}
+    if array.ndim != 2:
+        raise TableError(f"{path.name} must hold a matrix of shape (rows, columns), found shape {array.shape}.")
+    return {f"x{j}": array[:, j] for j in range(array.shape[1])}
+
+
+def _read_npz(path: Path) -> dict[str, Column]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2):
+            raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")
+    matrices = [name for name, array in arrays.items() if array.ndim == 2]
+    if len(matrices) > 1:
+        raise TableError(f"{path.name} holds more than one matrix ({', '.join(matrices)}). Keep the features only.")
+    return arrays

@@ -1,0 +1,34 @@
+"""Threads: how many the user allows, and keeping BLAS to one where our own threads, or small blocks, make more a loss."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["allowed_threads", "one_blas_thread"]
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Look up the loaded BLAS libraries once: it takes milliseconds, and they do not change."""
+    import numpy.linalg  # noqa: F401  the libraries must be loaded to be found
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
+
+
+def allowed_threads() -> int:
+    """Return how many threads BLAS may use now: the user's limits, by environment or threadpoolctl, are ours."""
+    return max((lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"), default=1)
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS uses one thread.
+
+    Products with cache-sized blocks are too small to share: with two threads they took twice as long as with one.
+    """
+    limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limit
