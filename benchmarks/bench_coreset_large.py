@@ -5,8 +5,8 @@
 
 Both sides get the same arrays, the same threads, and take turns. Ours is `fit_coreset`: validation, pilot, reads,
 solves and the certificate are all in its time. Scikit-learn's models are plain fits without robustness:
-LogisticRegression (tol=1e-6), LinearSVC (hinge; stopped at --svc-iterations if it has not converged, so its time is then
-too small) and HuberRegressor.
+LogisticRegression (tol=1e-6), LinearSVC (hinge; stopped at --svc-iterations where it has not converged, so that its
+time is too small) and HuberRegressor.
 """
 
 from __future__ import annotations

@@ -267,10 +267,7 @@ def measure(
         line.capped = True
     runs = [json.loads(text) for text in out.splitlines() if text.startswith('{"seconds"') and text.endswith("}")]
     if not runs:
-        line.note = (
-            f"no answer in {options.cap:g} s" if line.capped else f"failed: {(err.strip() or 'no output')[-80:]}"
-        )
-        line.note = " ".join(line.note.split())
+        line.note = f"no answer in {options.cap:g} s" if line.capped else f"failed: {last_words(err)}"
         return line, None
     line.capped = False
     line.runs, line.seconds = len(runs), statistics.median(run["seconds"] for run in runs)

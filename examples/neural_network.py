@@ -1,7 +1,7 @@
 """A model that is not linear: Algorithm 1 from bounds alone, for a small neural network.
 
-`grid_coreset` needs only numbers that bracket each row's dual loss. For a network whose loss is G-Lipschitz in the features and an
-adversary who can move a row by at most D, h lies between the loss and the loss plus (G - lam) D.
+`grid_coreset` needs only numbers that bracket each row's dual loss. For a network whose loss is G-Lipschitz in the
+features and an adversary who can move a row by at most D, h lies between the loss and the loss plus (G - lam) D.
 """
 
 import numpy as np

@@ -27,4 +27,6 @@ problem = Problem(LogCosh(), radius=0.05, norm="l2")
 whole = solve(problem, X, y)
 small = fit_coreset(problem, X, y, coreset=0.05, random_state=0)
 print(f"all {len(y)} rows: risk {whole.value:.6f}, certified gap {whole.relative_gap:.1e} ({whole.solver} solver)")
-print(f"{len(small.coreset)} rows: risk {small.certificate.upper:.6f}, certified gap {small.certificate.relative_gap:.1e}")
+print(
+    f"{len(small.coreset)} rows: risk {small.certificate.upper:.6f}, certified gap {small.certificate.relative_gap:.1e}"
+)

@@ -1,7 +1,7 @@
 """Robustness pays, 1: a fifth of the labels are wrong, and there are few rows for the number of features.
 
-Handwritten threes and eights, 64 features, 120 training rows of which 20 % carry a flipped label. The plain model fits the flips; the
-robust one, trained for the worst distribution within a Wasserstein ball, cannot afford to.
+Handwritten threes and eights, 64 features, 120 training rows of which 20 % carry a flipped label. The plain model fits
+the flips; the robust one, trained for the worst distribution within a Wasserstein ball, cannot afford to.
 """
 
 import numpy as np

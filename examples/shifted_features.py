@@ -1,7 +1,7 @@
 """Robustness pays, 2: features that drift between training and use.
 
-Few rows, many correlated features, and a test distribution whose features moved against the model: the case the Wasserstein ball is
-made for. The radius is chosen by `suggest_radius`, from the training data alone.
+Few rows, many features, and a test distribution whose features moved against the model: the case the Wasserstein ball
+is made for. The radius is chosen by `suggest_radius`, from the training data alone.
 """
 
 import numpy as np

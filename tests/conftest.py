@@ -31,9 +31,7 @@ def floating_point_faults_raise() -> Iterator[None]:
 def shared_data() -> Path:
     """The folder of real data sets beside the repository; the test is skipped without it."""
     if not SHARED_DATA.is_dir():
-        pytest.skip(
-            "the real data sets are not here: no folder ../shared/data beside the repository"
-        )
+        pytest.skip("the real data sets are not here: no folder ../shared/data beside the repository")
     return SHARED_DATA
 
 

@@ -127,7 +127,15 @@ def run_demo(out: Path, n: int = 200_000, console: Console | None = None) -> lis
         found, model = _lines(case, shift)
         lines += found
         table = Table(title=case.name, title_justify="left")
-        for heading in ("model", "rows", "seconds", "worst-case risk", "certified gap", "accuracy", f"shifted by {shift}"):
+        for heading in (
+            "model",
+            "rows",
+            "seconds",
+            "worst-case risk",
+            "certified gap",
+            "accuracy",
+            f"shifted by {shift}",
+        ):
             table.add_column(heading, justify="left" if heading == "model" else "right")
         for line in found:
             table.add_row(

@@ -190,7 +190,7 @@ def plot_sizes(
     results: Sequence[SizeResult],
     *,
     optimum: float | None = None,
-    whole_accuracy: float | None = None,
+    reference: float | None = None,
     accuracy_name: str = "accuracy",
 ) -> Figure:
     """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
@@ -200,8 +200,8 @@ def plot_sizes(
     results : sequence of SizeResult
     optimum : float, optional
         Lowest possible risk, or a lower bound on it: the risk is then drawn as its excess, in percent.
-    whole_accuracy : float, optional
-        Of the model trained on the whole data.
+    reference : float, optional
+        Accuracy of the model that the report is about.
     accuracy_name : str, default="accuracy"
     """
     figure, (left, right) = _figure(2)
@@ -221,11 +221,11 @@ def plot_sizes(
     else:
         left.set_yscale("log")
         left.set_ylabel("risk above the lower bound, %")
-    if whole_accuracy is not None:
-        right.axhline(whole_accuracy, color=_GREY, lw=1, ls="--", label="whole data")
+    if reference is not None:
+        right.axhline(reference, color=_GREY, lw=1, ls="--", label="this model")
     right.set_ylabel(accuracy_name)
     for axes in (left, right):
-        axes.set_xscale("log")
+        _logarithmic(axes)
         axes.set_xlabel("rows of the coreset")
     right.legend(fontsize=8, frameon=False)
     return figure
@@ -266,7 +266,7 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     starts = {point.build: point.radius for point in reversed(path.points) if point.build is not None}
     for axes in (left, middle, right):
         if radii[0] > 0.0:
-            axes.set_xscale("log")
+            _logarithmic(axes)
         axes.set_xlabel("radius")
         for start in starts.values():
             axes.axvline(start, color=_GREY, lw=0.8, ls=":")
@@ -286,6 +286,16 @@ def to_png(figure: Figure, dots: int = 110) -> bytes:
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure as a PNG file, atomically."""
     write_atomically(Path(path), to_png(figure))
+
+
+def _logarithmic(axes: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def _figure(columns: int, *, width: float = 8.6, height: float = 3.4) -> tuple[Figure, list[Axes]]:

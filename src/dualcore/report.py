@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificate import Certificate
 from dualcore.coreset import write_atomically
@@ -43,6 +42,8 @@ from dualcore.samplers import (
     Sampler,
     UniformCoreset,
 )
+from dualcore.samplers.base import as_source
+from dualcore.solvers import solve
 
 __all__ = ["Picture", "Report", "Section", "compare_sizes", "describe", "explain_fit", "software"]
 
@@ -178,7 +179,8 @@ def describe(problem: Problem) -> str:
     noun = "label" if problem.is_classification else "target"
     moves = f"{noun}s fixed" if np.isinf(gamma) else f"{noun} cost {gamma:g}"
     ridge = f", ridge {problem.ridge:g}" if problem.ridge else ""
-    return f"{problem.loss.name} loss, radius {problem.radius:g}, feature norm {problem.geometry.norm.name}, {moves}{ridge}"
+    norm = problem.geometry.norm.name
+    return f"{problem.loss.name} loss, radius {problem.radius:g}, feature norm {norm}, {moves}{ridge}"
 
 
 def software() -> tuple[tuple[str, str], ...]:
@@ -228,6 +230,7 @@ def compare_sizes(
         (LayeredCoreset, {}),
     ]
     X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
+    data, source = problem.validate(X, y), as_source(problem, X, y)
     results = []
     for make, settings in samplers:
         for size in sizes:
@@ -236,10 +239,12 @@ def compare_sizes(
                 if progress is not None:
                     progress(f"{sampler.name} of {size} rows")
                 with warnings.catch_warnings():  # how good a model is shows in the picture
-                    warnings.simplefilter("ignore", (ConvergenceWarning, UserWarning))
-                    fit = sampler.fit(problem, X, y, tol=tol)
-                accuracy = score(problem, fit.solution.coef, fit.solution.intercept, X_test, y_test)
-                results.append(SizeResult(sampler.name, int(size), int(seed), fit.solution.value, accuracy))
+                    warnings.simplefilter("ignore", UserWarning)
+                    coreset = sampler.build(problem, source)
+                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=tol)
+                risk = problem.evaluate(model.coef, model.intercept, data).value
+                accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
+                results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
     return results
 
 
@@ -297,9 +302,8 @@ def explain_fit(
     path = radius_path(problem, X, y, radii, sampler, random_state=random_state)
     tell("drawing")
     solution, certificate = fit.solution, fit.certificate
-    whole = score(
-        problem, solution.coef, solution.intercept, X if X_test is None else X_test, y if y_test is None else y_test
-    )
+    X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
+    accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
     accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
     pictures = _pictures_of(problem, fit, X, y)
     sections = (
@@ -328,7 +332,7 @@ def explain_fit(
                         plot_sizes(
                             results,
                             optimum=certificate.lower if certificate.lower > 0.0 else None,
-                            whole_accuracy=whole,
+                            reference=accuracy,
                             accuracy_name=accuracy_name,
                         )
                     ),

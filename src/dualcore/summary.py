@@ -24,7 +24,7 @@ from dualcore.keys import row_keys
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, RowError, Source, SourceError
 from dualcore.sources.pilot import stack_rows
-from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, leaf_rows, split_rows
+from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
 __all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "close", "merge", "read", "summarise"]
 
@@ -138,10 +138,15 @@ class Layout:
         self.n_duals = 2 if task.width > 0.0 else 1
         self.n_masses = task.cells.n_cells if weighted else 0
 
-    def split(self, vector: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray]:
-        """Return totals, line, duals (each 6 + 2 m) and masses of cells."""
-        ends = np.cumsum([5, self.n_line] + [6 + 2 * self.m] * self.n_duals + [self.n_masses])[:-1]
-        totals, line, *duals, masses = np.split(vector, ends)
+    @property
+    def width(self) -> int:
+        """Length of a vector."""
+        return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_masses
+
+    def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray]:
+        """Return views of totals, line, duals (each 6 + 2 m) and masses of cells, along the last axis."""
+        lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals]
+        totals, line, *duals, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
         return totals, line, duals, masses
 
 
@@ -165,13 +170,7 @@ def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
         whole = first == start and last == stop
         summary = _summarise_leaves(chunk if whole else _cut(chunk, first, last), task, extent)
     # An edge is copied: a view of it would keep the chunk alive.
-    if first > start:
-        middle = min(-(-start // leaf) * leaf, first)
-        summary.edges += [
-            _cut(chunk, *span, copy=True) for span in ((start, middle), (middle, first)) if span[0] < span[1]
-        ]
-    if last < stop:
-        summary.edges.append(_cut(chunk, last, stop, copy=True))
+    summary.edges = [_cut(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, extent.n_rows)]
     return summary
 
 
@@ -304,42 +303,41 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     if problem.geometry.order == 2:  # the squared losses need lin and quad apart, see `squared_bound`
         dual_value = -slope if is_margin else -slope * y
     pull = slope * y if is_margin else slope
-    flips = np.zeros(-(-n // leaves.rows)) if flipped is None else leaves.sums(_weigh(flipped, weights))
-    exact = _dual_sums(leaves, weights, pull, dual_value)
-    exact[:, 4] = flips
+    layout = Layout(task, leaves.m, weights is not None)
+    table = np.zeros((leaves.n_leaves, layout.width))
+    totals, line, duals, masses = layout.split(table)
+    _dual_sums(duals[0], leaves, weights, pull, dual_value)
+    totals[:, 0] = leaves.counts() if weights is None else leaves.sums(weights)
+    totals[:, 1] = leaves.sums(_weigh(value, weights))
+    totals[:, 2] = totals[:, 1] if h is value else leaves.sums(_weigh(h, weights))
+    totals[:, 3] = duals[0][:, 3] - duals[0][:, 2]
+    if flipped is not None:
+        totals[:, 4] = duals[0][:, 4] = leaves.sums(_weigh(flipped, weights))
     if problem.geometry.order == 2:
-        exact[:, 4:6] = _by_side(leaves, weights, 0.25 * slope * slope, pull > 0.0)
-    loss = leaves.sums(_weigh(value, weights))
-    mean_h = loss if h is value else leaves.sums(_weigh(h, weights))
-    mass = leaves.sums(np.ones(n) if weights is None else weights)
-    columns = [mass[:, None], loss[:, None], mean_h[:, None], (exact[:, 3] - exact[:, 2])[:, None], flips[:, None]]
-    tails = [tail]
-    if task.origin is not None:
-        line, steps = _along(task, leaves, chunk, t, extent)
-        columns += line
-        tails += steps
-    columns.append(exact)
+        _by_side(duals[0][:, 4:6], leaves, _weigh(0.25 * slope * slope, weights), pull > 0.0)
+    tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
     if task.width > 0.0:
-        columns.append(_smooth_dual(task, leaves, chunk, t))
+        _smooth_dual(duals[1], task, leaves, chunk, t)
 
     rows = np.arange(chunk.start, chunk.start + n)
     cells = task.cells.assign(problem, anchor.multiplier, t, h, slope, y)
     keys = row_keys(task.seed, rows)
     count = np.bincount(cells, minlength=task.cells.n_cells)
     if weights is not None:
-        columns.append(leaves.bins(cells, weights, task.cells.n_cells))
+        masses[:] = leaves.bins(cells, weights, task.cells.n_cells)
     chosen = np.flatnonzero(keys < task.keep[cells])
     missing = (count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0)
     if missing.any():  # every cell of a part sends at least the row of its smallest key
         lone = np.flatnonzero(missing[cells])
         lone = lone[np.lexsort((keys[lone], cells[lone]))]
         chosen = np.sort(np.concatenate([chosen, lone[np.unique(cells[lone], return_index=True)[1]]]))
-    masses = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
+    kept = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
     turned = np.zeros(chosen.size, dtype=bool) if flipped is None else flipped[chosen]
     sample = Sample(
-        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], masses, h[chosen], slope[chosen], turned
+        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], kept, h[chosen], slope[chosen], turned
     )
-    tree = TreeSum.of_leaves(chunk.start // leaves.rows, np.concatenate(columns, axis=1) * unit)
+    table *= unit
+    tree = TreeSum.of_leaves(chunk.start // leaves.rows, table)
     return Summary(n, tree, count, tails, sample, [], weights is not None)
 
 
@@ -354,31 +352,29 @@ def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | No
     return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
 
 
-def _by_side(
-    leaves: Leaves, weights: FloatArray | None, values: FloatArray, is_up: npt.NDArray[np.bool_]
-) -> FloatArray:
-    """Return the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2)."""
-    values = _weigh(values, weights)
-    up = leaves.sums(values * is_up)
-    return np.stack([leaves.sums(values) - up, up], axis=1)
+def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
+    """Write the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2)."""
+    out[:, 1] = leaves.sums(values * is_up)
+    out[:, 0] = leaves.sums(values) - out[:, 1]
 
 
-def _dual_sums(leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray) -> FloatArray:
-    """Return value (2), balance (2), room for two more, and moment (2 m) of a dual candidate over every leaf.
+def _dual_sums(
+    out: FloatArray, leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray
+) -> None:
+    """Write value (2), balance (2), room for two more, and moment (2 m) of a dual candidate over every leaf.
 
     Each is apart by the side a row pulls to.
     """
-    worth = _by_side(leaves, weights, value, pull > 0.0)
+    _by_side(out[:, :2], leaves, _weigh(value, weights), pull > 0.0)
     pull = _weigh(pull, weights)
     up = np.maximum(pull, 0.0)
     down = pull - up
-    balance = np.stack([-leaves.sums(down), leaves.sums(up)], axis=1)
-    room = np.zeros((len(worth), 2))
-    return np.concatenate([worth, balance, room, leaves.moments(down), leaves.moments(up)], axis=1)
+    out[:, 2], out[:, 3] = -leaves.sums(down), leaves.sums(up)
+    out[:, 6 : 6 + leaves.m], out[:, 6 + leaves.m :] = leaves.moments(down), leaves.moments(up)
 
 
-def _smooth_dual(task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> FloatArray:
-    """Return the dual sums for slopes averaged over ``[t - width, t + width]``, without flips."""
+def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
+    """Write the dual sums for slopes averaged over ``[t - width, t + width]``, without flips."""
     loss, width = task.problem.loss, task.width
     low, high = loss.slope_range
     slope = (loss.value(t + width) - loss.value(t - width)) / (2.0 * width)
@@ -387,30 +383,28 @@ def _smooth_dual(task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> Flo
     if not task.problem.is_classification:
         value = value - slope * chunk.y
     pull = slope * chunk.y if task.problem.is_classification else slope
-    return _dual_sums(leaves, chunk.weights, pull, value)
+    _dual_sums(out, leaves, chunk.weights, pull, value)
 
 
-def _along(
-    task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent
-) -> tuple[list[FloatArray], list[FlipTail]]:
-    """Return the sums of the loss, and the flip tail, at each step of the line search from ``origin`` to ``anchor``."""
+def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:
+    """Write the sums of the loss at each step of the line search to ``anchor``; return the flip tails."""
     problem, origin = task.problem, task.origin
     if origin is None:
-        return [], []
+        return []
     start = leaves.dot(origin.coef)
     start += origin.intercept
     start = start * chunk.y if problem.is_classification else start - chunk.y
     gamma, form = problem.geometry.label_cost, problem.form
-    sums, tails = [], []
-    for step in task.steps:
+    tails = []
+    for place, step in enumerate(task.steps):
         at = start + step * (t - start)
-        sums.append(leaves.sums(_weigh(problem.loss.value(at), chunk.weights))[:, None])
+        out[:, place] = leaves.sums(_weigh(problem.loss.value(at), chunk.weights))
         tail = FlipTail.empty()
         if isinstance(form, MarginForm) and np.isfinite(gamma):
             coef = origin.coef + step * (task.anchor.coef - origin.coef)
             tail = _tail(form.loss.flip_gain(at), form.kappa(problem.size(coef)), gamma, chunk.weights, extent)
         tails.append(tail)
-    return sums, tails
+    return tails
 
 
 class Reading:

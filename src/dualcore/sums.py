@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
 
-__all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "leaf_rows", "split_rows"]
+__all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "edge_spans", "leaf_rows", "split_rows"]
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 4096
@@ -126,6 +126,19 @@ def split_rows(start: int, stop: int, leaf: int, end: int | None = None) -> tupl
     return (first, last) if first < last else (stop, stop)
 
 
+def edge_spans(start: int, stop: int, leaf: int, end: int | None = None) -> list[tuple[int, int]]:
+    """Return the rows of ``[start, stop)`` that `split_rows` leaves out, as spans inside one leaf each.
+
+    Examples
+    --------
+    >>> edge_spans(3, 30, 8), edge_spans(6, 10, 8), edge_spans(0, 16, 8)
+    ([(3, 8), (24, 30)], [(6, 8), (8, 10)], [])
+    """
+    first, last = split_rows(start, stop, leaf, end)
+    middle = min(-(-start // leaf) * leaf, first)
+    return [span for span in ((start, middle), (middle, first), (last, stop)) if span[0] < span[1]]
+
+
 def complete_leaves(
     spans: list[tuple[int, int]], leaf: int, end: int | None = None
 ) -> tuple[list[list[int]], list[int]]:
@@ -169,7 +182,8 @@ class Leaves:
     """
 
     def __init__(self, X: Any) -> None:
-        self.X, (self.n, self.m) = X, X.shape
+        self.X = X
+        self.n, self.m = int(X.shape[0]), int(X.shape[1])
         self.is_sparse = sp.issparse(X)
         self.rows = leaf_rows(self.m, sparse=self.is_sparse)
         self.whole = self.n // self.rows * self.rows
@@ -184,10 +198,25 @@ class Leaves:
             out[whole:] = self.X[whole:] @ coef
         return out
 
+    @property
+    def n_leaves(self) -> int:
+        """How many leaves there are, the short one included."""
+        return -(-self.n // self.rows)
+
     def sums(self, values: npt.NDArray[Any]) -> FloatArray:
         """Return the sum of one number per row over every leaf, shape (n_leaves,)."""
-        leaves = values[: self.whole].reshape(-1, self.rows).sum(axis=1, dtype=np.float64)
-        return leaves if self.whole == self.n else np.append(leaves, values[self.whole :].sum(dtype=np.float64))
+        out = np.empty(self.n_leaves)
+        full = self.n // self.rows
+        np.add.reduce(values[: self.whole].reshape(full, self.rows), axis=1, dtype=np.float64, out=out[:full])
+        if self.whole < self.n:
+            out[full] = np.add.reduce(values[self.whole :], dtype=np.float64)
+        return out
+
+    def counts(self) -> FloatArray:
+        """Return the number of rows of every leaf."""
+        out = np.full(self.n_leaves, float(self.rows))
+        out[-1] = self.n - (self.n_leaves - 1) * self.rows
+        return out
 
     def moments(self, values: FloatArray) -> FloatArray:
         """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""
@@ -202,7 +231,7 @@ class Leaves:
 
     def bins(self, place: npt.NDArray[np.intp], values: FloatArray, n_bins: int) -> FloatArray:
         """Return the sum of ``values`` by ``place`` over every leaf, shape (n_leaves, n_bins)."""
-        n_leaves = -(-self.n // self.rows)
+        n_leaves = self.n_leaves
         flat = np.arange(self.n) // self.rows * n_bins + place
         return np.bincount(flat, values, n_leaves * n_bins).reshape(n_leaves, n_bins).astype(np.float64, copy=False)
 
@@ -228,9 +257,7 @@ class RowSum:
         stop = start + values.size
         first, last = split_rows(start, stop, _MOST)
         leaves = values[first - start : last - start].reshape(-1, _MOST).sum(axis=1)
-        edges = [(start, values[: first - start].copy())] if first > start else []
-        if last < stop:
-            edges.append((last, values[last - start :].copy()))
+        edges = [(a, values[a - start : b - start].copy()) for a, b in edge_spans(start, stop, _MOST)]
         return cls(TreeSum.of_leaves(first // _MOST, leaves[:, None]), edges)
 
     @classmethod

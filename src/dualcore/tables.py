@@ -91,7 +91,7 @@ class Table:
         if column.dtype.kind not in "fiub":
             row = next(k for k, text in enumerate(column.tolist()) if not _is_number(text))
             raise TableError(
-                f"Column {name!r} of {self.source} is not numeric: {column[row]!r} in row {row + 1}. "
+                f"Column {name!r} of {self.source} is not numeric: {str(column[row])!r} in row {row + 1}. "
                 "Leave it out with --drop, or encode it as numbers first."
             )
         numbers = np.asarray(column, dtype=np.float64)

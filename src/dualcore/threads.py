@@ -1,4 +1,4 @@
-"""Threads: how many the user allows, and keeping BLAS to one where our own threads, or small blocks, make more a loss."""
+"""Threads: how many the user allows, and keeping BLAS to one where more of them are a loss."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "absolut
 ALL_LOSSES = (*FIRST_ORDER, "squared", "squared_hinge", "epsilon_insensitive")
 # Every example solves or reads: a few dozen are enough.
 some = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True, repr=False)

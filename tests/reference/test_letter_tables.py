@@ -1,7 +1,7 @@
 """The paper's Tables 1 and 2 on the poisoned LETTER file: its DualCore reproduced, and ours against its figures.
 
-Figures, settings and referee are those of `benchmarks/bench_letter_tables.py`, which prints the whole tables; here a few
-trials guard them, and the slow tests run all fifty. Source: Huang et al., "Coresets for Wasserstein
+Figures, settings and referee are those of `benchmarks/bench_letter_tables.py`, which prints the whole tables; here a
+few trials guard them, and the slow tests run all fifty. Source: Huang et al., "Coresets for Wasserstein
 Distributionally Robust Optimization Problems", NeurIPS 2022.
 """
 

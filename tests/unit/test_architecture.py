@@ -32,6 +32,7 @@ ARROWS: dict[str, set[str]] = {
     "summary": {"cells", "certificate", "coreset", "sources"},
     "samplers": {"summary", "solvers"},
     "refine": {"samplers"},
+    "assess": {"samplers"},
     "streamfile": {"summary"},
     "stream": {"samplers", "streamfile"},
     "path": {"refine"},
@@ -41,9 +42,13 @@ ARROWS: dict[str, set[str]] = {
     "plots": {"estimators"},
     "report": {"plots"},
     # The front page gathers the public names, so only what stands above it may import it back.
-    "__init__": {"attacks", "datasets", "plots", "report"},
+    "__init__": {"assess", "attacks", "datasets", "plots", "report", "stream"},
     "experiments": {"__init__"},
-    "cli": {"experiments"},
+    "model": {"__init__"},
+    "tables": {"__init__"},
+    "demo": {"__init__"},
+    "commands": {"experiments", "model", "tables", "demo"},
+    "cli": {"commands"},
     "__main__": {"cli"},
 }
 NAMELESS = {"common", "helper", "helpers", "misc", "tools", "util", "utils"}

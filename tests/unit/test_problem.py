@@ -436,9 +436,7 @@ def test_feature_weights_are_given_once():
         Problem("hinge", norm=get_norm("l2"), feature_weights=[1.0, 2.0])
 
 
-@pytest.mark.xfail(
-    strict=True, raises=TypeError, reason="replace hands on the norm as an object"
-)
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="replace hands on the norm as an object")
 def test_feature_weights_can_be_replaced():
     problem = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])
     assert problem.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)

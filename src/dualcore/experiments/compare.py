@@ -103,13 +103,15 @@ def compare(
 def beaten_rows(table: Table, records: list[Record], ours: str = "Ours", theirs: str = "DualCore") -> dict[str, bool]:
     """Return for every row whether the mean of ``ours`` is better than what is printed for ``theirs``.
 
-    Where the table has an offset the split of the data is not the paper's: each is then taken from its own Whole.
+    Where the split of the data is not the paper's each is taken from its own Whole, or not compared if none is printed.
     """
     mine, printed = summarise(table, records), printed_figures(table.name)
     sign = 1.0 if table.better == "lower" else -1.0
     shift, printed_shift = 0.0, 0.0
-    best, printed_best = whole_risk(records), printed_whole(table.name)
-    if table.offset and best is not None and printed_best is not None:
+    if table.own_split:
+        best, printed_best = whole_risk(records), printed_whole(table.name)
+        if best is None or printed_best is None:
+            return {}
         shift, printed_shift = best, printed_best
     return {
         row: sign * (mine[row, ours].mean - shift) < sign * (found.mean - printed_shift)

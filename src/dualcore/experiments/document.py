@@ -56,6 +56,7 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
         "within": lambda name: within_sentence(name, records(get_table(name).study)),
         "beaten": lambda name: beaten_sentence(name, records(get_table(name).study)),
         "spread": lambda name: spread_sentence(name, records(get_table(name).study)),
+        "wholes": lambda name: whole_sentence(name, records(get_table(name).study)),
         "times": lambda study: time_sentence(records(study)),
         "environments": lambda _: environment_lines(folder),
         "figure": figure,
@@ -108,6 +109,15 @@ def spread_sentence(name: str, records: list[Record]) -> str:
         f"Averaged over rows the standard deviation of ours is {mine:.{digits}f}, that of DualCore here "
         f"{dual:.{digits}f}, as printed {printed:.{digits}f}."
     )
+
+
+def whole_sentence(name: str, records: list[Record]) -> str:
+    """Return how far Whole is from what is printed for it, over rows."""
+    ours, theirs = summarise(get_table(name), records), printed_figures(name)
+    off = [abs(ours[key].mean - found.mean) for key, found in theirs.items() if key[1] == WHOLE and key in ours]
+    if not off:
+        return "Nothing is stored yet."
+    return f"Whole is {fmean(off):.2f} from the printed value on average, {max(off):.2f} at most, over {len(off)} rows."
 
 
 def time_sentence(records: list[Record]) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,8 +56,13 @@ class Record:
     environment: str
 
     def cells(self) -> list[str]:
-        """Return the fields as they are written; numbers to ten significant digits."""
-        return ["" if v is None else f"{v:.10g}" if isinstance(v, float) else str(v) for v in astuple(self)]
+        """Return the fields as they are written: risks to ten significant digits, the rest to as many as it has."""
+        digits = {"score": 7, "seconds": 4}
+        found = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return [
+            "" if value is None else f"{value:.{digits.get(name, 10)}g}" if isinstance(value, float) else str(value)
+            for name, value in found
+        ]
 
     @classmethod
     def parse(cls, line: dict[str, str]) -> Record:

@@ -40,7 +40,7 @@ def lay_out(table: Table, records: list[Record]) -> Layout:
 def _values(table: Table, records: list[Record]) -> Layout:
     """Each method's printed figures, then ours."""
     study, ours, printed = STUDIES[table.study], summarise(table, records), printed_figures(table.name)
-    outside = {(c.row, c.method) for c in compare(table, records) if not c.within} if table.offset == 0.0 else set()
+    outside = set() if table.own_split else {(c.row, c.method) for c in compare(table, records) if not c.within}
     beaten = beaten_rows(table, records)
     columns: list[tuple[str, bool]] = []
     for method in (WHOLE, *study.methods):
@@ -74,7 +74,9 @@ def _value_note(table: Table, records: list[Record], any_outside: bool, any_beat
     if any_outside:
         parts.append(f"{OUTSIDE}: further than two of the paper's standard deviations from the printed mean")
     if any_beaten:
-        parts.append("bold: better than the printed DualCore" + (", each less its own Whole" if table.offset else ""))
+        parts.append(
+            "bold: better than the printed DualCore" + (", each less its own Whole" if table.own_split else "")
+        )
     return "; ".join(parts) + "."
 
 

@@ -143,7 +143,9 @@ def run_study(
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, disable=not progress) as bar:
+        with warnings.catch_warnings(), Progress(*columns, disable=not progress) as bar:
+            # A process that holds a new data set looks like a leak and is replaced; its work is not lost.
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)
             task = bar.add_task(study.name, total=len(batches))
             for records in work(delayed(run_batch)(study, batch, home, key) for batch in batches):
                 store.append(records)

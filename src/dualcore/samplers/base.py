@@ -150,9 +150,15 @@ class Sampler(ABC):
         return pilot_anchor(problem, source, size, seed)
 
 
-def evaluate(problem: Problem, source: Source, solution: Solution) -> Reading:
-    """Read the data once at a solution, drawing nothing."""
-    anchor = Anchor(solution.coef, solution.intercept, solution.dual_variable)
+def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
+    """Read the data once at a model, drawing nothing: its risk, and a lower bound on the best possible one.
+
+    The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
+    """
+    coef = np.asarray(solution.coef, dtype=np.float64)
+    lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
+    multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
+    anchor = Anchor(coef, float(solution.intercept), float(multiplier))
     width = 0.05 if problem.loss.kinks else 0.0
     return read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
 

@@ -66,7 +66,7 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
 def _dual_newton(
     weights: FloatArray, basis: FloatArray, goal: FloatArray, nu: FloatArray, softness: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Minimise the dual by semismooth Newton from ``nu``; return it, the factors of the weights, the gradient's size."""
+    """Minimise the dual by semismooth Newton from ``nu``; return it, the weights' factors, the gradient's size."""
     soft = np.full(goal.size, softness)
     # The mass is as good as exact always; the other moments may give way.
     soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.
 _BATCH = 64
+# Row numbers turned into keys at a time.
+_SPAN = 1 << 18
 
 
 class Smallest(NamedTuple):
@@ -204,6 +206,9 @@ class Source(ABC):
             task = PilotTask(seed, limits, groups, with_features)
             if with_features:
                 parts = list(self._read(task, PilotTask.join))
+            elif groups == (None,) and not self.is_weighted:  # row numbers are all it takes
+                spans = [(start, min(start + _SPAN, survey.n_rows)) for start in range(0, survey.n_rows, _SPAN)]
+                parts = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
             else:
                 self._count_label_pass()
                 parts = list(self._run(task, PilotTask.join, features=False))

@@ -19,7 +19,7 @@ __all__ = ["CsvSource", "ParquetSource", "list_files"]
 
 Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
-_CHUNKS_PER_BATCH = 4
+_CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 1 << 23
 
@@ -101,11 +101,11 @@ class ParquetSource(LocalSource):
     fill : float or mapping of str to float, optional
         What to put for nulls and NaN in features; without it they are an error.
     chunk_rows : int, optional
-        Rows computed with at a time; four times as many are decoded at a time.
+        Rows computed with at a time; eight times as many are decoded at a time.
 
     Notes
     -----
-    Memory: a row group's compressed bytes, and four chunks of rows, for every thread.
+    Memory: a row group's compressed bytes, and eight chunks of rows, for every thread.
 
     The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
     share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,

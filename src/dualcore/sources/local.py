@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from dualcore.sources.base import Source
 from dualcore.sources.chunk import Chunk
-from dualcore.threads import allowed_threads, one_blas_thread
 from dualcore.sums import leaf_rows
+from dualcore.threads import allowed_threads, one_blas_thread
 
 __all__ = ["LocalSource", "chunk_spans", "default_chunk_rows"]
 

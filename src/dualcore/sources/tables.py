@@ -23,6 +23,9 @@ from dualcore.sources.local import chunk_spans
 
 __all__ = ["Block", "Columns", "aligned_chunks", "import_arrow"]
 
+# Numbers turned from columns to rows at a time: what is written, a column at a time, stays in the cache.
+_TRANSPOSED = 81920
+
 
 def import_arrow(name: str) -> Any:
     """Import a module of pyarrow, or say which extra brings it."""
@@ -48,8 +51,11 @@ class Block(NamedTuple):
         X = None
         if features:
             X = np.empty((last - first, len(self.columns)))
-            for place, column in enumerate(self.columns):
-                X[:, place] = column[first:last]
+            step = max(256, _TRANSPOSED // len(self.columns))
+            for begin in range(first, last, step):
+                end = min(begin + step, last)
+                for place, column in enumerate(self.columns):
+                    X[begin - first : end - first, place] = column[begin:end]
         return Chunk(start, X, self.y[first:last], None if self.weights is None else self.weights[first:last])
 
 

@@ -124,6 +124,16 @@ def test_a_loss_of_the_users_own_at_radius_zero(loss):
     assert abs(gradient.intercept) <= 1e-4
 
 
+@pytest.mark.parametrize("loss", [LogCosh(), Steep()], ids=repr)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_a_smooth_loss_whose_curvature_vanishes_far_away(loss, scale, offset):
+    """Newton's step from a flat start points anywhere: it must not be followed blindly."""
+    problem = Problem(loss, radius=0.1)
+    X, y = sample(problem)
+    assert solve(problem, X, scale * y + offset).converged
+
+
 @every_norm
 @pytest.mark.parametrize("label_cost", [1.0, np.inf])
 def test_the_defaults_of_a_loss_lead_where_its_closed_forms_lead(norm, label_cost):
@@ -202,6 +212,18 @@ def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     gain = problem.loss.flip_gain(y * (X @ solution.coef + solution.intercept))
     assert flipping.any()
     assert (gain[flipping] >= 2.0 * solution.dual_variable * (1.0 - 1e-3)).all()
+
+
+@every_norm
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge", "probit", "capped_exponential"])
+@pytest.mark.parametrize("label_cost", [0.5, 2.0])
+def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm):
+    problem = Problem(OWN.get(loss, loss), radius=0.1, norm=norm, label_cost=label_cost)
+    for seed in range(4):
+        X, y = sample(problem, n=30, seed=seed)
+        weights = np.where(np.arange(30) < 3, 1.0, 1e-4)
+        weights[[int(np.argmin(y)), int(np.argmax(y))]] = 0.01
+        assert solve(problem, X, y, weights).relative_gap <= 1e-6
 
 
 @every_norm

@@ -1,0 +1,3 @@
+"""What the commands of ``dualcore`` do, once their options are parsed."""
+
+from __future__ import annotations

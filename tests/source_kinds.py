@@ -1,0 +1,158 @@
+"""The same rows from every kind of source, for the tests that compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualcore.sources import (
+    ArraySource,
+    CsvSource,
+    DaskSource,
+    ParquetSource,
+    PartsSource,
+    Source,
+    open_npy,
+    open_npz,
+)
+
+
+class Table(NamedTuple):
+    """Rows, targets and weights (or None)."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray | None
+
+    def cut(self, start: int, stop: int) -> tuple[Any, ...]:
+        part = (self.X[start:stop], self.y[start:stop])
+        return part if self.weights is None else (*part, self.weights[start:stop])
+
+
+def make_table(n: int, m: int, *, weighted: bool = False, classification: bool = True, seed: int = 0) -> Table:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m)).astype(np.float32)
+    score = X @ rng.normal(size=m) + 0.3
+    noise = rng.logistic(size=n)
+    y = np.where(score + noise > 0.0, 1.0, -1.0) if classification else score + 0.5 * noise
+    return Table(X, y, rng.uniform(0.1, 2.0, size=n) if weighted else None)
+
+
+def write_parquet(table: Table, path: Path, row_group: int) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])} | {"y": table.y}
+    if table.weights is not None:
+        columns["w"] = table.weights
+    pq.write_table(pa.table(columns), path, row_group_size=row_group)
+    return path
+
+
+def from_array(table: Table, folder: Path) -> Source:
+    return ArraySource(table.X, table.y, table.weights)
+
+
+def from_fortran(table: Table, folder: Path) -> Source:
+    return ArraySource(np.asfortranarray(table.X.astype(np.float64)), table.y, table.weights, chunk_rows=999)
+
+
+def from_frame(table: Table, folder: Path) -> Source:
+    import pandas as pd
+
+    return ArraySource(pd.DataFrame(table.X), table.y, table.weights)
+
+
+def from_memory_map(table: Table, folder: Path) -> Source:
+    np.save(folder / "X.npy", table.X)
+    np.save(folder / "y.npy", table.y)
+    return open_npy(folder / "X.npy", folder / "y.npy", table.weights)
+
+
+def from_npz_columns(table: Table, folder: Path) -> Source:
+    columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])}
+    weights = {} if table.weights is None else {"w": table.weights}
+    np.savez(folder / "columns.npz", **columns, **weights, target=table.y)
+    return open_npz(folder / "columns.npz", "target", weight="w" if weights else None)
+
+
+def from_parquet(table: Table, folder: Path) -> Source:
+    path = write_parquet(table, folder / "one.parquet", 700)
+    return ParquetSource(path, "y", weight=None if table.weights is None else "w")
+
+
+def from_parquet_folder(table: Table, folder: Path) -> Source:
+    inside = folder / "many"
+    inside.mkdir(exist_ok=True)
+    for number, (start, stop) in enumerate(spans(len(table.y), 1501)):
+        part = Table(*table.cut(start, stop), *([None] if table.weights is None else []))
+        write_parquet(part, inside / f"part-{number:03d}.parquet", 333)
+    return ParquetSource(inside, "y", weight=None if table.weights is None else "w", chunk_rows=256)
+
+
+def from_csv(table: Table, folder: Path) -> Source:
+    import pandas as pd
+
+    frame = pd.DataFrame({f"x{j}": table.X[:, j].astype(np.float64) for j in range(table.X.shape[1])})
+    frame["y"] = table.y
+    if table.weights is not None:
+        frame["w"] = table.weights
+    frame.to_csv(folder / "rows.csv", index=False)
+    return CsvSource(folder / "rows.csv", "y", weight=None if table.weights is None else "w")
+
+
+def from_parts(table: Table, folder: Path) -> Source:
+    def parts() -> Iterator[tuple[Any, ...]]:
+        for start, stop in spans(len(table.y), 777):
+            yield table.cut(start, stop)
+            yield table.cut(stop, stop)  # an empty part is legal
+
+    return PartsSource(parts)
+
+
+def from_dask_array(table: Table, folder: Path) -> Source:
+    import dask.array as da
+
+    weights = None if table.weights is None else da.from_array(table.weights, chunks=1000)
+    return DaskSource(da.from_array(table.X, chunks=(911, 2)), da.from_array(table.y, chunks=500), weights)
+
+
+def from_dask_frame(table: Table, folder: Path) -> Source:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    frame = pd.DataFrame({f"x{j}": table.X[:, j] for j in range(table.X.shape[1])})
+    frame["y"] = table.y
+    if table.weights is not None:
+        frame["w"] = table.weights
+    return DaskSource(dd.from_pandas(frame, npartitions=5), "y", None if table.weights is None else "w")
+
+
+def spans(n: int, step: int) -> list[tuple[int, int]]:
+    return [(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+KINDS: dict[str, Callable[[Table, Path], Source]] = {
+    "array": from_array,
+    "fortran": from_fortran,
+    "frame": from_frame,
+    "memory map": from_memory_map,
+    "npz columns": from_npz_columns,
+    "parquet": from_parquet,
+    "parquet folder": from_parquet_folder,
+    "csv": from_csv,
+    "parts": from_parts,
+    "dask array": from_dask_array,
+    "dask frame": from_dask_frame,
+}
+NEEDS = {
+    "frame": ["pandas"],
+    "parquet": ["pyarrow"],
+    "parquet folder": ["pyarrow"],
+    "csv": ["pyarrow", "pandas"],
+    "dask array": ["dask"],
+    "dask frame": ["dask", "pandas", "pyarrow"],
+}
