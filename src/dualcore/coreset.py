@@ -23,6 +23,8 @@ from dualcore.problem import Problem
 __all__ = ["Anchor", "Coreset", "normalised"]
 
 _FORMAT = 1
+# What numpy, zipfile and json raise for bytes that are not theirs.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -154,15 +156,19 @@ class Coreset:
     def load(cls, path: str | Path) -> Coreset:
         """Read what `save` wrote. Nothing in the file is ever executed."""
         try:
-            with np.load(Path(path), allow_pickle=False) as file:
+            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            header = json.loads(arrays["header"].tobytes().decode())
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile, UnicodeDecodeError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}") from None
-        if header.get("format") != _FORMAT:
-            raise ValueError(f"{Path(path).name} has format {header.get('format')!r}; this version reads {_FORMAT}.")
+            return cls._from_arrays(arrays)
+        except FileNotFoundError:
+            raise
+        except _UNREADABLE as error:
+            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error!r}") from None
+
+    @classmethod
+    def _from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Coreset:
+        header = json.loads(arrays["header"].tobytes().decode())
+        if header["format"] != _FORMAT:
+            raise ValueError(f"it has format {header['format']!r}; this version reads {_FORMAT}")
         X: Any = arrays.get("X")
         if X is None:
             shape = tuple(int(n) for n in arrays["shape"])
@@ -196,6 +202,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        mask = os.umask(0)  # a temporary file is private; the result gets what any new file would
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -55,8 +55,12 @@ class Subgradient(NamedTuple):
 
 
 def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
-    """Return ``sum w_i v_i``, with equal masses where ``weights`` is None."""
-    return float(values.mean()) if weights is None else float(weights @ values)
+    """Return ``sum w_i v_i``, with equal masses where ``weights`` is None; rows of no mass do not count."""
+    if weights is None:
+        return float(values.mean())
+    if np.isinf(values).any():
+        values = np.where(weights > 0.0, values, 0.0)
+    return float(weights @ values)
 
 
 class DualForm(ABC):
@@ -251,6 +255,8 @@ class SquaredForm(DualForm):
     def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
         bar = self.kappa(size)
         squares = self.shortfall(t) ** 2
+        if np.isinf(multiplier):  # nothing moves at any price
+            return squares
         if multiplier < bar * (1.0 - 1e-12):
             return np.full(t.shape, np.inf)
         if multiplier <= bar:
@@ -259,6 +265,8 @@ class SquaredForm(DualForm):
 
     def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
         bar, short = self.kappa(size), self.shortfall(t)
+        if np.isinf(multiplier):
+            return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
         room = multiplier - bar
         if room <= 0.0:  # lam = K^2 is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
@@ -313,6 +321,8 @@ class SquaredHingeForm(SquaredForm):
         v = np.maximum(1.0 + t, 0.0)
         moves = (v * size >= multiplier * gamma) if room > 0.0 else np.zeros(t.shape, dtype=bool)
         value = v * v - multiplier * gamma**2
+        if room <= 0.0 and size > 0.0:  # at lam = K^2 a flipped row that gains by moving gains without end
+            value = np.where(v > size * gamma, np.inf, value)
         if moves.any():
             value = np.where(moves, (v - size * gamma) ** 2 * (multiplier / room), value)
         return value, moves
@@ -371,7 +381,7 @@ class SquaredHingeForm(SquaredForm):
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         multiplier = self.minimise(t, weights, size).multiplier
-        if np.isinf(self.geometry.label_cost) or self.radius == 0.0:
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0 or multiplier <= self.kappa(size):
             return super().subgradient(t, weights, size)
         # At the minimiser rows tied between staying and flipping share so that the derivative in lam vanishes.
         above = self.partials(t, multiplier * (1.0 + 1e-12), size)

@@ -55,7 +55,7 @@ class Norm:
         """
         if self.weights is None:
             return self._project(vector, radius)
-        scaled = np.where(np.isfinite(self.weights), vector * np.minimum(self.weights, 1e300), 0.0)
+        scaled = vector * np.where(np.isfinite(self.weights), self.weights, 0.0)
         return self._project(scaled, radius) / self.weights
 
     def _value(self, vector: FloatArray) -> float:

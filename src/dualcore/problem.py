@@ -99,7 +99,7 @@ class Problem:
         self.fit_intercept = bool(fit_intercept)
         self.geometry = Geometry(
             norm=get_norm(norm, feature_weights),
-            label_cost=_number("label_cost", label_cost, allow_inf=True),
+            label_cost=_number("label_cost", label_cost, allow_inf=True, allow_zero=False),
             order=self.loss.order if order is None else order,
         )
         self.form: DualForm = get_form(self.loss, self.geometry, self.radius)
@@ -119,11 +119,14 @@ class Problem:
         settings: dict[str, Any] = {
             "loss": self.loss,
             "radius": self.radius,
-            "norm": self.geometry.norm,
+            "norm": self.geometry.norm.name,
+            "feature_weights": self.geometry.norm.weights,
             "label_cost": self.geometry.label_cost,
             "ridge": self.ridge,
             "fit_intercept": self.fit_intercept,
         }
+        if isinstance(changes.get("norm"), Norm):  # a norm that is built already brings its own prices
+            del settings["feature_weights"]
         return Problem(**(settings | changes))
 
     def __repr__(self) -> str:
@@ -161,13 +164,16 @@ class Problem:
             raise ValueError(f"coef must hold one number per feature ({data.rows.m}), got shape {theta.shape}.")
         if not (np.isfinite(theta).all() and np.isfinite(intercept)):
             raise ValueError("coef and intercept must be finite.")
-        t = data.rows.dot(theta)
+        with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+            t = data.rows.dot(theta)
         t += intercept
         if self.is_classification:
             t *= data.y
         else:
             t -= data.y
-        if not np.isfinite(t.sum()):
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = t.sum()
+        if not np.isfinite(total):
             data.rows.check_finite()
         return t
 
@@ -291,6 +297,7 @@ class Problem:
         if self.radius == 0.0:
             return np.inf
         data, gamma, order = self.validate(X, y), self.geometry.label_cost, self.geometry.order
+        self.signal(coef, intercept, data)  # the model must fit the data, and both be finite
         distance = data.rows.row_norms(self.geometry.norm.name, self.geometry.norm.weights)
         if np.isfinite(gamma):
             distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
@@ -302,18 +309,21 @@ class Problem:
         """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
         if self.geometry.order != 1:
             raise ValueError("The Lipschitz constants of h exist for order 1 only; the squared losses have none.")
-        longest = float(as_rows(X).row_norms().max())
+        rows = as_rows(X)
+        rows.check_finite()
+        longest = float(rows.row_norms().max())
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
         flips = self.is_classification and np.isfinite(self.geometry.label_cost)
         return Constants(self.loss.lipschitz * longest, self.geometry.label_cost if flips else 0.0)
 
 
-def _number(name: str, value: Any, *, allow_inf: bool = False) -> float:
+def _number(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True) -> float:
     """Return ``value`` as a non-negative float, or say what is wrong with it."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
     number = float(value)
-    if np.isnan(number) or number < 0.0 or (np.isinf(number) and not allow_inf):
-        raise ValueError(f"{name} must be {'non-negative' if allow_inf else 'finite and non-negative'}, got {value!r}.")
+    if np.isnan(number) or number < 0.0 or (np.isinf(number) and not allow_inf) or (number == 0.0 and not allow_zero):
+        sign = "non-negative" if allow_zero else "positive (inf forbids flips)"
+        raise ValueError(f"{name} must be {sign if allow_inf else 'finite and ' + sign}, got {value!r}.")
     return number

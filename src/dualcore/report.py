@@ -88,7 +88,7 @@ class Report:
     Examples
     --------
     >>> text = Report("A model", "It is good.", (), "dualcore fit data.csv").render()
-    >>> "<h1>A model</h1>" in text and "http" not in text
+    >>> "<h1>A model</h1>" in text and "://" not in text
     True
     """
 

@@ -87,7 +87,9 @@ class Rows(ABC):
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN or infinite."""
         for rows, block in self.blocks():
-            if not np.isfinite(block.sum()) and not np.isfinite(block).all():
+            with np.errstate(invalid="ignore", over="ignore"):
+                total = block.sum()
+            if not np.isfinite(total) and not np.isfinite(block).all():
                 bad = rows.start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
                 raise ValueError(
                     f"X has a NaN or infinite value in row {bad}. Drop or impute such rows "
@@ -155,6 +157,13 @@ class SparseRows(Rows):
         weighted = self.X.multiply(weights[:, None]).asformat(self.X.format)
         return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
 
+    def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
+        size = abs(self.X if weights is None else self.X.multiply(weights[None, :])).tocsr()
+        if norm == "l2":
+            return np.sqrt(np.asarray(size.multiply(size).sum(axis=1), dtype=np.float64).ravel())
+        part = size.sum(axis=1) if norm == "l1" else size.max(axis=1).toarray()
+        return np.asarray(part, dtype=np.float64).ravel()
+
     def check_finite(self) -> None:
         if not np.isfinite(self.X.data).all():
             raise ValueError("X has a NaN or infinite value. Drop or impute such rows first.")
@@ -174,6 +183,8 @@ class FrameRows(Rows):
         try:
             return np.ascontiguousarray(part.to_numpy(), dtype=np.float64)
         except (TypeError, ValueError):
+            if _is_missing_any(part):
+                raise ValueError("X has missing values. Drop or impute such rows first.") from None
             raise ValueError(
                 f"Every column of X must be numeric; found dtypes {list(map(str, self.X.dtypes))}. "
                 "Encode categories first (for example with sklearn.preprocessing.OneHotEncoder)."
@@ -189,6 +200,12 @@ class FrameRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return self._array(indices)
+
+
+def _is_missing_any(part: Any) -> bool:
+    """Whether a part of a frame lacks values and has no text: its columns are numbers, only not all of them there."""
+    text = any(str(dtype) in ("object", "str", "string", "String") for dtype in part.dtypes)
+    return not text and hasattr(part, "isna") and bool(part.isna().to_numpy().any())
 
 
 def as_rows(X: Any) -> Rows:
@@ -254,7 +271,10 @@ def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
     """Return masses that sum to one, or None for equal masses."""
     if sample_weight is None:
         return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("sample_weight must be numeric: one non-negative number per row.") from None
     if weights.ndim == 0:
         weights = np.full(n, float(weights))
     if weights.shape != (n,):

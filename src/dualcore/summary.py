@@ -279,8 +279,6 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     if isinstance(form, SquaredForm):
         value = problem.loss.value(t)
         h, slope = form.h(t, anchor.multiplier, size), form.partials(t, anchor.multiplier, size).t
-        if not np.isfinite(anchor.multiplier):
-            h, slope = value, problem.loss.slope(t)
         flipped = slope > 0.0 if is_margin else None
     else:
         value, slope = problem.loss.value_and_slope(t)
@@ -325,6 +323,9 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     count = np.bincount(cells, minlength=task.cells.n_cells)
     if weights is not None:
         masses[:] = leaves.bins(cells, weights, task.cells.n_cells)
+        if not weights.all():  # rows of no mass stand for nothing, and are never drawn
+            count = np.bincount(cells[weights > 0.0], minlength=task.cells.n_cells)
+            keys = np.where(weights > 0.0, keys, np.inf)
     chosen = np.flatnonzero(keys < task.keep[cells])
     missing = (count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0)
     if missing.any():  # every cell of a part sends at least the row of its smallest key

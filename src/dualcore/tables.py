@@ -282,7 +282,8 @@ def _read_parquet(path: Path) -> dict[str, Column]:
 
 
 def _read_npy(path: Path) -> dict[str, Column]:
-    array = np.load(path, allow_pickle=False)
+    with path.open("rb") as stream:
+        array = np.load(stream, allow_pickle=False)
     if array.dtype.names:
         return {name: array[name] for name in array.dtype.names}
     if array.ndim != 2:
@@ -291,7 +292,7 @@ def _read_npy(path: Path) -> dict[str, Column]:
 
 
 def _read_npz(path: Path) -> dict[str, Column]:
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     for name, array in arrays.items():
         if array.ndim not in (1, 2):

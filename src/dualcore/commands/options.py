@@ -185,9 +185,6 @@ def load_rows(options: DataOptions, classification: bool) -> Rows:
     table = read_table(options.path)
     target = table.find(options.target)
     y = table.labels(target) if classification else table.numbers(target)
-    weights = None if options.weight is None else table.numbers(options.weight)
-    others = [target, *options.drop, *([] if options.weight is None else [options.weight])]
-    X, names = table.features(without=others)
     if classification:
         found = np.unique(y)
         if found.size < 2:
@@ -197,6 +194,9 @@ def load_rows(options: DataOptions, classification: bool) -> Rows:
                 f"Column {target!r} of {table.source} holds {found.size} different labels. Is it the target of a "
                 "regression? Then use --loss huber, pinball, epsilon_insensitive or squared."
             )
+    weights = None if options.weight is None else table.numbers(options.weight)
+    others = [target, *options.drop, *([] if options.weight is None else [options.weight])]
+    X, names = table.features(without=others)
     scaling = Scaling.fit(X) if options.standardize else None
     return Rows(X if scaling is None else scaling.apply(X), y, names, target, weights, scaling)
 

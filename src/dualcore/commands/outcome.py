@@ -75,7 +75,8 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("default")
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", UserWarning)  # those meant for users, ConvergenceWarning among them
             warnings.showwarning = _show_warning
             try:
                 code = command(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from dualcore.losses.base import Loss, MarginLoss, ResidualLoss
@@ -47,7 +48,7 @@ def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
         raise TypeError(f"loss must be a name or a dualcore.losses.Loss object, not {type(loss).__name__}.")
     if loss not in LOSSES:
         raise ValueError(f"Unknown loss {loss!r}. Use one of {sorted(LOSSES)}, or a Loss object of your own.")
-    try:
-        return LOSSES[loss](**parameters)
-    except TypeError as error:
-        raise TypeError(f"Loss {loss!r} does not take the parameters {sorted(parameters)}: {error}.") from None
+    unknown = sorted(set(parameters) - set(inspect.signature(LOSSES[loss]).parameters))
+    if unknown:
+        raise TypeError(f"Loss {loss!r} does not take the parameters {unknown}.")
+    return LOSSES[loss](**parameters)

@@ -43,14 +43,14 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
             share = room.astype(np.float64)
         ideal = left * share / share.sum()
         whole = np.minimum(np.floor(ideal).astype(np.int64), room)
-        if not whole.any():  # less than one each: largest remainders first, ties by position
-            order = np.argsort(-np.where(room > 0, ideal, -1.0), kind="stable")[:left]
-            order = order[room[order] > 0]
-            draws[order] += 1
-            left -= int(order.size)
-            continue
         draws += whole
         left -= int(whole.sum())
+        if (ideal > room).any() and whole.any():
+            continue  # what a full cell could not take is shared anew
+        open_cells = np.flatnonzero(counts > draws)  # largest remainders first, ties by position
+        order = open_cells[np.argsort(-(ideal - whole)[open_cells], kind="stable")][:left]
+        draws[order] += 1
+        left -= int(order.size)
     return draws
 
 

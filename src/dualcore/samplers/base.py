@@ -80,6 +80,8 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         raise TypeError(f"anchor must be an Anchor or a Solution, got {type(anchor).__name__}.")
     if anchor.coef.shape != (n_features,):
         raise ValueError(f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features.")
+    if not (np.isfinite(anchor.coef).all() and np.isfinite(anchor.intercept) and not np.isnan(anchor.multiplier)):
+        raise ValueError("The anchor holds NaN or infinite numbers; give a model that was trained.")
     kappa = problem.kappa(anchor.coef)
     if anchor.multiplier < kappa * (1.0 - 1e-9):
         raise ValueError(
@@ -129,14 +131,17 @@ class Sampler(ABC):
     ) -> CoresetFit:
         """Train on a coreset, then read the full data once to score and certify the model."""
         source = as_source(problem, X, y, sample_weight)
+        before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
         reading = evaluate(problem, source, solution)
         lower = min(reading.lower_bound(reading.risk), reading.risk)
-        done = Round(source.n_reads, len(coreset), reading.risk, reading.risk, lower)
+        if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
+            lower = min(max(lower, solution.lower_bound), reading.risk)
+        done = Round(source.n_reads - before, len(coreset), reading.risk, reading.risk, lower)
         if callback is not None:
             callback(done)
-        return finish(solution, reading.risk, reading.multiplier, lower, coreset, (done,), source.n_reads)
+        return finish(solution, reading.risk, reading.multiplier, lower, coreset, (done,), done.read)
 
     def _size(self, source: Source) -> int:
         if self.size is None:
@@ -161,6 +166,15 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     anchor = Anchor(coef, float(solution.intercept), float(multiplier))
     width = 0.05 if problem.loss.kinks else 0.0
     return read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+
+
+def stands_for_all(source: Source, coreset: Coreset) -> bool:
+    """Whether a coreset is the full data, row for row and mass for mass."""
+    if len(coreset) != source.n_rows or not np.array_equal(coreset.indices, np.arange(source.n_rows)):
+        return False
+    weights = getattr(source, "weights", None)
+    masses = np.full(source.n_rows, 1.0) if weights is None else np.asarray(weights, dtype=np.float64)
+    return bool(np.allclose(coreset.weights, masses / masses.sum(), rtol=1e-12, atol=0.0))
 
 
 def finish(

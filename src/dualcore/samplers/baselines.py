@@ -15,7 +15,7 @@ from dualcore.keys import seed_from
 from dualcore.losses import Hinge, MarginLoss, SmoothHinge
 from dualcore.problem import Problem
 from dualcore.samplers.base import Sampler
-from dualcore.samplers.grid import build_grid, draw_grid
+from dualcore.samplers.grid import GridDraw, build_grid, draw_grid
 from dualcore.sources import Chunk, Source
 
 __all__ = ["ImportanceCoreset", "LayeredCoreset", "UniformCoreset", "collect"]
@@ -75,6 +75,8 @@ def _with_both_classes(
         return rows, masses, ""
     message = f"The draw missed class {missing[0]:+g}; its row of smallest key took the place of the last row drawn."
     extra = source.smallest(seed, 1, missing[0])
+    if extra.rows.size == 0:
+        raise ValueError(f"No row of class {missing[0]:+g} has weight; a classifier needs both classes.")
     if rows.size == 1:
         message = f"A coreset of one row cannot hold both classes: one row of class {missing[0]:+g} was added."
         warnings.warn(message, UserWarning, stacklevel=4)
@@ -193,9 +195,29 @@ class LayeredCoreset(Sampler):
         grid = build_grid(losses, losses, masses)
         slack = float(losses.mean() if masses is None else masses @ losses)
         draw = draw_grid(grid, size, seed_from(seed, 2), slack=slack, masses=masses)
-        X, y = source.take(draw.indices)
-        details = {"seed": seed, "cells": grid.n_cells, "merged": draw.merged}
-        return Coreset(draw.indices, X, y, draw.weights, source.n_rows, anchor, self.name, details)
+        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "merged": draw.merged}
+        return drawn_coreset(problem, source, draw, seed, anchor, self.name, details)
+
+
+def drawn_coreset(
+    problem: Problem,
+    source: Source,
+    draw: GridDraw,
+    seed: int,
+    anchor: Anchor,
+    method: str,
+    details: dict[str, Any],
+) -> Coreset:
+    """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
+    rows, weights = draw.indices, draw.weights
+    if problem.is_classification:
+        rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+        if message:
+            details["message"] = message
+            order = np.argsort(rows)
+            rows, weights = rows[order], normalised(weights[order])
+    X, y = source.take(rows)
+    return Coreset(rows, X, y, weights, source.n_rows, anchor, method, details)
 
 
 def chunk_signal(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:

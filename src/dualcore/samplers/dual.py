@@ -12,7 +12,7 @@ from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.base import Callback, CoresetFit, Sampler, as_anchor, as_source
-from dualcore.samplers.baselines import chunk_signal, collect, row_masses
+from dualcore.samplers.baselines import chunk_signal, collect, drawn_coreset, row_masses
 from dualcore.samplers.grid import build_grid, draw_grid
 from dualcore.samplers.refinement import Refinement
 from dualcore.samplers.sizes import Region, sample_sizes
@@ -161,9 +161,8 @@ class DualCoreset(Sampler):
             sizes = sample_sizes(grid, h, h, self.epsilon, self._region(problem, source, anchor, h))
             draws, details["sizes"], details["message"] = sizes.draws, sizes.as_dict(), sizes.report(source.n_rows)
         drawn = draw_grid(grid, draws, seed_from(seed, 2), slack=float(grid.upper_mean), masses=masses)
-        X, y = source.take(drawn.indices)
         details["merged"] = drawn.merged
-        return Coreset(drawn.indices, X, y, drawn.weights, source.n_rows, anchor, self.name, details)
+        return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""

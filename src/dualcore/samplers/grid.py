@@ -114,8 +114,13 @@ def draw_grid(
     """
     cell, counts, mass, scores = grid.cell, grid.counts, grid.masses, grid.masses * (grid.ranges + slack)
     merged = False
+    rows = np.arange(cell.size)
+    if masses is not None and not masses.all():  # rows of no mass stand for nothing
+        rows = np.flatnonzero(masses)
+        cell, masses = cell[rows], masses[rows]
+        counts = np.bincount(cell, minlength=counts.size)
     if isinstance(size, (int, np.integer)):
-        if grid.n_cells > size:
+        if np.count_nonzero(counts) > size:
             cell, merged = merge_cells(cell, int(size)), True
             counts = np.bincount(cell)
             mass = np.asarray(counts / cell.size if masses is None else np.bincount(cell, masses), dtype=np.float64)
@@ -123,7 +128,7 @@ def draw_grid(
         draws = allocate(int(size), counts, scores)
     else:
         draws = np.minimum(size, counts)
-    keys = row_keys(seed, np.arange(cell.size))
+    keys = row_keys(seed, rows)
     order = np.lexsort((keys, cell))
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     rank = np.arange(cell.size) - np.repeat(first, counts)
@@ -133,7 +138,7 @@ def draw_grid(
     else:
         drawn = np.bincount(cell[chosen], masses[chosen], counts.size)
         weights = masses[chosen] * (mass / np.where(drawn > 0.0, drawn, 1.0))[cell[chosen]]
-    return GridDraw(chosen.astype(np.int64), normalised(weights), grid, draws, merged)
+    return GridDraw(rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
 
 
 def grid_coreset(

@@ -96,6 +96,7 @@ class Refinement:
         self.best: Reading | None = None
         self.line: list[tuple[float, float]] = []
         self.stride = 1.0
+        self.before = source.n_reads
         # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
         self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
 
@@ -115,6 +116,7 @@ class Refinement:
         model = self._start()
         coreset: Coreset | None = None
         trained = model.solution
+        drawn, redraw = None, 0
         for read_number in range(self.rounds + 1):
             here = self._read(model, read_number)
             if here is self.best:
@@ -125,7 +127,9 @@ class Refinement:
             if shorter is not None:
                 model = shorter
                 continue
-            coreset = draw_cells(here, self.size, calibrated=self.calibrated)
+            redraw = redraw + 1 if here is drawn else 0
+            drawn = here
+            coreset = draw_cells(here, self.size, calibrated=self.calibrated, redraw=redraw)
             model = self._next(coreset)
         best = self.best
         if best is None:
@@ -135,7 +139,7 @@ class Refinement:
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
         solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
         return finish(
-            solution, best.risk, best.multiplier, self.lower, coreset, tuple(self.history), self.source.n_reads
+            solution, best.risk, best.multiplier, self.lower, coreset, tuple(self.history), self.history[-1].read
         )
 
     def _tight(self) -> bool:
@@ -169,7 +173,11 @@ class Refinement:
 
     def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
         solution = self._solve(X, y, weights)
-        anchor = Anchor(solution.coef, solution.intercept, solution.dual_variable)
+        multiplier = solution.dual_variable
+        if self.problem.geometry.order == 2 and np.isfinite(multiplier):
+            # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+            multiplier = max(multiplier, 1.01 * self.problem.kappa(solution.coef) + 1e-9)
+        anchor = Anchor(solution.coef, solution.intercept, multiplier)
         return _Model(anchor, X, y, weights, solution)
 
     def _read(self, model: _Model, number: int) -> Reading:
@@ -181,7 +189,7 @@ class Refinement:
             self.best = reading
         upper = reading.risk if previous is None else min(previous.risk, reading.risk)
         self.lower = min(max(self.lower, reading.lower_bound(upper)), upper)
-        done = Round(self.source.n_reads, len(model.y), reading.risk, upper, self.lower)
+        done = Round(self.source.n_reads - self.before, len(model.y), reading.risk, upper, self.lower)
         self.history.append(done)
         if self.callback is not None:
             self.callback(done)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from dualcore.coreset import Anchor, Coreset, normalised
 from dualcore.geometry import FloatArray
+from dualcore.keys import row_keys, seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.allocate import allocate, merge_cells
 from dualcore.samplers.calibrate import Calibrated, calibrate
@@ -61,8 +62,11 @@ def moment_matrix(problem: Problem, sample: Sample) -> FloatArray:
     return np.hstack(columns)
 
 
-def draw_cells(reading: Reading, size: int, *, calibrated: bool = True) -> Coreset:
-    """Draw from the cells of a read, and calibrate the weights at its anchor."""
+def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: int = 0) -> Coreset:
+    """Draw from the cells of a read, and calibrate the weights at its anchor.
+
+    A read keeps more rows than one draw needs; ``redraw`` chooses others of them.
+    """
     problem, sample = reading.problem, reading.sample
     cells, counts, masses = sample.cells, reading.cell_count, reading.cell_mass
     scores = bend_scores(reading.task.cells, masses)
@@ -78,7 +82,8 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True) -> Cores
         masses, scores = (np.bincount(group, part[occupied], n_groups).astype(np.float64) for part in (masses, scores))
     available = np.bincount(cells, minlength=counts.size)
     draws = allocate(size, np.minimum(counts, available), scores)
-    order = np.lexsort((sample.keys, cells))
+    keys = row_keys(seed_from(reading.task.seed, redraw), sample.rows) if redraw else sample.keys
+    order = np.lexsort((keys, cells))
     rank = np.arange(order.size) - np.searchsorted(cells[order], cells[order])
     chosen = np.sort(order[rank < draws[cells[order]]])
     chosen = chosen[np.argsort(sample.rows[chosen])]

@@ -1,0 +1,150 @@
+"""The same seed gives the same coreset, to the last bit, however the rows were chunked and wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
+
+from dualcore import Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
+from dualcore.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
+
+PROBLEMS = {
+    "logistic that flips": Problem("logistic", radius=0.1, norm="l1", label_cost=1.5),
+    "hinge": Problem("hinge", radius=0.1, norm="linf", ridge=0.01),
+    "squared hinge": Problem("squared_hinge", radius=0.1),
+    "huber": Problem("huber", radius=0.1),
+    "squared": Problem("squared", radius=0.1),
+}
+
+
+class Shuffled(ArraySource):
+    """A source that hands out the results of its chunks in an order of its own."""
+
+    def _run(self, function: Callable[[Chunk], object], merge=None, **options) -> Iterator[object]:
+        results = list(super()._run(function, merge, **options))
+        yield from (results[k] for k in np.random.default_rng(len(results)).permutation(len(results)))
+
+
+class Cut(ArraySource):
+    """A source whose chunks end where we say."""
+
+    def __init__(self, table: Table, ends: list[int]) -> None:
+        super().__init__(table.X, table.y, table.weights)
+        self.ends = [0, *ends, self.n_rows]
+
+    def _pieces(self, *, features, wanted):
+        for start, stop in pairwise(self.ends):
+            yield lambda start=start, stop=stop: [self._chunk(start, stop, features)]
+
+
+def build(source: Source, problem: Problem, size: int = 150) -> Coreset:
+    """Three rounds: what the first leaves different in the last bit, the solver and the next reads would blow up."""
+    return DualCoreset(size=size, rounds=3, random_state=7).build(problem, source)
+
+
+def assert_same(found: Coreset, expected: Coreset) -> None:
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert found.anchor is not None
+    assert expected.anchor is not None
+    np.testing.assert_array_equal(found.anchor.coef, expected.anchor.coef)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["equal", "weighted"])
+def tables(request) -> dict[bool, Table]:
+    settings = {"n": 20011, "m": 6, "weighted": request.param}
+    return {kind: make_table(**settings, classification=kind) for kind in (True, False)}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_chunks_and_their_order_do_not_show(problem, tables):
+    table = tables[problem.is_classification]
+    n, rows = len(table.y), (table.X, table.y, table.weights)
+    expected = build(ArraySource(*rows, chunk_rows=n), problem)
+    for chunk_rows in (-(-n // 7), -(-n // 1000)):
+        assert_same(build(ArraySource(*rows, chunk_rows=chunk_rows), problem), expected)
+    assert_same(build(Shuffled(*rows, chunk_rows=300), problem), expected)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "array"])
+def test_where_the_rows_are_does_not_show(kind, tables, tmp_path):
+    for package in NEEDS.get(kind, []):
+        pytest.importorskip(package)
+    problem = PROBLEMS["logistic that flips"]
+    expected = build(from_array(tables[True], tmp_path), problem)
+    assert_same(build(KINDS[kind](tables[True], tmp_path), problem), expected)
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("row_group", [100, 1024, 7777, 20011])
+def test_row_groups_do_not_show(row_group, tables, tmp_path):
+    problem, table = PROBLEMS["hinge"], tables[True]
+    weight = None if table.weights is None else "w"
+    path = write_parquet(table, tmp_path / "a.parquet", row_group)
+    assert_same(build(ParquetSource(path, "y", weight=weight), problem), build(from_array(table, tmp_path), problem))
+
+
+@pytest.mark.needs("dask")
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_threads_of_dask_do_not_show(workers, tables, tmp_path):
+    import dask
+    import dask.array as da
+
+    problem, table = PROBLEMS["hinge"], tables[True]
+    weights = None if table.weights is None else da.from_array(table.weights, chunks=3000)
+    source = DaskSource(da.from_array(table.X, chunks=(1717, 6)), da.from_array(table.y, chunks=3000), weights)
+    with dask.config.set(scheduler="threads", num_workers=workers):
+        found = build(source, problem)
+    assert_same(found, build(from_array(table, tmp_path), problem))
+
+
+@settings(max_examples=12)
+@given(st.lists(st.integers(1, 5999), max_size=30, unique=True).map(sorted))
+def test_any_cuts_give_the_same_coreset(ends):
+    table, problem = make_table(6000, 3), PROBLEMS["hinge"]
+    assert_same(build(Cut(table, ends), problem, 80), build(ArraySource(table.X, table.y), problem, 80))
+
+
+@pytest.mark.parametrize("m", [1, 2, 40, 300])
+def test_wide_and_narrow_rows(m):
+    table, problem = make_table(3001, m), Problem("logistic", radius=0.2)
+    expected = build(ArraySource(table.X, table.y), problem)
+    assert_same(build(Cut(table, [1, 17, 900, 2999, 3000]), problem), expected)
+    parts = [table.cut(start, start + 100) for start in range(0, 3001, 100)]
+    assert_same(build(PartsSource(parts), problem), expected)
+
+
+def test_sparse_rows():
+    table, problem = make_table(12000, 30), PROBLEMS["hinge"]
+    X = sp.csr_matrix(np.where(np.abs(table.X) > 1.2, table.X, 0.0))
+    expected = build(ArraySource(X, table.y), problem)
+    assert_same(build(ArraySource(X, table.y, chunk_rows=777), problem), expected)
+    assert_same(build(Cut(table._replace(X=X), [5, 4095, 8193, 11000]), problem), expected)
+    parts = [(X[start : start + 1000], table.y[start : start + 1000]) for start in range(0, 12000, 1000)]
+    assert_same(build(PartsSource(parts), problem), expected)
+
+
+@pytest.mark.parametrize("sampler", [UniformCoreset(200, random_state=3), LayeredCoreset(200, random_state=3)], ids=repr)
+def test_the_baselines_too(sampler, tables, tmp_path):
+    table, problem = tables[True], PROBLEMS["hinge"]
+    expected = sampler.build(problem, from_array(table, tmp_path))
+    for kind in ("fortran", "memory map", "parts"):
+        found = sampler.build(problem, KINDS[kind](table, tmp_path))
+        np.testing.assert_array_equal(found.indices, expected.indices)
+        np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
+
+
+def test_the_whole_fit_is_the_same(tables):
+    table, problem = tables[True], PROBLEMS["logistic that flips"]
+    sampler = DualCoreset(size=200, rounds=2, random_state=1)
+    fits = [sampler.fit(problem, ArraySource(table.X, table.y, table.weights, chunk_rows=k)) for k in (20011, 333)]
+    assert fits[0].certificate == fits[1].certificate
+    np.testing.assert_array_equal(fits[0].solution.coef, fits[1].solution.coef)
+    assert [one.risk for one in fits[0].history] == [one.risk for one in fits[1].history]
