@@ -115,7 +115,7 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     known = getattr(solution, "dual", None)
     lower = trivial_bound(problem)
     if isinstance(known, DualPoint) and known.stay.shape == data.y.shape:
-        lower = max(lower, lower_bound(problem, data, known, upper, repair=False))
+        lower = max(lower, lower_bound(problem, data, known, upper))
     t, size = problem.signal(theta, solution.intercept, data), problem.size(theta)
     for width in _widths(problem, t):
         if upper - lower <= 1e-10 * abs(upper):

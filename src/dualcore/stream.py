@@ -206,8 +206,8 @@ class CoresetStream:
         if np.shape(y)[0] == 0:
             return
         chunk = self._checked(X, y, sample_weight)
-        self._cover(chunk.start, chunk.start + chunk.y.size)
-        self._next = chunk.start + chunk.y.size
+        stop = chunk.start + chunk.y.size
+        self.spans, self._next = self._covering([(chunk.start, stop)]), stop
         self.waiting.append(chunk)
         if self.groups and sum(part.y.size for part in self.waiting) < _FEWEST_ROWS:
             return
@@ -236,14 +236,16 @@ class CoresetStream:
         data = rows.by_row.astype(np.float64) if isinstance(rows, SparseRows) else np.array(rows.block(everything))
         return Chunk(self._next, data, target.copy(), weights)
 
-    def _cover(self, start: int, stop: int) -> None:
+    def _covering(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return the rows seen and these, or say which are in both."""
         for low, high in self.spans:
-            if start < high and low < stop:
-                raise ValueError(
-                    f"Rows {max(start, low)} to {min(stop, high) - 1} are in both: streams that are merged must number "
-                    "their rows apart. Give each its own first_row."
-                )
-        self.spans = _unite([*self.spans, (start, stop)])
+            for start, stop in spans:
+                if start < high and low < stop:
+                    raise ValueError(
+                        f"Rows {max(start, low)} to {min(stop, high) - 1} are in both: streams that are merged must "
+                        "number their rows apart. Give each its own first_row."
+                    )
+        return _unite([*self.spans, *spans])
 
     def _settle(self) -> None:
         """Summarise what is waiting, after learning the anchor if it is not known and there are rows enough."""
@@ -302,8 +304,7 @@ class CoresetStream:
             raise ValueError("Streams of different problems or sizes cannot be merged.")
         if other.shape is not None and self.shape not in (None, other.shape):
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
-        for span in other.spans:
-            self._cover(*span)
+        self.spans = self._covering(other.spans)
         self.shape = self.shape or other.shape
         self.waiting = [*self.waiting, *other.waiting]
         for group in other.groups:

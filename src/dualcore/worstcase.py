@@ -85,7 +85,7 @@ def worst_case_distribution(
     >>> float(worst.expected_loss), float(worst.transport_cost)
     (2.25, 0.5)
     """
-    if not tol > 0.0:
+    if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be positive, got {tol!r}.")
     if problem.geometry.order != 1:
         raise ValueError("Worst-case distributions are available for transport order 1; this problem has order 2.")

@@ -67,18 +67,29 @@ def call(*arguments):
     return ran.exit_code, ran.stdout, ran.stderr
 
 
-def spawn(*arguments, **settings):
+def spawn(*arguments, code="from dualcore.cli import main; main()", **settings):
     """Start a command as a user would, in a process of its own."""
     path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", "from dualcore.cli import main; main()", *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-        **settings,
-    )
+    settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **settings)
+
+
+# The same, but it says when the work begins.
+TELLING = """
+import sys
+from dualcore.cli import main
+from dualcore.commands import training
+
+follow = training.radius_path
+
+def tell(*args, **settings):
+    print("started", file=sys.stderr, flush=True)
+    return follow(*args, **settings)
+
+training.radius_path = tell
+main()
+"""
 
 
 def finish(process, timeout=180):
@@ -385,24 +396,12 @@ def test_an_interrupt_leaves_no_file(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60000, 20))
     np.savez(tmp_path / "rows.npz", X=X, y=np.where(X[:, 0] + rng.logistic(size=60000) > 0, 1, 0))
-    process = spawn(
-        "path",
-        tmp_path / "rows.npz",
-        "-t",
-        "y",
-        "--loss",
-        "hinge",
-        "--radii",
-        "0.01:1:200",
-        "--out",
-        tmp_path / "p.json",
-    )
-    time.sleep(6.0)
+    out = tmp_path / "p.json"
+    process = spawn("path", tmp_path / "rows.npz", "-t", "y", "--radii", "0.01:1:999", "--out", out, code=TELLING)
+    assert process.stderr.readline() == "started\n"
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    code, out, errors = finish(process)
-    assert code == 130
-    assert out == ""
-    assert errors == "error: interrupted; no file was written\n"
+    assert finish(process) == (130, "", "error: interrupted; no file is left half-written\n")
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 

@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
 
 from dualcore import Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
 from dualcore.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
+from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
 
 PROBLEMS = {
     "logistic that flips": Problem("logistic", radius=0.1, norm="l1", label_cost=1.5),
@@ -131,7 +131,9 @@ def test_sparse_rows():
     assert_same(build(PartsSource(parts), problem), expected)
 
 
-@pytest.mark.parametrize("sampler", [UniformCoreset(200, random_state=3), LayeredCoreset(200, random_state=3)], ids=repr)
+@pytest.mark.parametrize(
+    "sampler", [UniformCoreset(200, random_state=3), LayeredCoreset(200, random_state=3)], ids=repr
+)
 def test_the_baselines_too(sampler, tables, tmp_path):
     table, problem = tables[True], PROBLEMS["hinge"]
     expected = sampler.build(problem, from_array(table, tmp_path))

@@ -278,14 +278,12 @@ def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
 
 
 @pytest.mark.parametrize("loss", SECOND_ORDER)
-@pytest.mark.xfail(strict=True, reason="weighted_sum multiplies an infinite h by a mass of zero")
 def test_the_objective_at_kappa_leaves_out_rows_of_no_mass(loss):
     case = example(loss, label_cost=np.inf).replace(weights=np.array([1.0, 0.0, 2.0]))
     kappa = case.problem.kappa(case.coef)
     assert case.problem.objective(*case.model, kappa, *case.data, case.weights) == np.inf
 
 
-@pytest.mark.xfail(strict=True, reason="SquaredHingeForm._flip takes the branch that does not move where lam = K^2")
 def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_by_moving():
     """At ``lam = K^2`` a flipped row earns ``2 K (v - K gamma)`` a unit of distance: no end where ``v > K gamma``."""
     case = Case("squared_hinge", "l2", 2.0, 0.5, np.array([1.0]), 0.0, np.array([[5.0], [-5.0]]), np.array([1.0, -1.0]))

@@ -84,7 +84,7 @@ class TestCsv:
 
     def test_missing_labels_are_named(self, tmp_path):
         table = read_table(write(tmp_path, "a,l\n1,x\n2,\n"))
-        with pytest.raises(TableError, match="Column 'l' of t.csv has a missing"):
+        with pytest.raises(TableError, match=r"Column 'l' of t\.csv has a missing"):
             table.labels("l")
 
     def test_bytes_that_are_no_text(self, tmp_path):
@@ -110,7 +110,7 @@ def test_parquet_holds_the_same(tmp_path):
     table = read_table(tmp_path / "t.parquet")
     np.testing.assert_array_equal(table.numbers("a"), [1.5, 2.0])
     np.testing.assert_array_equal(table.labels("l"), ["x", "y"])
-    with pytest.raises(TableError, match="Column 'n' of t.parquet has a missing"):
+    with pytest.raises(TableError, match=r"Column 'n' of t\.parquet has a missing"):
         table.numbers("n")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(TableError, match=r"broken\.parquet cannot be read"):

@@ -81,7 +81,7 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
             try:
                 code = command(*args, **kwargs)
             except KeyboardInterrupt:
-                code = _fail("interrupted; no file was written", Exit.INTERRUPTED)
+                code = _fail("interrupted; no file is left half-written", Exit.INTERRUPTED)
             except OptionError as error:
                 code = _fail(error, Exit.USAGE)
             except (FileError, TableError, ModelError, ValueError, ImportError) as error:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dualcore.geometry import FloatArray
 
 __all__ = ["Loss", "MarginLoss", "ResidualLoss"]
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise TypeError where a parameter of a loss is not a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
 
 
 class Loss(ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.geometry import FloatArray
-from dualcore.losses.base import ResidualLoss
+from dualcore.losses.base import ResidualLoss, check_number
 
 __all__ = ["Absolute", "EpsilonInsensitive", "Huber", "Pinball", "Squared"]
 
@@ -22,6 +22,7 @@ class Huber(ResidualLoss):
     name = "huber"
 
     def __init__(self, delta: float = 1.35) -> None:
+        check_number("delta", delta)
         if not (delta > 0.0 and np.isfinite(delta)):
             raise ValueError(f"Huber delta must be positive and finite, got {delta!r}.")
         self.delta = float(delta)
@@ -67,6 +68,7 @@ class Pinball(ResidualLoss):
     kinks = (0.0,)
 
     def __init__(self, quantile: float = 0.5) -> None:
+        check_number("quantile", quantile)
         if not 0.0 < quantile < 1.0:
             raise ValueError(f"quantile must lie strictly between 0 and 1, got {quantile!r}.")
         self.quantile = float(quantile)
@@ -110,6 +112,7 @@ class EpsilonInsensitive(ResidualLoss):
     lipschitz = 1.0
 
     def __init__(self, epsilon: float = 0.1) -> None:
+        check_number("epsilon", epsilon)
         if not (epsilon >= 0.0 and np.isfinite(epsilon)):
             raise ValueError(f"epsilon must be non-negative and finite, got {epsilon!r}.")
         self.epsilon = float(epsilon)

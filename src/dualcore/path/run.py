@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,6 +39,9 @@ from dualcore.sources import Source
 from dualcore.summary import Pass, read
 
 __all__ = ["PathPoint", "PathStep", "RadiusPath", "radius_path"]
+
+# Radii within this factor of one that is trained may lie between two of them.
+_NEAR = 1.5
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,8 @@ def radius_path(
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
         None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from
-        ``sigma_0`` to ``2 sigma_0``.
+        ``sigma_0`` to ``2 sigma_0``; of radii that are close (within a factor of 1.5) some models lie on the line
+        between their neighbours, and are scored and certified as all others are.
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
         them. Coresets are solved to a tenth of it, or to ``tol`` if that is larger.
@@ -245,14 +250,15 @@ class Rows(Protocol):
 
 
 class _Candidate(NamedTuple):
-    """A trained model and the coreset it was trained on."""
+    """A model, the coreset it was trained on, and whether it lies between two that were."""
 
     solution: Solution
     build: int
+    between: bool = False
 
 
 class _Scored(NamedTuple):
-    """A model as it was scored, its moments on the full data, and the coreset it was trained on."""
+    """A model as it was scored, its moments on the full data (none if in between), its coreset."""
 
     model: Solution
     moments: FloatArray
@@ -315,16 +321,54 @@ class _CoresetPath:
     def _first(self) -> dict[int, _Candidate]:
         """Train a model per radius, group by group."""
         found: dict[int, _Candidate] = {}
-        trail: list[Solution] = []
+        trail: list[tuple[float, Solution]] = []
         for group in _doubling(self.radii):
-            begin, rows = self._pilot(group[0]) if not trail else (_ahead(trail, self.radii), self.coresets[-1])
+            begin, rows = self._pilot(group[0]) if not trail else (self._ahead(trail, group[0]), self.coresets[-1])
             coreset = self._build(group[0], begin, rows)
-            for position in group:
-                begin = _ahead(trail, self.radii) if trail else begin
-                trail.append(self._solve(position, coreset, begin))
-                found[position] = _Candidate(trail[-1], len(self.coresets) - 1)
-                self._tell("solve", len(found))
+            knots = self._knots(group)
+            for k in knots:
+                begin = self._ahead(trail, k) if trail else begin
+                trail.append((self.radii[k], self._solve(k, coreset, begin)))
+                found[k] = _Candidate(trail[-1][1], len(self.coresets) - 1)
+            for left, right in pairwise(knots):
+                for k in range(left + 1, right):
+                    found[k] = self._between(k, left, right, found)
+            self._tell("solve", len(found))
         return found
+
+    def _knots(self, group: list[int]) -> list[int]:
+        """Return the radii to train at: all, but for those within a short factor of two that are."""
+        knots = [group[0]]
+        for k, after in pairwise(group):
+            if k > knots[-1] and self.radii[after] > _NEAR * self.radii[knots[-1]]:
+                knots.append(k)
+        return knots if len(group) == 1 else [*knots, group[-1]]
+
+    def _between(self, k: int, left: int, right: int, found: dict[int, _Candidate]) -> _Candidate:
+        """Return the model on the line between two: near solutions of near radii it is all but the solution."""
+        a, b = found[left].solution, found[right].solution
+        share = (self.radii[k] - self.radii[left]) / (self.radii[right] - self.radii[left])
+        mixed = replace(
+            a,
+            coef=a.coef + share * (b.coef - a.coef),
+            intercept=a.intercept + share * (b.intercept - a.intercept),
+            dual_variable=a.dual_variable + share * (b.dual_variable - a.dual_variable),
+            solver="interpolation",
+            iterations=0,
+            history=(),
+            dual=None,
+        )
+        return _Candidate(mixed, found[left].build, between=True)
+
+    def _ahead(self, trail: list[tuple[float, Solution]], position: int) -> Solution:
+        """Return the last model, moved on along the line through the last two."""
+        at, last = trail[-1]
+        if len(trail) < 2:
+            return last
+        before, previous = trail[-2]
+        step = min(1.0, (self.radii[position] - at) / (at - before))
+        coef = last.coef + step * (last.coef - previous.coef)
+        return replace(last, coef=coef, intercept=last.intercept + step * (last.intercept - previous.intercept))
 
     def _again(self, loose: list[int]) -> dict[int, _Candidate]:
         """Train loose models again: each on its coreset, the weights calibrated at the model itself.
@@ -335,9 +379,10 @@ class _CoresetPath:
         for k in loose:
             model, moments, build = self.scored[k]
             rows = self.coresets[build]
-            basis = _moment_matrix(self.problems[k], rows, model)
-            weights = calibrate(rows.weights, basis, moments).weights
-            found[k] = _Candidate(self._solve(k, replace(rows, weights=weights), model), build)
+            if moments.size:
+                basis = _moment_matrix(self.problems[k], rows, model)
+                rows = replace(rows, weights=calibrate(rows.weights, basis, moments).weights)
+            found[k] = _Candidate(self._solve(k, rows, model), build)
         return found
 
     def _redraw(self, loose: list[int]) -> dict[int, _Candidate]:
@@ -398,36 +443,61 @@ class _CoresetPath:
         positions = sorted(found)
         problem = self.problems[positions[-1]]
         if isinstance(problem.form, SquaredHingeForm) and np.isfinite(problem.geometry.label_cost):
-            self.refines, moments, scores = False, [np.empty(0)] * len(positions), []
+            self.refines, moments, scores = False, dict.fromkeys(positions, np.empty(0)), {}
             for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
                 reading = evaluate(self.problems[k], self.source, found[k].solution)
-                scores.append((reading.risk, reading.multiplier))
+                scores[k] = (reading.risk, reading.multiplier)
                 self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
         else:
-            widths = [0.0] * len(positions)
-            if problem.loss.kinks:
-                share = 0.3 * self.reach
-                widths = [share * self._spread(found[k]) for k in positions]
-            models = [found[k].solution for k in positions]
-            sums = score_models(self.source, problem, models, widths, self.radii[-1])
-            scores = [sums.risk(self.problems[k], j) for j, k in enumerate(positions)]
-            moments = [sums.moments(j) for j in range(len(positions))]
-            for j, k in enumerate(positions):
-                upper = scores[j][0]
-                for near in range(max(j - 1, 0), min(j + 2, len(positions))):  # a neighbour's slopes may fit better
-                    self.lower[k] = max(self.lower[k], sums.lower_bound(self.problems[k], near, upper))
-        for j, k in enumerate(positions):
-            (risk, multiplier), old, solution = scores[j], self.best[k], found[k].solution
+            scores, moments = self._score(problem, found)
+        self._lift_bounds()
+        for k in positions:
+            (risk, multiplier), old, solution = scores[k], self.best[k], found[k].solution
             build = found[k].build
             # Near the optimum risks differ by less than the gap: a fresh model is then worth more than the last digit.
             if old is None or risk <= old.certificate.upper + 0.5 * old.certificate.gap:
-                self.scored[k] = _Scored(solution, moments[j], build)
+                self.scored[k] = _Scored(solution, moments[k], build)
             if old is not None and old.certificate.upper <= risk:
                 risk, multiplier = old.certificate.upper, old.solution.dual_variable
                 solution, build = old.solution, old.build if old.build is not None else build
             fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build], (), self.source.n_reads)
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))
+
+    def _score(
+        self, problem: Problem, found: dict[int, _Candidate]
+    ) -> tuple[dict[int, tuple[float, float]], dict[int, FloatArray]]:
+        """Read the data once; return risks and multipliers, and the moments of the models that were trained."""
+        trained = [k for k in sorted(found) if not found[k].between]
+        others = [k for k in sorted(found) if found[k].between]
+        share = 0.3 * self.reach if problem.loss.kinks else 0.0
+        widths = [share * self._spread(found[k]) if share else 0.0 for k in trained]
+        models = [found[k].solution for k in trained]
+        scores = score_models(
+            self.source, problem, models, widths, self.radii[-1], [found[k].solution for k in others]
+        )  # fmt: skip
+        numbered = dict(enumerate([*trained, *others]))
+        risks = {k: scores.risk(self.problems[k], j) for j, k in numbered.items()}
+        for j, k in enumerate(trained):
+            for near in range(max(j - 1, 0), min(j + 2, len(trained))):  # a neighbour's slopes may fit better
+                self.lower[k] = max(self.lower[k], scores.lower_bound(self.problems[k], near, risks[k][0]))
+        none = np.empty(0)
+        return risks, {k: scores.moments(j) if j < len(trained) else none for j, k in numbered.items()}
+
+    def _lift_bounds(self) -> None:
+        """Lift lower bounds to their concave hull: the optimum is concave in ``sigma^p``, being a minimum of lines."""
+        prices = [at.price for at in self.problems]
+        hull: list[int] = []
+        for k in range(len(prices)):
+            while len(hull) > 1 and _is_below(prices, self.lower, hull[-2], hull[-1], k):
+                hull.pop()
+            hull.append(k)
+        for left, right in pairwise(hull):
+            for k in range(left + 1, right):
+                share = (prices[k] - prices[left]) / (prices[right] - prices[left])
+                # Rounded down: what is interpolated must not exceed what is known.
+                line = self.lower[left] + share * (self.lower[right] - self.lower[left])
+                self.lower[k] = max(self.lower[k], line * (1.0 - 1e-14))
 
     def _spread(self, candidate: _Candidate) -> float:
         rows = self.coresets[candidate.build]
@@ -441,15 +511,9 @@ class _CoresetPath:
             self.callback(PathStep(stage, done, len(self.radii), len(self.coresets), reads, worst))
 
 
-def _ahead(trail: list[Solution], radii: list[float]) -> Solution:
-    """Return the last model, moved on along the line through the last two."""
-    at, last = len(trail), trail[-1]
-    if at < 2:
-        return last
-    step = min(1.0, (radii[at] - radii[at - 1]) / (radii[at - 1] - radii[at - 2]))
-    before = trail[-2]
-    coef = last.coef + step * (last.coef - before.coef)
-    return replace(last, coef=coef, intercept=last.intercept + step * (last.intercept - before.intercept))
+def _is_below(x: list[float], y: list[float], left: int, middle: int, right: int) -> bool:
+    """Whether the middle point lies on or below the line through the other two."""
+    return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (x[middle] - x[left])
 
 
 def _signal(problem: Problem, rows: Rows, model: LinearModel) -> FloatArray:

@@ -42,14 +42,18 @@ class Model(LinearModel, Protocol):
 
 
 class _Plan(NamedTuple):
-    """What every chunk is asked: the models as matrices, and where their flips begin."""
+    """What every chunk is asked: the models as matrices, and where their flips begin.
+
+    The first ``full`` models are asked for everything, the others for their risk only.
+    """
 
     problem: Problem
     coef: FloatArray  # (k, m)
     intercept: FloatArray  # (k, 1)
     kappa: FloatArray  # (k,)
     multiplier: FloatArray  # (k,)
-    widths: FloatArray  # (k, 1)
+    widths: FloatArray  # (full, 1)
+    full: int
     flips: bool
 
 
@@ -63,19 +67,38 @@ class _Tail(NamedTuple):
 
 @dataclass
 class _Sums:
-    """Sums over a chunk. Each dual point is (k, 2, 3 + m): by the side a row pulls to, see `_VALUE` and the rest."""
+    """Sums over a chunk. Each dual point is (full, 2, 3 + m): by the side a row pulls to, see `_VALUE` and the rest."""
 
     loss: FloatArray  # (k,)
     exact: FloatArray
     change: FloatArray  # what `exact` gains where the flipped rows flip
-    smooth: FloatArray | None
-    flipped: FloatArray  # (k,)
-    positive: float  # mass of class +1
+    smooth: FloatArray
+    flipped: FloatArray  # (full,)
+    positive: FloatArray  # (1,), mass of class +1
     tail: _Tail
+
+    def add(self, other: _Sums, scale: float = 1.0) -> None:
+        """Add ``scale`` times the sums of other rows; tails are joined apart."""
+        for name in ("loss", "exact", "change", "smooth", "flipped", "positive"):
+            mine: FloatArray = getattr(self, name)
+            mine += scale * getattr(other, name)
+
+
+def _no_sums(plan: _Plan) -> _Sums:
+    k, m = plan.coef.shape
+    shape = (plan.full, 2, _MOMENT + m)
+    return _Sums(
+        np.zeros(k), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(plan.full), np.zeros(1), _join([])
+    )  # fmt: skip
 
 
 def score_models(
-    source: Source, problem: Problem, models: Sequence[Model], widths: Sequence[float], largest_radius: float
+    source: Source,
+    problem: Problem,
+    models: Sequence[Model],
+    widths: Sequence[float],
+    largest_radius: float,
+    others: Sequence[Model] = (),
 ) -> Scores:
     """Read the data once and return the scores of all models.
 
@@ -90,48 +113,42 @@ def score_models(
         Smoothing of a second dual point for losses with kinks, for each model; 0 for none.
     largest_radius : float
         Of the radii that will be asked about.
+    others : sequence of Solution
+        Models of which only the risk will be asked, numbered after the first ones: they cost less.
     """
-    coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in models])
+    both = [*models, *others]
+    coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
     plan = _Plan(
         problem,
         coef,
-        np.array([[float(model.intercept)] for model in models]),
+        np.array([[float(model.intercept)] for model in both]),
         np.array([problem.kappa(row) for row in coef]),
-        np.array([float(model.dual_variable) for model in models]),
+        np.array([float(model.dual_variable) for model in both]),
         np.asarray(widths, dtype=np.float64)[:, None],
+        len(models),
         isinstance(problem.form, MarginForm) and bool(np.isfinite(problem.geometry.label_cost)),
     )
     n_rows, total_weight = source.n_rows, source.total_weight
-    total: _Sums | None = None
+    total = _no_sums(plan)
     tails: list[_Tail] = []
     held = 0
     for part in source.map(lambda chunk: _sum_chunk(chunk, plan, n_rows, total_weight)):
+        total.add(part)
         tails.append(part.tail)
         held += part.tail.delta.size
         if held > _TAIL_ROWS:
             tails = [_cut(_join(tails), largest_radius / problem.geometry.label_cost)]
             held = 0
-        if total is None:
-            total = part
-            continue
-        total.loss += part.loss
-        total.exact += part.exact
-        total.change += part.change
-        total.flipped += part.flipped
-        total.positive += part.positive
-        if total.smooth is not None and part.smooth is not None:
-            total.smooth += part.smooth
-    if total is None:
-        raise ValueError("The source has no rows.")
     total.tail = _join(tails)
-    return Scores(coef, total)
+    return Scores(plan, total)
 
 
 class Scores:
     """What one read says about several models at any radius."""
 
-    def __init__(self, coef: FloatArray, sums: _Sums) -> None:
-        self._coef, self._sums = coef, sums
+    def __init__(self, plan: _Plan, sums: _Sums) -> None:
+        self._coef, self._sums = plan.coef, sums
+        self._duals = [sums.exact, sums.smooth] if plan.widths.any() else [sums.exact]
 
     def risk(self, problem: Problem, model: int) -> tuple[float, float]:
         """Return the exact worst-case risk of a model, ridge included, and its multiplier."""
@@ -157,7 +174,7 @@ class Scores:
         dual = sums.exact[model] + sums.change[model]
         gradient = dual[:, _MOMENT:].sum(axis=0)
         pulled = dual[1, _BALANCE] - dual[0, _BALANCE]
-        return np.concatenate([[sums.positive, sums.loss[model], pulled], gradient, [sums.flipped[model]]])
+        return np.concatenate([sums.positive, [sums.loss[model], pulled], gradient, [sums.flipped[model]]])
 
     def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
         """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
@@ -166,9 +183,8 @@ class Scores:
         """
         sums = self._sums
         best = trivial_bound(problem)
-        for dual in (sums.exact, sums.smooth):
-            if dual is not None:
-                best = max(best, _bound(problem, dual[model], 0.0, upper))
+        for dual in self._duals:
+            best = max(best, _bound(problem, dual[model], 0.0, upper))
         flipped = float(sums.flipped[model])
         if flipped > 0.0 and problem.radius > 0.0:
             # Any share of the flips is a dual point too: all of them, or what the budget pays for.
@@ -192,52 +208,64 @@ def _bound(problem: Problem, dual: FloatArray, flipped: float, upper: float) -> 
 
 
 def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
-    """Sum one chunk, in blocks of rows of one class: there every slope pulls to the same side."""
-    k, m = plan.coef.shape
-    shape = (k, 2, _MOMENT + m)
-    smooth = np.zeros(shape) if plan.widths.any() else None
-    sums = _Sums(np.zeros(k), np.zeros(shape), np.zeros(shape), smooth, np.zeros(k), 0.0, _join([]))
-    tails: list[_Tail] = []
-    for X, y, label, weights in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // k)):
-        mass = np.full(y.size, 1.0 / n_rows) if weights is None else weights / total_weight
+    """Sum one chunk, in blocks of rows of one class: there every slope pulls to the same side.
+
+    Rows of equal mass are counted, and the counts turned into masses at the end.
+    """
+    loss, full = plan.problem.loss, plan.full
+    counts, tails = _no_sums(plan), []
+    unit = 1.0 / n_rows if chunk.weights is None else 1.0 / total_weight
+    for X, y, label, mass in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // len(plan.coef))):
         t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
         t += plan.intercept
         if label:
             t *= label
         else:
             t -= y
-        if weights is None and isinstance(plan.problem.loss, Logistic):
-            total, slope = _logistic(t, 1.0 / n_rows)
+        if mass is None and isinstance(loss, Logistic):
+            total, slope = _logistic(t[:full])
+            counts.loss[full:] += _logistic(t[full:])[0]
         else:
-            value, slope = plan.problem.loss.value_and_slope(t)
-            total = value @ mass
-        sums.loss += total
+            value, slope = loss.value_and_slope(t[:full])
+            total = _weigh(value, mass)
+            counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
+        counts.loss[:full] += total
         if label:
-            sums.positive += float(mass.sum()) if label > 0.0 else 0.0
-            _add_margins(sums.exact, plan, X, label, mass, t, slope, total)
+            counts.positive += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
+            _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
         else:
-            worth = -slope * y if plan.problem.geometry.order == 2 else value - slope * (t + y)
-            _add_residuals(sums.exact, plan, X, mass, slope, worth)
-        if sums.smooth is not None:
-            _add_smooth(sums.smooth, plan, X, y, label, mass, t)
+            worth = -slope * y if plan.problem.geometry.order == 2 else value - slope * (t[:full] + y)
+            _add_residuals(counts.exact, plan, X, mass, slope, worth)
+        if plan.widths.any():
+            _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
         if plan.flips:
-            tails.append(_add_flips(sums, plan, X, label, mass, t, slope))
-    sums.tail = _join(tails)
+            tails.append(_add_flips(counts, plan, X, label, mass, t, slope))
+    sums = _no_sums(plan)
+    sums.add(counts, unit)
+    tail = _join(tails)
+    sums.tail = tail._replace(mass=unit * tail.mass)
     return sums
 
 
-def _logistic(t: FloatArray, mass: float) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of equally weighted logistic losses along each row of ``t``, and all slopes.
+def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
+    """Sum along the rows of the data, shape (k,)."""
+    return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
+
+
+def _logistic(t: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of logistic losses along each row of ``t``, and all slopes.
 
     ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
     dearest part, is taken once for all of them.
     """
+    if not t.size:
+        return np.zeros(t.shape[0]), t
     decay = np.abs(t)
     np.negative(decay, out=decay)
     np.exp(decay, out=decay)
     decay += 1.0
     products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
-    total = mass * (np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1))
+    total = np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1)
     np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
     decay -= 0.5
     np.copysign(decay, t, out=decay)
@@ -261,11 +289,11 @@ def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, Floa
 
 
 def _add_margins(
-    dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, slope: FloatArray,
+    dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
     total: FloatArray,
 ) -> None:  # fmt: skip
     """Add a block of one class: a margin's slope is never positive, so all rows pull to one side."""
-    side, pull = int(label < 0.0), slope * mass
+    side, pull = int(label < 0.0), slope if mass is None else slope * mass
     pulled = pull.sum(axis=1)
     dual[:, side, _BALANCE] -= pulled
     dual[:, side, _MOMENT:] += label * _moments(pull, X)
@@ -277,14 +305,14 @@ def _add_margins(
 
 
 def _add_residuals(
-    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray, slope: FloatArray, worth: FloatArray
+    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray | None, slope: FloatArray, worth: FloatArray
 ) -> None:
     """Add a block of a regression, each row to the side it pulls to."""
-    pull = slope * mass
+    pull = slope if mass is None else slope * mass
     up = np.maximum(pull, 0.0)
     upward = (pull > 0.0).astype(np.float64)
     for side, part, chosen in ((0, pull - up, 1.0 - upward), (1, up, upward)):
-        dual[:, side, _VALUE] += (worth * chosen) @ mass
+        dual[:, side, _VALUE] += _weigh(worth * chosen, mass)
         dual[:, side, _BALANCE] += np.abs(part.sum(axis=1))
         dual[:, side, _MOMENT:] += _moments(part, X)
         if plan.problem.geometry.order == 2:
@@ -292,7 +320,7 @@ def _add_residuals(
 
 
 def _add_smooth(
-    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray, t: FloatArray
+    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray | None, t: FloatArray
 ) -> None:
     """Add a block at slopes averaged over ``[t - width, t + width]``."""
     loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
@@ -300,7 +328,7 @@ def _add_smooth(
     slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
     worth = -loss.conjugate(slope)
     if label:
-        total = worth @ mass + np.einsum("kn,kn,n->k", slope, t, mass)  # which the other takes off again
+        total = _weigh(worth + slope * t, mass)  # which the other takes off again
         _add_margins(dual, plan, X, label, mass, t, slope, total)
     else:
         _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
@@ -311,7 +339,7 @@ def _moments(pull: FloatArray, X: Any) -> FloatArray:
 
 
 def _add_flips(
-    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray, t: FloatArray, slope: FloatArray
+    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
 ) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
     problem, gamma = plan.problem, plan.problem.geometry.label_cost
@@ -323,28 +351,29 @@ def _add_flips(
     gain = form.loss.flip_gain(t[model, row])
     keep = gain > gamma * plan.kappa[model]
     model, row, gain = model[keep], row[keep], gain[keep]
-    tail = _Tail(model, gain / gamma, mass[row])
-    flips = gain > gamma * plan.multiplier[model]
+    masses = np.ones(row.size) if mass is None else mass[row]
+    tail = _Tail(model, gain / gamma, masses)
+    flips = (gain > gamma * plan.multiplier[model]) & (model < plan.full)
     model, row = model[flips], row[flips]
     if not model.size:
         return tail
-    z, w = t[model, row], mass[row]
+    z, w = t[model, row], masses[flips]
     there, pull_there = problem.loss.value_and_slope(-z)
     here, pull_here = problem.loss.value(z), slope[model, row]
     side = int(label < 0.0)
     for number in np.unique(model):
         own = model == number
-        features, masses = X[row[own]], w[own]
+        features, weight = X[row[own]], w[own]
         for at, sign, worth, pull in (
             (side, -1.0, here[own] - pull_here[own] * z[own], pull_here[own]),
             (1 - side, 1.0, there[own] + pull_there[own] * z[own], pull_there[own]),
         ):
             change = sums.change[number, at]
-            change[_VALUE] += sign * float(masses @ worth)
-            change[_BALANCE] -= sign * float(masses @ pull)
+            change[_VALUE] += sign * float(weight @ worth)
+            change[_BALANCE] -= sign * float(weight @ pull)
             # Leaving a side takes its pull away; the flipped slope pulls the other way.
-            change[_MOMENT:] -= label * np.asarray(features.T @ (masses * pull)).ravel()
-        sums.flipped[number] += float(masses.sum())
+            change[_MOMENT:] -= label * np.asarray(features.T @ (weight * pull)).ravel()
+        sums.flipped[number] += float(weight.sum())
     return tail
 
 

@@ -96,6 +96,8 @@ class InteriorPoint:
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
+        #: whether Newton overshot before: then rows are taken to curve as their secants do
+        self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
         thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * z.size < self.m
         self.few = design.dense_rows() if thin else None
@@ -167,7 +169,7 @@ class InteriorPoint:
     def _iterate(self, state: _State) -> bool:
         """Take one step; False where no direction could be found."""
         self.cone.scale()
-        curvature = self.rows.curvature()
+        curvature = self.rows.curvature(cautious=self.cautious)
         system = self._system(curvature)
         degree = len(self.rows.now) + self.cone.weight * self.cone.degree
         centre = state.gap / degree if degree else 0.0
@@ -292,6 +294,7 @@ class InteriorPoint:
             self.x, cone.s, cone.z = kept[0], kept[2], kept[3]
             rows.at(kept[1])
             reach *= 0.5
+            self.cautious = True
         self._ready = None
 
     def _guarded(self, state: _State, system: NewtonSystem, curvature: RowCurvature, mu: float) -> bool:

@@ -206,9 +206,17 @@ class RowState:
             piece.price * float(self.w_on @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
         )
 
-    def curvature(self) -> RowCurvature:
-        """Return the second derivatives left once heights, slacks, multipliers and springs are eliminated."""
+    def curvature(self, *, cautious: bool = False) -> RowCurvature:
+        """Return the second derivatives left once heights, slacks, multipliers and springs are eliminated.
+
+        A ``cautious`` curvature is at least that of the parabola through the slopes at ``z`` and ``-z``, which bounds
+        a loss like log-cosh from above: where such a loss is nearly linear its own curvature promises too long a step.
+        """
         smooth = self.pieces.loss.curvature(self.z) if self.pieces.smooth else None
+        if smooth is not None and cautious:
+            far = np.maximum(np.abs(self.z), 1e-8)
+            secant = (self.pieces.loss.slope(far) - self.pieces.loss.slope(-far)) / (2.0 * far)
+            smooth = np.maximum(smooth, secant)
         if not self.now:
             return RowCurvature(np.zeros_like(self.w) if smooth is None else smooth, None, 0.0, None)
         stiff = self.p / self.s

@@ -17,6 +17,9 @@ from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["SOLVERS", "solve"]
 
+# Up to this many rows a problem that one solver leaves unfinished is handed to the other.
+_SECOND_OPINION = 20_000
+
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, ConicSolver)}
 
 
@@ -77,7 +80,18 @@ def solve(
     if start is not None and start[0].shape != (data.rows.m,):
         raise ValueError(f"warm_start has {start[0].size} coefficients but X has {data.rows.m} features.")
     raw = chosen.run(problem, data, tol=tol, max_iter=max_iter, start=start)
-    return _score(problem, data, raw, chosen.name, tol, max_iter, began)
+    found = _score(problem, data, raw, chosen.name, tol, max_iter, began)
+    if solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER) and data.rows.n <= _SECOND_OPINION:
+        other = next((cls() for cls in SOLVERS.values() if cls.name != chosen.name), None)
+        if other is not None and other.obstacle(problem, data) is None:
+            again = other.run(problem, data, tol=tol, max_iter=max_iter, start=(found.coef, found.intercept))
+            second = _score(problem, data, again, other.name, tol, max_iter, began)
+            found = second if second.gap < found.gap else found
+    if not found.converged:
+        gap = found.gap / max(abs(found.value), 1e-300)
+        message = f"{found.status.value} Relative gap {gap:.2e}, asked for {tol:.0e}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return found
 
 
 def _check_classes(problem: Problem, data: Data) -> None:
@@ -113,7 +127,7 @@ def _score(
     empty = problem.form.minimise(
         np.zeros_like(data.y) if problem.is_classification else -data.y, data.weights, 0.0
     ).value
-    goal = tol * max(abs(value), 1e-3 * abs(empty))
+    goal = max(tol * max(abs(value), 1e-3 * abs(empty)), 1e-15)
     lower, dual = trivial_bound(problem), raw.dual
     if dual is not None:
         lower = max(lower, lower_bound(problem, data, dual, value, repair=False))
@@ -128,15 +142,10 @@ def _score(
     lower = min(lower, value)
     gap = value - lower
     status = Status.OPTIMAL
-    if gap > goal:
+    if _runs_away(problem, data, raw):
+        status = Status.UNBOUNDED
+    elif gap > goal:
         status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
-        if _runs_away(problem, data, raw):
-            status = Status.UNBOUNDED
-        warnings.warn(
-            f"{status.value} Relative gap {gap / max(abs(value), 1e-300):.2e}, asked for {tol:.0e}.",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
     return Solution(
         coef=raw.coef,
         intercept=raw.intercept,
@@ -157,5 +166,5 @@ def _runs_away(problem: Problem, data: Data, raw: RawSolution) -> bool:
     """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
     if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
         return False
-    margins = problem.signal(raw.coef, raw.intercept, data)
-    return bool((margins[data.masses > 0.0] > 0.0).all())
+    margins = problem.signal(raw.coef, raw.intercept, data)[data.masses > 0.0]
+    return bool((margins > 0.0).all() and (problem.loss.slope(margins) < 0.0).any())

@@ -64,7 +64,10 @@ def _run(
 ) -> RawSolution:
     if isinstance(problem.form, MarginForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
         return _flips_last(problem, problem.form, data, tol, max_iter, start)
-    return InteriorPoint(problem, data, start).run(tol, max_iter)
+    found = InteriorPoint(problem, data, start).run(tol, max_iter)
+    if start is not None and found.stopped_early:  # a start too near the boundary can stall: once more from afar
+        found = InteriorPoint(problem, data).run(tol, max_iter)
+    return found
 
 
 def _in_row_space(

@@ -50,9 +50,6 @@ def test_all_rows():
     np.testing.assert_array_equal(allocate(100, counts, np.array([1.0, 5.0, 0.0])), counts)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the last draws go to the largest shares, not to the largest remainders: [4 2 1]"
-)
 def test_fractions_are_rounded_by_largest_remainder():
     """Beyond one row each, 4 draws at shares .5, .3, .2 are 2, 1.2 and 0.8: the last remainder is the largest."""
     np.testing.assert_array_equal(allocate(7, np.full(3, 100), np.array([0.5, 0.3, 0.2])), [3, 2, 2])

@@ -160,7 +160,6 @@ def test_equal_weights_are_no_weights():
     np.testing.assert_allclose(plain.weights, equal.weights, rtol=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="rows of zero weight are drawn, then dropped: 39 rows of the 80 asked for")
 def test_rows_without_weight_take_no_place_in_the_coreset():
     X, y = sample()
     weights = np.random.default_rng(0).uniform(0.5, 1.5, size=len(y))
@@ -207,7 +206,6 @@ def test_what_is_no_anchor_is_refused(anchor, error, message):
             DualCoreset(size=80, anchor=anchor, **options).build(LOGISTIC, X, y)
 
 
-@pytest.mark.xfail(strict=True, reason="nothing looks: a coreset around NaN is returned, or grid.py fails inside")
 @pytest.mark.parametrize("options", [{}, {"calibrate": False, "focus": False}])
 def test_an_anchor_that_is_not_finite_is_refused(options):
     X, y = sample()
@@ -230,7 +228,6 @@ def test_a_coreset_of_all_rows_is_the_data(size, options):
     assert fit.solution.value == pytest.approx(solve(LOGISTIC, X, y).value, rel=1e-6)
 
 
-@pytest.mark.xfail(strict=True, reason="only the bound from sums is used, with a gap of 1e-2 where labels flip")
 def test_the_certificate_of_all_rows_is_as_good_as_the_solver():
     """`solve` proves a gap of 1e-6 on these very rows; a fit through all of them should not forget it."""
     X, y = sample()

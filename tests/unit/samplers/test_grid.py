@@ -158,7 +158,6 @@ def test_sample_weight_is_a_mass():
     )
 
 
-@pytest.mark.xfail(strict=True, reason="rows of zero weight are drawn like any other, and kept with weight 0")
 def test_a_row_without_weight_is_not_drawn():
     h = heavy_tailed(300)
     weights = np.tile([1.0, 0.0, 2.0], 100)
@@ -168,7 +167,6 @@ def test_a_row_without_weight_is_not_drawn():
     assert (draw.weights > 0.0).all()
 
 
-@pytest.mark.xfail(strict=True, reason="a cell whose drawn rows all have zero weight loses its mass: mean 1.0, not 4.5")
 def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
     """One row of weight among a thousand without, in a cell of its own: it stands for the cell, or the mean is off."""
     h = np.concatenate([np.full(1000, 8.0), np.full(1000, 1.0)])

@@ -84,7 +84,6 @@ def test_one_read_a_round_and_one_to_certify(problem):
     assert source.n_reads == 3
 
 
-@pytest.mark.xfail(strict=True, reason="the source's count of all its reads so far is reported: 4, not 2")
 def test_reads_of_an_earlier_fit_are_not_counted_again():
     problem = PROBLEMS["logistic"]
     source = ArraySource(*sample(problem))
@@ -139,9 +138,6 @@ def test_a_thin_coreset_still_moves_downhill():
     assert last < 0.5 * first
 
 
-@pytest.mark.xfail(
-    strict=True, reason="after a step back the same rows are drawn from the same keys: 33 of 80 rounds repeat"
-)
 def test_no_round_is_spent_on_a_coreset_that_was_tried_before(monkeypatch):
     problem = PROBLEMS["logistic"]
     X, y = sample(problem, n=3000)

@@ -95,7 +95,7 @@ def test_what_cannot_be_mapped_is_said(tmp_path):
     with pytest.raises(SourceError, match="Python objects"):
         map_npz(tmp_path / "objects.npz")
     (tmp_path / "odd.npz").write_text("not a zip")
-    with pytest.raises(SourceError, match="not an .npz archive"):
+    with pytest.raises(SourceError, match=r"not an \.npz archive"):
         map_npz(tmp_path / "odd.npz")
     np.savez(tmp_path / "a.npz", x0=np.ones(3), x1=np.ones(4), y=np.ones(3))
     with pytest.raises(SourceError, match=r"'x1' is float64 of shape \(4,\); a column holds 3 numbers"):
@@ -108,7 +108,7 @@ def test_what_cannot_be_mapped_is_said(tmp_path):
     with pytest.raises(TypeError, match="features only: give y"):
         open_source(tmp_path / "X.npy")
     (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:90])
-    with pytest.raises(SourceError, match="not a whole .npy file"):
+    with pytest.raises(SourceError, match=r"not a whole \.npy file"):
         open_npy(tmp_path / "X.npy", table.y)
 
 
@@ -118,7 +118,7 @@ def test_open_source_knows_files_by_their_names(tmp_path):
     assert open_source(str(tmp_path / "X.npy"), table.y).n_rows == 60
     np.savez(tmp_path / "a.npz", X=table.X, label=table.y)
     assert open_source(tmp_path / "a.npz", "label", chunk_rows=7).chunk_rows == 7
-    with pytest.raises(SourceError, match="ends in '.dat'"):
+    with pytest.raises(SourceError, match=r"ends in '\.dat'"):
         open_source(tmp_path / "a.dat", "y")
     with pytest.raises(TypeError, match="names of its columns"):
         open_source(tmp_path / "a.npz", table.y)
