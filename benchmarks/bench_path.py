@@ -15,7 +15,7 @@ import numpy as np
 from dualcore import Problem, fit_coreset
 from dualcore.path import radius_path
 
-RADII = np.geomspace(0.02, 0.2, 20)
+RADII = np.geomspace(0.025, 0.2, 20)  # three doublings
 SIZES = (0.01, 0.02, 0.05)
 CASES = (
     ("logistic", Problem("logistic")),

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualcore import Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
+from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
+from dualcore.samplers.base import evaluate
 from dualcore.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
 from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
 
@@ -150,3 +151,18 @@ def test_the_whole_fit_is_the_same(tables):
     assert fits[0].certificate == fits[1].certificate
     np.testing.assert_array_equal(fits[0].solution.coef, fits[1].solution.coef)
     assert [one.risk for one in fits[0].history] == [one.risk for one in fits[1].history]
+
+
+def test_a_long_tail_of_flips_is_bounded_from_above_and_the_same_for_every_chunking(monkeypatch):
+    monkeypatch.setattr("dualcore.sums._MOST_TAIL", 1000)
+    table, problem = make_table(20_000, 4), Problem("hinge", radius=0.05, label_cost=0.5)
+    anchor = Anchor(np.array([0.8, -0.5, 0.3, 0.1]), 0.2, 2.0)
+    risks = set()
+    for chunk_rows in (20_000, 777, 50):
+        reading = evaluate(problem, ArraySource(table.X, table.y, chunk_rows=chunk_rows), anchor)
+        assert reading.summary.tails[0].n_rows > 1000
+        assert reading.summary.tails[0].delta.size == 0
+        risks.add(reading.risk)
+    [risk] = risks
+    exact = problem.risk(anchor.coef, anchor.intercept, table.X, table.y)
+    assert exact * (1.0 - 1e-12) <= risk <= exact * (1.0 + 1e-4)

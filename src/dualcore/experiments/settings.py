@@ -222,7 +222,7 @@ def _studies() -> tuple[Study, ...]:
             _mnist_pairs(),
             methods=("UniSamp", "LayerSamp", "DualCore", "Ours"),
             repeats=1,
-            conic=(),
+            conic=("0 vs 1",),
             tol=1e-4,
         ),
         Study(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dualcore.path.choose import RadiusSelection, select_radius, suggest_radius
-from dualcore.path.run import PathPoint, PathStep, RadiusPath, radius_path
+from dualcore.path.points import PathPoint, PathStep, RadiusPath
+from dualcore.path.run import radius_path
 
 __all__ = [
     "PathPoint",
