@@ -24,6 +24,7 @@ from dualcore.samplers import (
     grid_coreset,
 )
 from dualcore.solvers import IncompatibleError, Solution, solve
+from dualcore.stream import CoresetStream
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Certificate",
     "Coreset",
     "CoresetFit",
+    "CoresetStream",
     "DualCoreset",
     "ImportanceCoreset",
     "IncompatibleError",

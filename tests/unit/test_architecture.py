@@ -46,8 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "experiments": {"__init__"},
     "model": {"__init__"},
     "tables": {"__init__"},
-    "demo": {"__init__"},
-    "commands": {"experiments", "model", "tables", "demo"},
+    "commands": {"experiments", "model", "tables"},
     "cli": {"commands"},
     "__main__": {"cli"},
 }

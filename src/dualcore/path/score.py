@@ -224,7 +224,7 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             t -= y
         if mass is None and isinstance(loss, Logistic):
             total, slope = _logistic(t[:full])
-            counts.loss[full:] += _logistic(t[full:])[0]
+            counts.loss[full:] += _logistic(t[full:], sloped=False)[0]
         else:
             value, slope = loss.value_and_slope(t[:full])
             total = _weigh(value, mass)
@@ -252,8 +252,8 @@ def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
     return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
 
 
-def _logistic(t: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of logistic losses along each row of ``t``, and all slopes.
+def _logistic(t: FloatArray, *, sloped: bool = True) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes.
 
     ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
     dearest part, is taken once for all of them.
@@ -266,6 +266,8 @@ def _logistic(t: FloatArray) -> tuple[FloatArray, FloatArray]:
     decay += 1.0
     products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
     total = np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1)
+    if not sloped:
+        return total, decay
     np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
     decay -= 0.5
     np.copysign(decay, t, out=decay)
