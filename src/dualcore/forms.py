@@ -11,6 +11,7 @@ through ``size = ||theta||_*``, so everything here works on vectors ``t`` and ne
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +64,16 @@ def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
     return float(weights @ values)
 
 
+def _blocked_sum(function: Callable[[FloatArray], FloatArray], t: FloatArray, weights: FloatArray | None) -> float:
+    """Return ``sum w_i function(t_i)`` without a temporary of length n."""
+    total = 0.0
+    for start in range(0, t.size, _BLOCK):
+        values = function(t[start : start + _BLOCK])
+        part = None if weights is None else weights[start : start + _BLOCK]
+        total += float(values.sum()) if part is None else weighted_sum(values, part)
+    return total / t.size if weights is None else total
+
+
 class DualForm(ABC):
     """Closed form of ``h``, ``kappa`` and the minimum over ``lam`` for one family of problems.
 
@@ -104,11 +115,7 @@ class DualForm(ABC):
 
     def mean_loss(self, t: FloatArray, weights: FloatArray | None) -> float:
         """Return ``sum w_i L(t_i)`` without a temporary of length n."""
-        total = 0.0
-        for start in range(0, t.size, _BLOCK):
-            values = self.loss.value(t[start : start + _BLOCK])
-            total += float(values.sum()) if weights is None else float(weights[start : start + _BLOCK] @ values)
-        return total / t.size if weights is None else total
+        return _blocked_sum(self.loss.value, t, weights)
 
 
 class MarginForm(DualForm):
@@ -148,10 +155,16 @@ class MarginForm(DualForm):
             return np.empty(0, dtype=np.int64), np.empty(0)
         kappa = self.kappa(size)
         # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
-        rows = np.flatnonzero(t > 0.5 * gamma * kappa / self.loss.lipschitz)
-        delta = self.loss.flip_gain(t[rows]) / gamma
-        keep = delta > kappa
-        return rows[keep], delta[keep]
+        least = 0.5 * gamma * kappa / self.loss.lipschitz
+        rows, deltas = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+        for start in range(0, t.size, _BLOCK):
+            part = t[start : start + _BLOCK]
+            near = np.flatnonzero(part > least)
+            delta = self.loss.flip_gain(part[near]) / gamma
+            keep = delta > kappa
+            rows.append(near[keep] + start)
+            deltas.append(delta[keep])
+        return np.concatenate(rows), np.concatenate(deltas)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         rows, delta = self.candidates(t, size)
@@ -357,17 +370,18 @@ class SquaredHingeForm(SquaredForm):
         closed = super().minimise(t, weights, size)
         if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
             return closed
-        flip = self._flip(t, closed.multiplier, size)[0]
-        if not (flip > super().h(t, closed.multiplier, size)).any():
-            return closed
-        return self._bisect(t, weights, size)
+        for start in range(0, t.size, _BLOCK):
+            part = t[start : start + _BLOCK]
+            if (self._flip(part, closed.multiplier, size)[0] > super().h(part, closed.multiplier, size)).any():
+                return self._bisect(t, weights, size)
+        return closed
 
     def _bisect(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         """Minimise the convex objective in the multiplier; no closed form exists once flips are active."""
         budget = self.radius**2
 
         def slope(multiplier: float) -> float:
-            return budget + weighted_sum(self.partials(t, multiplier, size).multiplier, weights)
+            return budget + _blocked_sum(lambda part: self.partials(part, multiplier, size).multiplier, t, weights)
 
         low, high = self.kappa(size), self.largest_multiplier(t, size)
         for _ in range(200):
@@ -375,7 +389,10 @@ class SquaredHingeForm(SquaredForm):
             if not low < middle < high:
                 break
             low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
-        values = [budget * lam + weighted_sum(self.h(t, lam, size), weights) for lam in (low, high)]
+        values = [
+            budget * lam + _blocked_sum(lambda part, lam=lam: self.h(part, lam, size), t, weights)  # type: ignore[misc]
+            for lam in (low, high)
+        ]
         best = int(np.argmin(values))
         return Minimum(values[best], (low, high)[best])
 

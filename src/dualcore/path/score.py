@@ -311,14 +311,17 @@ def _add_residuals(
 ) -> None:
     """Add a block of a regression, each row to the side it pulls to."""
     pull = slope if mass is None else slope * mass
-    up = np.maximum(pull, 0.0)
-    upward = (pull > 0.0).astype(np.float64)
-    for side, part, chosen in ((0, pull - up, 1.0 - upward), (1, up, upward)):
-        dual[:, side, _VALUE] += _weigh(worth * chosen, mass)
-        dual[:, side, _BALANCE] += np.abs(part.sum(axis=1))
-        dual[:, side, _MOMENT:] += _moments(part, X)
-        if plan.problem.geometry.order == 2:
-            dual[:, side, _SQUARE] += 0.25 * np.einsum("kn,kn->k", part, slope)
+    up, upward = np.maximum(pull, 0.0), pull > 0.0
+    sums = np.empty((2, *dual[:, 0].shape))  # of all rows, and of those that pull up
+    for row, part, value in ((0, pull, worth), (1, up, worth * upward)):
+        sums[row, :, _VALUE] = _weigh(value, mass)
+        sums[row, :, _BALANCE] = part.sum(axis=1)
+        sums[row, :, _SQUARE] = np.einsum("kn,kn->k", part, slope) if plan.problem.geometry.order == 2 else 0.0
+        sums[row, :, _MOMENT:] = _moments(part, X)
+    sums[:, :, _SQUARE] *= 0.25
+    sums[0] -= sums[1]
+    sums[0, :, _BALANCE] *= -1.0
+    dual += sums.transpose(1, 0, 2)
 
 
 def _add_smooth(
