@@ -40,3 +40,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for package in mark.args:
             if find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
+
+
+# Long sweeps: the referees, the paper's figures, scikit-learn's own checks. `make test-slow` runs them.
+SLOW_PATHS = (
+    "tests/peers/",
+    "tests/reference/",
+    "tests/properties/test_chunking.py",
+    "tests/properties/test_dual.py",
+    "tests/unit/estimators/test_estimator_checks.py",
+    "tests/unit/estimators/test_regressors.py",
+    "tests/unit/estimators/test_shared.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.as_posix()
+        if any(part in path for part in SLOW_PATHS):
+            item.add_marker(pytest.mark.slow)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
+from dualcore import Problem
 from dualcore.geometry import get_norm
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
@@ -279,9 +280,13 @@ def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
 
 @pytest.mark.parametrize("loss", SECOND_ORDER)
 def test_the_objective_at_kappa_leaves_out_rows_of_no_mass(loss):
-    case = example(loss, label_cost=np.inf).replace(weights=np.array([1.0, 0.0, 2.0]))
-    kappa = case.problem.kappa(case.coef)
-    assert case.problem.objective(*case.model, kappa, *case.data, case.weights) == np.inf
+    """The first row has no loss, so its ``h`` is zero at ``kappa = 1``; that of the second is infinite there."""
+    X, y = np.array([[3.0], [-0.2]]), np.array([1.0, -1.0]) if loss in MARGIN_LOSSES else np.array([3.0, 5.0])
+    problem = Problem(loss, radius=0.5)
+    np.testing.assert_array_equal(problem.h([1.0], 0.0, 1.0, X, y), [0.0, np.inf])
+    assert problem.objective([1.0], 0.0, 1.0, X, y, [1.0, 0.0]) == 0.25
+    assert problem.objective([1.0], 0.0, 1.0, X, y, [0.0, 1.0]) == np.inf
+    assert problem.objective([1.0], 0.0, 1.0, X, y) == np.inf
 
 
 def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_by_moving():
@@ -434,12 +439,6 @@ def test_the_two_classes_are_treated_alike(loss, data):
 # Gradients and constants
 
 
-wrong_at_kappa = pytest.mark.xfail(
-    strict=False, reason="SquaredHingeForm.subgradient has no part in size where lam = K^2 is the minimiser"
-)
-
-
-@wrong_at_kappa
 def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_short():
     """All margins exceed 1 and no flip pays: the risk is ``(sigma K)^2`` and its gradient ``2 sigma^2 K``."""
     X, y = np.array([[-1.4], [5.6]]), np.array([1.0, -1.0])
@@ -448,9 +447,7 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
     assert case.problem.gradient(*case.model, *case.data).coef[0] == pytest.approx(-0.15, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "loss", [pytest.param(loss, marks=wrong_at_kappa) if loss == "squared_hinge" else loss for loss in LOSS_NAMES]
-)
+@each_loss
 @settings(max_examples=60)
 @given(data=st.data())
 def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 from sklearn.datasets import load_breast_cancer
@@ -211,7 +212,8 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _grid(case: Case, table: list[Line]) -> Grid:
-    grid = Grid(title=case.title, title_justify="left", caption=_legend(case), caption_justify="left")
+    grid = Grid(title=case.title, caption=_legend(case), box=box.SIMPLE_HEAD, padding=0)
+    grid.title_justify = grid.caption_justify = "left"
     for name in _HEADER:
         grid.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
     for line in table:

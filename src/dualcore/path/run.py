@@ -42,7 +42,7 @@ from dualcore.summary import Pass, read
 __all__ = ["radius_path"]
 
 # Radii within this factor of one that is trained may lie between two of them.
-_NEAR = 1.3
+_NEAR = 1.5
 
 
 def radius_path(
@@ -73,7 +73,7 @@ def radius_path(
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
         None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from
-        ``sigma_0`` to ``2 sigma_0``; of radii that are close (within a factor of 1.3) some models lie on the line
+        ``sigma_0`` to ``2 sigma_0``; of radii that are close (within a factor of 1.5) some models lie on the line
         between their neighbours, and are scored and certified as all others are.
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
