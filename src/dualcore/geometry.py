@@ -8,7 +8,7 @@ coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -167,10 +167,56 @@ def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
 
 @dataclass(frozen=True)
 class Box:
-    """The support ``[low, high]`` of the features; either side may be infinite."""
+    """The support ``[low, high]`` of the features; either side may be infinite.
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (n_features,), or a single number in shape ()
+    """
 
     low: FloatArray
     high: FloatArray
+
+    def __post_init__(self) -> None:
+        for name, side in (("low", self.low), ("high", self.high)):
+            if side.ndim > 1 or side.size == 0 or np.isnan(side).any():
+                raise ValueError(f"support: {name} must be a number, or one number per feature, and not NaN.")
+        if self.low.ndim == self.high.ndim == 1 and self.low.size != self.high.size:
+            raise ValueError(f"support: low holds {self.low.size} numbers but high holds {self.high.size}.")
+        low, high = np.broadcast_arrays(np.atleast_1d(self.low), np.atleast_1d(self.high))
+        if (low > high).any() or (low == np.inf).any() or (high == -np.inf).any():
+            j = int(np.flatnonzero((low > high) | (low == np.inf) | (high == -np.inf))[0])
+            raise ValueError(f"support: low must not exceed high, found [{low[j]:g}, {high[j]:g}] for feature {j}.")
+
+    @classmethod
+    def of(cls, support: Any) -> Box | None:
+        """Return the box of ``(low, high)``; None where there are no walls at all.
+
+        Examples
+        --------
+        >>> Box.of((0, 1)).spread(2)
+        (array([0., 0.]), array([1., 1.]))
+        """
+        if support is None or isinstance(support, Box):
+            return support
+        try:
+            low, high = support
+            box = cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            if str(error).startswith("support:"):
+                raise
+            raise ValueError("support must be None or a pair (low, high) of numbers or arrays.") from None
+        return None if np.isneginf(box.low).all() and np.isposinf(box.high).all() else box
+
+    def spread(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return both sides written out, one number per feature."""
+        for side in (self.low, self.high):
+            if side.ndim == 1 and side.size != n_features:
+                raise ValueError(f"support holds {side.size} numbers a side but X has {n_features} features.")
+        return np.broadcast_to(self.low, n_features).copy(), np.broadcast_to(self.high, n_features).copy()
+
+    def __repr__(self) -> str:
+        return f"({self.low.tolist()!r}, {self.high.tolist()!r})"
 
 
 @dataclass(frozen=True)
@@ -202,6 +248,11 @@ class Geometry:
             )
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, got {self.order!r}.")
+        if self.support is not None and self.order != 1:
+            raise ValueError(
+                "A support needs transport order 1: no closed form of order 2 is known on a box. "
+                "Use a loss of order 1 ('hinge', 'huber', ...) or support=None."
+            )
 
     @property
     def target_slope(self) -> float:

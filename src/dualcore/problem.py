@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.boxform import BoxForm
 from dualcore.forms import DualForm, Minimum, get_form, weighted_sum
-from dualcore.geometry import FloatArray, Geometry, Norm, get_norm
+from dualcore.geometry import Box, FloatArray, Geometry, Norm, get_norm
 from dualcore.losses import Loss, MarginLoss, get_loss
 from dualcore.rows import Rows, as_rows, as_target, as_weights
 
@@ -63,6 +64,9 @@ class Problem:
     feature_weights : array-like of shape (n_features,), optional
         Price of moving each feature by one unit: the norm becomes ``||weights * (x - x')||``. ``inf`` makes a
         feature immovable, which is also how to treat a categorical column that changes all or nothing.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for a side without a wall. None is all
+        of R^m. Needs a loss of order 1.
     ridge : float, default=0.0
         ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
     fit_intercept : bool, default=True
@@ -88,6 +92,7 @@ class Problem:
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
         feature_weights: npt.ArrayLike | None = None,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         order: int | None = None,
@@ -100,9 +105,21 @@ class Problem:
         self.geometry = Geometry(
             norm=get_norm(norm, feature_weights),
             label_cost=_number("label_cost", label_cost, allow_inf=True, allow_zero=False),
+            support=Box.of(support),
             order=self.loss.order if order is None else order,
         )
-        self.form: DualForm = get_form(self.loss, self.geometry, self.radius)
+        self._form = get_form(self.loss, self.geometry, self.radius)
+        self.box = None if self.geometry.support is None else BoxForm(self.loss, self.geometry, self.radius)
+
+    @property
+    def form(self) -> DualForm:
+        """The closed form on unbounded features; with a support see ``box``, which needs the rows themselves."""
+        if self.box is not None:
+            raise ValueError(
+                "This needs features without a support: on a box the dual loss of a row is no function of its margin "
+                "or residual alone. Use solve, certify, a sampler's build or fit on arrays, or support=None."
+            )
+        return self._form
 
     @property
     def is_classification(self) -> bool:
@@ -115,13 +132,14 @@ class Problem:
         return float(self.radius**self.geometry.order)
 
     def replace(self, **changes: Any) -> Problem:
-        """Return the same problem with some of radius, norm, label_cost, ridge, fit_intercept, loss changed."""
+        """Return the same problem with some of radius, norm, label_cost, support, ridge, fit_intercept, loss changed."""
         settings: dict[str, Any] = {
             "loss": self.loss,
             "radius": self.radius,
             "norm": self.geometry.norm.name,
             "feature_weights": self.geometry.norm.weights,
             "label_cost": self.geometry.label_cost,
+            "support": self.geometry.support,
             "ridge": self.ridge,
             "fit_intercept": self.fit_intercept,
         }
@@ -132,7 +150,9 @@ class Problem:
     def __repr__(self) -> str:
         return (
             f"Problem({self.loss!r}, radius={self.radius!r}, norm={self.geometry.norm.name!r}, "
-            f"label_cost={self.geometry.label_cost!r}, ridge={self.ridge!r}, fit_intercept={self.fit_intercept!r})"
+            f"label_cost={self.geometry.label_cost!r}, "
+            + ("" if self.box is None else f"support={self.geometry.support!r}, ")
+            + f"ridge={self.ridge!r}, fit_intercept={self.fit_intercept!r})"
         )
 
     # Data in
@@ -155,6 +175,8 @@ class Problem:
                     f"{' and more' if found.size > 5 else ''}. "
                     "Map your classes to -1 and +1, or use an estimator, which does."
                 )
+        if self.box is not None:
+            self.box.check(rows)
         return Data(rows, target, as_weights(sample_weight, rows.n))
 
     def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
@@ -181,6 +203,8 @@ class Problem:
 
     def kappa(self, coef: npt.ArrayLike) -> float:
         """Return the smallest multiplier for which every ``h_i`` is finite."""
+        if self.box is not None:
+            return self.box.kappa(np.asarray(coef, dtype=np.float64))
         return self.form.kappa(self.size(coef))
 
     def size(self, coef: npt.ArrayLike) -> float:
@@ -188,15 +212,31 @@ class Problem:
         return self.geometry.norm.dual(np.asarray(coef, dtype=np.float64))
 
     def h(self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any) -> FloatArray:
-        """Return the exact per-row dual loss ``h_i = sup { l(x', y') - lam d((x', y'), row_i)^p }``, shape (n,)."""
+        """Return the exact per-row dual loss ``h_i = sup { l(x', y') - lam d((x', y'), row_i)^p }``, shape (n,).
+
+        On a support with l2 and a curved loss it is the upper of `bounds`, at most 1e-9 (relative above 1) too high.
+        """
+        if self.box is not None:
+            return self.bounds(coef, intercept, multiplier, X, y)[1]
         return self.form.h(self.signal(coef, intercept, self.validate(X, y)), float(multiplier), self.size(coef))
 
     def bounds(
-        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any
+        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, *, rule: str = "exact"
     ) -> tuple[FloatArray, FloatArray]:
-        """Return ``a_i <= h_i <= b_i``; the two coincide wherever ``h_i`` has a closed form."""
-        h = self.h(coef, intercept, multiplier, X, y)
-        return h, h
+        """Return ``a_i <= h_i <= b_i``; the two coincide wherever ``h_i`` has a closed form.
+
+        On a support ``rule="paper"`` gives the paper's own bounds instead: the loss, and the value of a feasible point
+        of the dual programme.
+        """
+        if rule not in ("exact", "paper"):
+            raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
+        if self.box is None:
+            h = self.h(coef, intercept, multiplier, X, y)
+            return h, h
+        data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
+        self.signal(theta, intercept, data)  # the model must fit the data, and both be finite
+        rule_of = self.box.paper_bounds if rule == "paper" else self.box.bounds
+        return rule_of(data.rows, data.y, theta, float(intercept), float(multiplier))
 
     # The risk
 
@@ -212,6 +252,9 @@ class Problem:
         """Return risk (ridge included) and multiplier on validated data."""
         theta = np.asarray(coef, dtype=np.float64)
         t = self.signal(theta, intercept, data)
+        if self.box is not None:
+            value, multiplier = self.box.minimise(data.rows, data.y, data.weights, theta, float(intercept))
+            return Minimum(value + self.penalty(theta), multiplier)
         value, multiplier = self.form.minimise(t, data.weights, self.size(theta))
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
@@ -225,7 +268,11 @@ class Problem:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
         theta = np.asarray(coef, dtype=np.float64)
         data = self.validate(X, y, sample_weight)
-        h = self.form.h(self.signal(theta, intercept, data), float(multiplier), self.size(theta))
+        t = self.signal(theta, intercept, data)
+        if self.box is None:
+            h = self.form.h(t, float(multiplier), self.size(theta))
+        else:
+            h = self.box.bounds(data.rows, data.y, theta, float(intercept), float(multiplier))[1]
         return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
 
     def gradient(
@@ -246,14 +293,16 @@ class Problem:
         theta = np.asarray(coef, dtype=np.float64)
         data = self.validate(X, y, sample_weight)
         t, size = self.signal(theta, intercept, data), self.size(theta)
+        if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
+            raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
+        if self.box is not None:
+            pull = self.box.gradient(data.rows, data.y, data.weights, theta, float(intercept), multiplier)
+            in_multiplier = 0.0 if multiplier is None else self.price - pull.cost
+            return Gradient(pull.coef + self.ridge * theta, pull.intercept, in_multiplier)
         if multiplier is None:
             slope, in_size = self.form.subgradient(t, data.weights, size)
             in_multiplier = 0.0
         else:
-            if multiplier < self.form.kappa(size) * (1.0 - 1e-12):
-                raise ValueError(
-                    f"multiplier {multiplier!r} is below kappa = {self.form.kappa(size)!r}: h is infinite."
-                )
             parts = self.form.partials(t, float(multiplier), size)
             slope, in_size = parts.t, weighted_sum(parts.size, data.weights)
             in_multiplier = self.price + weighted_sum(parts.multiplier, data.weights)
@@ -268,6 +317,10 @@ class Problem:
     def multiplier_interval(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> tuple[float, float]:
         """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
         data, size = self.validate(X, y), self.size(coef)
+        if self.box is not None:
+            theta = np.asarray(coef, dtype=np.float64)
+            self.signal(theta, intercept, data)
+            return self.box.kappa(theta), self.box.largest_multiplier(data.rows, data.y, theta, float(intercept))
         return self.form.kappa(size), self.form.largest_multiplier(self.signal(coef, intercept, data), size)
 
     def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
@@ -315,7 +368,12 @@ class Problem:
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
         flips = self.is_classification and np.isfinite(self.geometry.label_cost)
-        return Constants(self.loss.lipschitz * longest, self.geometry.label_cost if flips else 0.0)
+        in_multiplier = self.geometry.label_cost if flips else 0.0
+        if self.geometry.support is not None:  # moved rows may be longer, and moving them has a cost of its own
+            low, high = self.geometry.support.spread(rows.m)
+            longest = float(np.linalg.norm(np.append(np.maximum(np.abs(low), np.abs(high)), float(self.fit_intercept))))
+            in_multiplier += self.geometry.norm.value(high - low)
+        return Constants(self.loss.lipschitz * longest, in_multiplier)
 
 
 def _number(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True) -> float:
