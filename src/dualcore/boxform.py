@@ -123,25 +123,25 @@ class BoxForm:
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
     ) -> Moves:
         """Return the best move of each row of a block; with ``points`` where it leads."""
-        found: Moves | None = None
         score = X @ coef + intercept
+        found: tuple[FloatArray, ...] | None = None
         for way in self._ways(score, y):
-            path = self._path(X, coef, way.push)
-            best = path.best(self.loss, way.start, way.side, multiplier)
+            best = self._path(X, coef, way.push).best(self.loss, way.start, way.side, multiplier)
             price = multiplier * way.price if way.price else 0.0
-            moved = self._displaced(X, coef, way.push, path.displacement(best.key)) if points else None
-            new = Moves(
-                best.lower - price,
-                best.upper - price,
-                best.cost + way.price,
-                way.start + way.side * best.gain,
-                way.label,
-                moved,
-            )
-            found = new if found is None else _better(found, new)
+            signal = way.start + way.side * best.gain
+            new = (best.lower - price, best.upper - price, best.cost + way.price, signal, way.label, way.push, best.key)
+            if found is None:
+                found = new
+            else:  # of equal ways the first
+                wins = new[0] > found[0] + 1e-15 * np.abs(found[0])
+                upper = np.maximum(found[1], new[1])
+                found = tuple(np.where(wins, b, a) for a, b in zip(found, new, strict=True))
+                found = (found[0], upper, *found[2:])
         if found is None:
             raise RuntimeError("a row always has a way to go")
-        return found
+        lower, upper, cost, signal, label, push, key = found
+        moved = self._displaced(X, coef, push, key) if points else None
+        return Moves(lower, upper, cost, signal, label, moved)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
         if self.is_classification:
@@ -164,12 +164,17 @@ class BoxForm:
             caps = np.where(movable, caps, 0.0) * np.where(movable, prices, 1.0)
         return get_path(self.geometry.norm, slopes, caps)
 
-    def _displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, v: FloatArray) -> FloatArray:
+    def _displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+        """Return the features at the place ``key`` of every row's path."""
+        v = self._path(X, coef, push).displacement(key)
         prices = self.geometry.norm.weights
         if prices is not None:
-            v = v / prices
+            v /= prices
         low, high = self.support.spread(coef.size)
-        return np.clip(X + push[:, None] * np.sign(coef) * v, low, high)
+        v *= np.sign(coef)
+        v *= push[:, None]
+        v += X
+        return np.clip(v, low, high, out=v)
 
     # Constants
 
@@ -337,14 +342,3 @@ class BoxForm:
 def _dense(block: object) -> FloatArray:
     """Return a block as an array: most moves of a sparse row fill it anyway."""
     return np.asarray(block.toarray() if hasattr(block, "toarray") else block)
-
-
-def _better(one: Moves, other: Moves) -> Moves:
-    """Return the better move of each row; of equal ones the first."""
-    wins = other.lower > one.lower + 1e-15 * np.abs(one.lower)
-    X = one.X if one.X is None or other.X is None else np.where(wins[:, None], other.X, one.X)
-    lower, _, cost, signal, label, _ = (
-        None if a is None or b is None else np.where(wins, b, a) if a.ndim == 1 else a
-        for a, b in zip(one, other, strict=True)
-    )
-    return Moves(lower, np.maximum(one.upper, other.upper), cost, signal, label, X)  # type: ignore[arg-type]

@@ -135,10 +135,10 @@ class LinfPath(Path):
 class L2Path(Path):
     """Feature ``j`` moves by ``min(cap_j, mu u_j)``; ``key`` is ``mu``."""
 
-    def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
-        super().__init__(slopes, caps)
-        pushed = slopes > 0.0
-        caps, u = caps[:, pushed], slopes[pushed]
+    def _sort(self) -> None:
+        """Order the walls by the ``mu`` that meets them."""
+        pushed = self.slopes > 0.0
+        caps, u = self.caps[:, pushed], self.slopes[pushed]
         with np.errstate(over="ignore"):
             ratio = caps / u
         order = np.argsort(ratio, axis=1)
@@ -157,6 +157,7 @@ class L2Path(Path):
         self.length = float(np.linalg.norm(u))
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
+        self._sort()
         if loss.pieces is not None:
             return self._best_piece(loss, start, side, multiplier)
         return self._enclose(loss, start, side, multiplier)

@@ -131,7 +131,7 @@ def trivial_bound(problem: Problem) -> float:
     if problem.is_classification:
         return 0.0
     slope = problem.geometry.target_slope
-    return (problem.radius * slope) ** 2 if problem.geometry.order == 2 else problem.radius * problem.form.kappa(0.0)
+    return (problem.radius * slope) ** 2 if problem.geometry.order == 2 else problem.radius * problem.loss.lipschitz * slope
 
 
 def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: float = 0.0) -> DualPoint:

@@ -51,6 +51,8 @@ class RawSolution:
     iterations: int
     history: tuple[Iterate, ...] = ()
     stopped_early: bool = False
+    # A rigorous bound of the solver's own, where it has one that needs no dual point.
+    lower: float = -np.inf
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,8 @@ class ConicSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
+        if problem.box is not None:
+            return "ConicSolver takes features without a support. Use solver='box'."
         # Only this very class will do: a subclass may mean another loss.
         if type(loss) not in ROW_CONES and (loss.pieces is None or loss.order != 1):
             return (

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.certificate import dual_point, lower_bound, trivial_bound
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
+from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -20,7 +21,7 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, ConicSolver)}
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (BoxSolver, StructuredSolver, ConicSolver)}
 
 
 def solve(
@@ -47,8 +48,9 @@ def solve(
         Labels -1 and +1, or targets.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one.
-    solver : {"auto", "structured", "conic"}, default="auto"
-        "auto" takes the structured solver wherever it applies; ``Solution.solver`` says which ran.
+    solver : {"auto", "structured", "conic", "box"}, default="auto"
+        "auto" takes the structured solver wherever it applies, the box solver where there is a support;
+        ``Solution.solver`` says which ran.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
     max_iter : int, default=200
@@ -75,6 +77,8 @@ def solve(
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     _check_classes(problem, data)
+    if problem.box is not None and problem.radius == 0.0:  # without a budget nothing moves, walls or not
+        problem, solver = problem.replace(support=None), "auto" if solver == "box" else solver
     chosen = _choose(problem, data, solver)
     start = None if warm_start is None else (np.asarray(warm_start.coef, dtype=np.float64), float(warm_start.intercept))
     if start is not None and start[0].shape != (data.rows.m,):
@@ -82,8 +86,9 @@ def solve(
     raw = chosen.run(problem, data, tol=tol, max_iter=max_iter, start=start)
     found = _score(problem, data, raw, chosen.name, tol, max_iter, began)
     if solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER) and data.rows.n <= _SECOND_OPINION:
-        other = next((cls() for cls in SOLVERS.values() if cls.name != chosen.name), None)
-        if other is not None and other.obstacle(problem, data) is None:
+        others = (cls() for cls in SOLVERS.values() if cls.name != chosen.name)
+        other = next((each for each in others if each.obstacle(problem, data) is None), None)
+        if other is not None:
             again = other.run(problem, data, tol=tol, max_iter=max_iter, start=(found.coef, found.intercept))
             second = _score(problem, data, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
@@ -124,14 +129,12 @@ def _score(
     """Evaluate the point exactly, certify it, and put the outcome in words."""
     value, multiplier = problem.evaluate(raw.coef, raw.intercept, data)
     # A risk of zero cannot be approached relatively: below this share of the empty model's risk it counts as reached.
-    empty = problem.form.minimise(
-        np.zeros_like(data.y) if problem.is_classification else -data.y, data.weights, 0.0
-    ).value
+    empty = problem.evaluate(np.zeros(data.rows.m), 0.0, data).value
     goal = max(tol * max(abs(value), 1e-3 * abs(empty)), 1e-15)
-    lower, dual = trivial_bound(problem), raw.dual
+    lower, dual = max(trivial_bound(problem), raw.lower), raw.dual
     if dual is not None:
         lower = max(lower, lower_bound(problem, data, dual, value, repair=False))
-    if value - lower > goal:
+    if value - lower > goal and problem.box is None:
         t = problem.signal(raw.coef, raw.intercept, data)
         guess = dual_point(problem, t, data, problem.size(raw.coef))
         for point in (raw.dual, guess):

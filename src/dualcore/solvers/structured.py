@@ -35,6 +35,8 @@ class StructuredSolver(Solver):
     name = "structured"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
+        if problem.box is not None:
+            return "StructuredSolver takes features without a support. Use solver='box'."
         if problem.geometry.order != 1:
             return (
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "
