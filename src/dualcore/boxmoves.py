@@ -154,6 +154,8 @@ class L2Path(Path):
         self.Q = np.hstack([np.cumsum(square[:, ::-1], axis=1)[:, ::-1], blank])
         # An infinite wall is never met: the features behind it stay free.
         self.last = finite.sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            self.corner = np.where(finite, self.S[:, 1:] + self.ratio[:, 1:] * self.Q[:, 1:], np.inf)
         self.length = float(np.linalg.norm(u))
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
@@ -232,7 +234,7 @@ class L2Path(Path):
         left, right = np.zeros(row.size), end[row]
         left_value, right_value = here[row], loss.value(start[row] + side * right)
         left_cost, right_cost = np.zeros(row.size), end_cost[row]
-        left_slope, right_slope = np.full(row.size, 1.0 / self.length), self._slope(row, right, end_cost[row])
+        left_slope, right_slope = np.full(row.size, 1.0 / self.length), self._place(row, right)[2]
         value = right_value - multiplier * right_cost
         better = value > best[row]
         best[row[better]], gain[row[better]] = value[better], right[better]
@@ -252,7 +254,7 @@ class L2Path(Path):
                 break
             row, left, right, step, width, bound = (a[keep] for a in (row, left, right, step, width, bound))
             middle = left + np.clip(step, 0.2 * width, 0.8 * width)
-            cost, slope = self._cost(row, middle)
+            _, cost, slope = self._place(row, middle)
             middle_value = loss.value(start[row] + side * middle)
             value = middle_value - multiplier * cost
             order = np.argsort(value, kind="stable")  # of two intervals of one row the better writes last
@@ -270,34 +272,18 @@ class L2Path(Path):
         else:
             np.maximum.at(upper, row[: bound.size], bound)
         upper = np.maximum(upper, best) + np.where(free > 0.0, 0.5 * tolerance, 0.0)
-        return Best(best, upper, gain, self._cost(rows, gain)[0], self._key(rows, gain))
+        key, cost, _ = self._place(rows, gain)
+        return Best(best, upper, gain, cost, key)
 
-    def _key(self, row: npt.NDArray[np.intp], gain: FloatArray) -> FloatArray:
-        """Return ``mu`` where the gain is reached."""
-        k = self._segment(row, gain)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            key = (gain - self.S[row, k]) / self.Q[row, k]
-        high = self.ratio[row, np.minimum(k + 1, self.ratio.shape[1] - 1)]
-        key = np.where(self.Q[row, k] > 0.0, key, self.ratio[row, k])
-        return np.clip(key, self.ratio[row, k], np.where(k < self.last[row], high, np.inf))
-
-    def _segment(self, row: npt.NDArray[np.intp], gain: FloatArray) -> npt.NDArray[np.intp]:
-        with np.errstate(invalid="ignore"):
-            corner = self.S[row, 1:] + self.ratio[row, 1:] * self.Q[row, 1:]  # an infinite wall makes inf or nan
-            passed = (corner <= gain[:, None]) & (np.arange(corner.shape[1]) < self.last[row][:, None])
-        return np.asarray(passed.sum(axis=1))
-
-    def _cost(self, row: npt.NDArray[np.intp], gain: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ``phi(s)`` and ``phi'(s)``."""
-        k, key = self._segment(row, gain), self._key(row, gain)
-        cost = np.sqrt(self.T[row, k] + key * key * self.Q[row, k])
-        return cost, self._ratio(key, cost)
-
-    def _slope(self, row: npt.NDArray[np.intp], gain: FloatArray, cost: FloatArray) -> FloatArray:
-        return self._ratio(self._key(row, gain), cost)
-
-    def _ratio(self, key: FloatArray, cost: FloatArray) -> FloatArray:
-        return np.divide(key, cost, out=np.full_like(key, 1.0 / max(self.length, 1e-300)), where=cost > 0.0)
+    def _place(self, row: npt.NDArray[np.intp], gain: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return ``mu`` where the gain is reached, ``phi(s)`` and ``phi'(s)``."""
+        k = (self.corner[row] <= gain[:, None]).sum(axis=1)
+        low, Q = self.ratio[row, k], self.Q[row, k]
+        key = np.divide(gain - self.S[row, k], Q, out=low.copy(), where=Q > 0.0)
+        # Rounding must not carry a place over the next wall.
+        key = np.minimum(np.maximum(key, low), self.ratio[row, np.minimum(k + 1, self.ratio.shape[1] - 1)])
+        cost = np.sqrt(self.T[row, k] + key * key * Q)
+        return key, cost, np.divide(key, cost, out=np.full_like(key, 1.0 / self.length), where=cost > 0.0)
 
 
 _PATHS: dict[type[Norm], Callable[[FloatArray, FloatArray], Path]] = {

@@ -1,7 +1,8 @@
-"""The distribution that attains the worst-case risk, order 1 on unbounded features.
+"""The distribution that attains the worst-case risk, order 1.
 
-The adversary spends the radius greedily: first on the label flips that earn most per unit of cost, then, whatever
-remains, on moving one row along the steepest direction of the model.
+On unbounded features the adversary spends the radius greedily: first on the label flips that earn most per unit of cost,
+then, whatever remains, on moving one row along the steepest direction of the model. Inside a box every row makes its best
+move at the optimal multiplier, and rows that are undecided between two moves share them so that the radius is spent.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.boxform import BoxForm
 from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray
-from dualcore.problem import Problem
+from dualcore.problem import Data, Problem
 
 __all__ = ["WorstCase", "worst_case_distribution"]
 
@@ -91,6 +93,8 @@ def worst_case_distribution(
         raise ValueError("Worst-case distributions are available for transport order 1; this problem has order 2.")
     theta = np.asarray(coef, dtype=np.float64)
     data = problem.validate(X, y, sample_weight)
+    if problem.box is not None:
+        return _inside_box(problem, problem.box, theta, float(intercept), data, tol)
     t, size = problem.signal(theta, intercept, data), problem.size(theta)
     value = problem.form.minimise(t, data.weights, size).value
 
@@ -159,17 +163,8 @@ def _best_push(
     best: _Push | None = None
     for side in (-1.0,) if problem.is_classification else (-1.0, 1.0):
         atom = int(np.argmax(side * t))
-        mass = float(masses[atom])
-        for _ in range(100):
-            distance = rest / mass
-            ends = problem.loss.value(np.array([t[atom], t[atom] + side * rate * distance]))
-            earned, most = float(ends[1] - ends[0]), problem.loss.lipschitz * rate * distance
-            lost = mass * (most - earned)
-            if lost <= tol:
-                break
-            mass *= 0.5
-        if lost <= 1e-14 * mass * (most + abs(float(ends[0]))):  # rounding: the full slope was earned
-            lost = 0.0
+        speed = problem.loss.lipschitz * rate
+        mass, distance, lost = _spend(problem, float(t[atom]), float(masses[atom]), side * rate, speed, rest, tol)
         if best is not None and best.lost <= lost:
             continue
         sign = side * labels[atom] if problem.is_classification else side
@@ -178,3 +173,122 @@ def _best_push(
         else:
             best = _Push(atom, mass, sign * distance * problem.geometry.norm.steepest(theta), 0.0, lost)
     return best
+
+
+def _spend(
+    problem: Problem, start: float, mass: float, drift: float, speed: float, rest: float, tol: float
+) -> tuple[float, float, float]:
+    """Halve the mass that goes until ``rest`` earns ``speed`` a unit but for ``tol``; return mass, distance, shortfall."""
+    for _ in range(100):
+        distance = rest / mass
+        ends = problem.loss.value(np.array([start, start + drift * distance]))
+        most = speed * distance
+        lost = mass * (most - float(ends[1] - ends[0]))
+        if lost <= tol:
+            break
+        mass *= 0.5
+    if lost <= 1e-14 * mass * (most + abs(float(ends[0]))):  # rounding: the full slope was earned
+        lost = 0.0
+    return mass, distance, lost
+
+
+def _inside_box(
+    problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, tol: float
+) -> WorstCase:
+    """Take the cheaper of two near-equal best moves everywhere, then the dearer ones that earn most until it is spent."""
+    problem.signal(theta, intercept, data)
+    (value, multiplier), bracket = box.search(data.rows, data.y, data.weights, theta, intercept)
+    cheap = _moved(problem, box, theta, intercept, data, bracket.high)
+    atoms, rest = cheap, problem.radius - float(data.masses @ cheap.cost)
+    loss = problem.loss.value
+    if bracket.low < bracket.high and rest > 0.0:
+        dear = _moved(problem, box, theta, intercept, data, bracket.low)
+        extra = dear.cost - cheap.cost
+        rows = np.flatnonzero((extra > 0.0) & (data.masses > 0.0))
+        earned = loss(dear.signal[rows]) - loss(cheap.signal[rows])
+        rows = rows[np.argsort(-earned / extra[rows], kind="stable")]
+        price = data.masses[rows] * extra[rows]
+        share = np.clip((rest - (np.cumsum(price) - price)) / price, 0.0, 1.0)
+        rows, share = rows[share > 0.0], share[share > 0.0]
+        atoms = _join(cheap, dear, rows, share)
+    elif multiplier > 0.0 and rest > 1e-15 * problem.radius:
+        atoms = _run_away(problem, box, theta, atoms, rest, tol * max(1.0, value))
+    atoms = _Atoms(*(part[atoms.mass > 0.0] for part in atoms))
+    expected = float(atoms.mass @ loss(atoms.signal))
+    lost = max(value - expected, 0.0)
+    lost = 0.0 if lost <= 1e-12 * max(1.0, value) else lost
+    # With all walls in place the supremum is attained; l2 with a curved loss finds it up to the width of its enclosure.
+    attained = lost <= 1e-8 * max(1.0, value) and not (multiplier > 0.0 and bracket.low == bracket.high and lost > 0.0)
+    return WorstCase(
+        atoms.X, atoms.y, atoms.mass, atoms.source, float(atoms.mass @ atoms.cost), expected, lost, attained
+    )
+
+
+class _Atoms(NamedTuple):
+    X: FloatArray
+    y: FloatArray
+    mass: FloatArray
+    source: npt.NDArray[np.int64]
+    cost: FloatArray
+    signal: FloatArray
+
+
+def _moved(
+    problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, multiplier: float
+) -> _Atoms:
+    """Return every row after its best move."""
+    n, m = data.rows.n, data.rows.m
+    X, y, cost, signal = np.empty((n, m)), np.empty(n), np.empty(n), np.empty(n)
+    for part, found in box.sweep(data.rows, data.y, theta, intercept, multiplier, points=True):
+        X[part], y[part], cost[part], signal[part] = found.X, found.label, found.cost, found.signal
+    return _Atoms(X, y, data.masses.copy(), np.arange(n), cost, signal)
+
+
+def _join(cheap: _Atoms, dear: _Atoms, rows: npt.NDArray[np.int64], share: FloatArray) -> _Atoms:
+    """Let a share of some rows make the dearer move; only one of them is split."""
+    left = cheap.mass.copy()
+    left[rows] *= 1.0 - share
+    moved = dear._replace(mass=dear.mass.copy())
+    moved.mass[rows] *= share
+    parts = zip(cheap._replace(mass=left), moved, strict=True)
+    return _Atoms(*(np.concatenate([a, b[rows]]) for a, b in parts))
+
+
+def _run_away(
+    problem: Problem, box: BoxForm, theta: FloatArray, atoms: _Atoms, rest: float, tol: float
+) -> _Atoms:
+    """Spend the rest where no wall stops it: on a feature without one, or on a target that may move."""
+    kappa, norm, flipping = box.kappa(theta), problem.geometry.norm, problem.is_classification
+    # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.
+    choices = [
+        (push, norm.dual(part), push * norm.steepest(part), 0.0)
+        for push, (rate, part) in zip((1.0, -1.0), box.runaway(theta), strict=True)
+        if rate * norm.dual(part) >= kappa * (1.0 - 1e-12)
+    ]
+    least, most = problem.loss.slope_range
+    if box.floor() >= kappa * (1.0 - 1e-12):
+        push, speed = 1.0 if most >= -least else -1.0, problem.geometry.target_slope
+        choices.append((push, speed, np.zeros_like(theta), -push * speed))
+    best: tuple[float, int, float, FloatArray, float, float] | None = None
+    for push, speed, shift, target in choices:
+        able = np.flatnonzero((atoms.mass > 0.0) & ((atoms.y == -push) if flipping else True))
+        if able.size == 0:
+            continue
+        drift = -speed if flipping else push * speed
+        atom = int(able[np.argmax(np.sign(drift) * atoms.signal[able])])
+        mass, distance, lost = _spend(
+            problem, float(atoms.signal[atom]), float(atoms.mass[atom]), drift, kappa, rest, tol
+        )
+        if best is None or lost < best[0]:
+            best = lost, atom, mass, distance * shift, distance * target, distance
+    if best is None:
+        return atoms
+    _, atom, mass, step, rise, distance = best
+    new = _Atoms(*(np.concatenate([part, part[[atom]]]) for part in atoms))
+    new.mass[atom] -= mass
+    new.mass[-1] = mass
+    new.X[-1] += step
+    new.y[-1] += rise
+    new.cost[-1] += distance
+    new.signal[-1] += (new.y[-1] if flipping else 1.0) * float(step @ theta) - rise
+    return new

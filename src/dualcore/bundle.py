@@ -1,0 +1,288 @@
+"""A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound.
+
+The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point gives, for
+each of a few dozen groups of rows, a plane below the group's share of it: the best moves at that point are moves at every
+other. The planes' minimum over a region that must hold the optimum bounds it from below, and the next point to look at is
+the nearest to the best so far at which the planes promise a given share of the gap (a level method).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.boxform import BoxForm
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+
+__all__ = ["Bundle", "unbounded_features"]
+
+# Measured: more groups need fewer passes but dearer programs; these are about even at 20,000 rows.
+_MOST_GROUPS = 32
+# Where between the bounds the next step aims.
+_LEVEL = 0.6
+# Planes that have not carried the bound for this many steps are dropped.
+_IDLE = 10
+
+
+class _Region(NamedTuple):
+    """A box that holds every model at least as good as the one known, in centred features."""
+
+    coef: FloatArray
+    level: float
+    low: float
+    high: float
+
+
+def _region(problem: Problem, box: BoxForm, data: Data, centre: FloatArray, upper: float) -> _Region:
+    r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
+
+    With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``epsilon = min(1, sigma / D)`` of the mass
+    across the box makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a wall is held by
+    ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    """
+    m, w, sigma = data.rows.m, data.masses, problem.radius
+    alpha, beta = _growth(problem)
+    low, high = box.support.spread(m)
+    width = high - low
+    prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+    movable = np.isfinite(prices)
+    walled = movable & np.isfinite(width) & (width > 0.0)
+    bound = np.where(width > 0.0, np.inf, 0.0)  # a constant feature does nothing that the intercept does not
+    rates = [rate for rate, _ in box.runaway(np.zeros(m))]
+    runs = movable & np.isinf(width)
+    bound[runs] = upper / sigma * prices[runs] / min(rates)
+    span = problem.geometry.norm.value(np.where(walled, width, 0.0))
+    share = min(1.0, sigma / span) if span > 0.0 else 1.0
+    if problem.is_classification:
+        sides = [data.y > 0.0, data.y < 0.0]
+        mass = [float(w[side].sum()) for side in sides]
+        means = np.array([data.rows.transpose_dot(np.where(side, w, 0.0)) / part for side, part in zip(sides, mass, strict=True)])
+        both = 2.0 * min(mass)
+        apart = 0.5 * np.abs(means[0] - means[1])
+        sway = float(apart[runs] @ bound[runs])
+        reach = 2.0 * ((upper / (share * both) + beta) / alpha + sway)
+    else:
+        mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
+        reach = 2.0 * (upper / share + beta) / alpha
+    bound[walled] = reach / width[walled]
+    if problem.ridge > 0.0:
+        bound = np.minimum(bound, np.sqrt(2.0 * upper / problem.ridge))
+    level = 0.0
+    if problem.fit_intercept:
+        off = np.abs(means - centre)
+        swings = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
+        level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
+        if not problem.is_classification:
+            level += abs(float(w @ data.y))
+    return _Region(bound, level, box.floor(), upper / sigma)
+
+
+def _growth(problem: Problem) -> tuple[float, float]:
+    """Return ``alpha > 0`` and ``beta`` with ``L(t) >= alpha |t| - beta`` on the sides where the loss rises."""
+    loss, far = problem.loss, 1.0
+    sides = (-1.0,) if problem.is_classification else (-1.0, 1.0)
+    while True:
+        points = np.array([side * far for side in sides])
+        value, slope = loss.value(points), loss.slope(points) * points / far
+        if float(slope.min()) > 0.25 * min(abs(end) for end in loss.slope_range if end) or far > 1e12:
+            return float(slope.min()), float(np.max(slope * far - value))
+        far *= 2.0
+
+
+class Bundle:
+    """The planes, the best point seen, and the two bounds.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a support and a positive radius.
+    data : Data
+    coef, intercept
+        Where to begin; a good start saves passes.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Of the optimal objective, ridge included; ``upper`` is met at the model `best` returns.
+    history : list of (lower, upper)
+        One pair a pass.
+    """
+
+    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float) -> None:
+        if problem.box is None or problem.radius == 0.0:
+            raise ValueError("a bundle is for problems with a support and a positive radius")
+        self.problem, self.box, self.data = problem, problem.box, data
+        w, m = data.masses, data.rows.m
+        self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
+        # Unit steps of the scaled variables move the scores alike.
+        spread = np.sqrt(_mean_squares(data, self.centre))
+        self.scale = np.append(np.where(spread > 0.0, spread, 1.0), [1.0, float(spread.mean()) or 1.0])
+        t = problem.signal(coef, intercept, data)
+        # Rows of like margin turn at like places, so that one plane serves a group of them for long.
+        self.n_groups = min(_MOST_GROUPS, data.rows.n)
+        self.group = np.empty(data.rows.n, dtype=np.intp)
+        self.group[np.argsort(t, kind="stable")] = np.arange(data.rows.n) * self.n_groups // data.rows.n
+        self.planes, self.gates = np.empty((0, m + 2)), np.empty((0, m + 2))
+        self.offsets = np.empty(0)
+        self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        self.lower, self.upper = 0.0, np.inf
+        self.history: list[tuple[float, float]] = []
+        first = max(self.box.kappa(coef), problem.loss.lipschitz * problem.geometry.norm.dual(coef))
+        self.point = np.append(self.scale[:m] * coef, [intercept + self.centre @ coef, first * self.scale[-1]])
+        self.look(self.point)
+        region = _region(problem, self.box, data, self.centre, self.upper)
+        self.most = np.concatenate([region.coef, [region.level, region.high]]) * self.scale
+        self.least = -self.most
+        self.least[-1] = region.low * self.scale[-1]
+
+    @property
+    def best(self) -> tuple[FloatArray, float, float]:
+        """Coefficients, intercept and multiplier of the best point seen."""
+        return self.model(self.point)
+
+    def model(self, x: FloatArray) -> tuple[FloatArray, float, float]:
+        """Return coefficients, intercept and multiplier in the units of the data."""
+        m = self.data.rows.m
+        coef = x[:m] / self.scale[:m]
+        return coef, float(x[m] - self.centre @ coef), float(x[m + 1] / self.scale[m + 1])
+
+    def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
+        """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes it took."""
+        for count in range(max_iter):
+            self.bound()
+            self.history.append((self.lower, self.upper))
+            gap = self.upper - self.lower
+            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf:
+                return count + 1
+            self.look(self.step(self.lower + _LEVEL * gap))
+        return max_iter
+
+    def look(self, x: FloatArray) -> None:
+        """Evaluate the objective at a point: a plane for every group, and perhaps a better point."""
+        problem, box, m = self.problem, self.box, self.data.rows.m
+        coef, intercept, multiplier = self.model(x)
+        kappa = box.kappa(coef)
+        if multiplier < kappa:
+            for rate, part in box.runaway(coef):
+                if rate * problem.geometry.norm.dual(part) > multiplier:
+                    gate = np.append(rate * problem.geometry.norm.steepest(part), [0.0, -1.0]) / self.scale
+                    self.gates = np.vstack([self.gates, gate])
+            multiplier = kappa * (1.0 + 1e-12)
+            x = x.copy()
+            x[-1] = multiplier * self.scale[-1]
+        planes, values = np.zeros((self.n_groups, m + 2)), np.zeros(self.n_groups)
+        total = 0.0
+        w = self.data.masses
+        for part, found in box.sweep(self.data.rows, self.data.y, coef, intercept, multiplier, points=True):
+            slope = problem.loss.slope(found.signal) * (found.label if problem.is_classification else 1.0)
+            table = np.column_stack([(found.X - self.centre) * slope[:, None], slope, -found.cost])
+            group, mass = self.group[part], w[part]
+            chooser = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
+            planes += chooser @ table
+            values += chooser @ found.lower
+            total += float(mass @ found.upper)
+        planes /= self.scale
+        self.planes = np.vstack([self.planes, planes])
+        self.offsets = np.append(self.offsets, values - planes @ x)
+        self.owner = np.append(self.owner, np.arange(self.n_groups))
+        self.idle = np.append(self.idle, np.zeros(self.n_groups, dtype=np.intp))
+        value = problem.radius * multiplier + total + problem.penalty(coef)
+        if value < self.upper:
+            self.upper, self.point = value, x
+
+    def bound(self) -> None:
+        """Raise the lower bound to the planes' minimum.
+
+        It is computed anew from the multipliers, so it holds however far the program was solved.
+        """
+        curve = self._curve()
+        cost = np.concatenate([np.zeros(self.most.size), np.ones(self.n_groups)])
+        cost[self.most.size - 1] = self.problem.radius / self.scale[-1]
+        found = self._solve(np.append(curve, np.zeros(self.n_groups)), cost, tol=1e-10)
+        n, k = self.owner.size, self.gates.shape[0]
+        mix = np.maximum(np.asarray(found.z[:n]), 0.0)
+        total = np.bincount(self.owner, mix, self.n_groups)
+        if (total > 0.0).all() and np.isfinite(total).all():
+            mix /= total[self.owner]
+            slope = mix @ self.planes + np.maximum(np.asarray(found.z[n : n + k]), 0.0) @ self.gates
+            slope[-1] += self.problem.radius / self.scale[-1]
+            self.lower = max(self.lower, float(mix @ self.offsets) + self._least(slope, curve))
+        self.idle = np.where(mix > 1e-7, 0, self.idle + 1)
+        keep = self.idle <= _IDLE
+        self.planes, self.offsets = self.planes[keep], self.offsets[keep]
+        self.owner, self.idle = self.owner[keep], self.idle[keep]
+
+    def step(self, level: float) -> FloatArray:
+        """Return the point nearest to the best one where planes and ridge promise at most ``level``."""
+        size, groups = self.most.size, self.n_groups
+        promise = np.concatenate([np.zeros(size), np.ones(groups)])
+        promise[size - 1] = self.problem.radius / self.scale[-1]
+        rows, right, cones = promise[None, :], np.array([level]), [clarabel.NonnegativeConeT(1)]
+        if self.problem.ridge > 0.0:
+            # |v|^2 <= budget with budget = level - promise . x, as a cone: |(2 v, budget - 1)| <= budget + 1
+            root = np.hstack([np.diag(np.sqrt(0.5 * self._curve())), np.zeros((size, groups))])
+            rows = np.vstack([promise, promise, -2.0 * root])
+            right = np.concatenate([[level + 1.0, level - 1.0], np.zeros(size)])
+            cones = [clarabel.SecondOrderConeT(size + 2)]
+        curve = np.concatenate([np.ones(size), np.zeros(groups)])
+        cost = np.concatenate([-self.point, np.zeros(groups)])
+        found = self._solve(curve, cost, tol=1e-9, extra=(rows, right, cones))
+        x = np.asarray(found.x[:size])
+        return np.clip(x, self.least, self.most) if np.isfinite(x).all() else self.point
+
+    def _curve(self) -> FloatArray:
+        """Second derivative of the ridge in the scaled variables."""
+        return np.append(self.problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
+
+    def _solve(
+        self, curve: FloatArray, cost: FloatArray, *, tol: float, extra: tuple[FloatArray, FloatArray, list[Any]] | None = None
+    ) -> Any:
+        """Minimise over points in the region and the groups' shares above their planes; planes and gates come first."""
+        size, n = self.most.size, self.owner.size
+        shares = sp.csr_array((-np.ones(n), (np.arange(n), self.owner)), shape=(n, self.n_groups))
+        walls = np.vstack([self.gates, np.eye(size), -np.eye(size)])
+        blocks = [[sp.csr_array(self.planes), shares], [sp.csr_array(walls), None]]
+        right = [-self.offsets, np.zeros(self.gates.shape[0]), self.most, -self.least]
+        cones = [clarabel.NonnegativeConeT(n + walls.shape[0])]
+        left = sp.block_array(blocks)
+        if extra is not None:
+            left, cones = sp.vstack([left, sp.csr_array(extra[0])]), cones + extra[2]
+            right.append(extra[1])
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_iter = 100
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+        if hasattr(settings, "max_threads"):  # since Clarabel 0.10
+            settings.max_threads = 1
+        square = sp.csc_matrix(sp.diags_array(curve))
+        return clarabel.DefaultSolver(square, cost, sp.csc_matrix(left), np.concatenate(right), cones, settings).solve()
+
+    def _least(self, slope: FloatArray, curve: FloatArray) -> float:
+        """Return the minimum of ``slope . x`` plus the ridge over the region."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(slope == 0.0, 0.0, -slope / curve)
+        at = np.clip(at, self.least, self.most)
+        return float(slope @ at + 0.5 * curve @ (at * at))
+
+
+def _mean_squares(data: Data, centre: FloatArray) -> FloatArray:
+    """Return the weighted mean square of every centred column."""
+    out = np.zeros(data.rows.m)
+    for part, block in data.rows.blocks():
+        X = np.asarray(block.toarray() if sp.issparse(block) else block)
+        out += data.masses[part] @ (X - centre) ** 2
+    return out
+
+
+def unbounded_features(problem: Problem, n_features: int) -> FloatArray:
+    """Return which coefficients nothing bounds: features that may vary but that no adversary can move, without ridge."""
+    if problem.box is None or problem.ridge > 0.0:
+        return np.zeros(n_features, dtype=bool)
+    low, high = problem.box.support.spread(n_features)
+    prices = problem.geometry.norm.weights
+    held = np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
+    return np.where(low == high, not problem.fit_intercept, held)
