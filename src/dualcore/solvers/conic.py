@@ -23,6 +23,8 @@ from dualcore.geometry import FloatArray
 from dualcore.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver
+from dualcore.solvers.box import BoxSolver
+from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
     DUAL_BOUNDS,
     UNIT_SIZES,
@@ -272,7 +274,12 @@ class ConicSolver(Solver):
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
         if problem.box is not None:
-            return "ConicSolver takes features without a support. Use solver='box'."
+            if loss.pieces is None:
+                return (
+                    f"ConicSolver cannot solve {type(loss).__name__} on a support: only polyhedral losses have a cone "
+                    "program there. Use solver='box'."
+                )
+            return BoxSolver().obstacle(problem, data)
         # Only this very class will do: a subclass may mean another loss.
         if type(loss) not in ROW_CONES and (loss.pieces is None or loss.order != 1):
             return (
@@ -293,6 +300,11 @@ class ConicSolver(Solver):
         if obstacle is not None:
             raise IncompatibleError(obstacle)
         data.rows.check_finite()
+        if problem.box is not None:
+            accuracy = max(_TIGHTER * tol, _TIGHTEST)
+            coef, intercept, count = hypercube_model(problem, problem.box, data, accuracy, max_iter)
+            # The bound of the bundle is rigorous; from the optimum it takes a few passes.
+            return replace(BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count)
         attempt = partial(
             self._attempt,
             data=data,
