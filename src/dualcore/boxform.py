@@ -106,8 +106,8 @@ class BoxForm:
 
     # One block of rows
 
-    def check(self, rows: Rows) -> None:
-        """Raise ValueError where a row lies outside the box."""
+    def check(self, rows: Rows, first: int = 0) -> None:
+        """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row."""
         low, high = self.support.spread(rows.m)
         for part, block in rows.blocks():
             X = _dense(block)
@@ -115,7 +115,7 @@ class BoxForm:
             if outside.any():
                 row, j = (int(place[0]) for place in np.nonzero(outside))
                 raise ValueError(
-                    f"Row {part.start + row} lies outside the support: feature {j} is {X[row, j]:g}, allowed are "
+                    f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:g}, allowed are "
                     f"[{low[j]:g}, {high[j]:g}]. Widen the support, or clip or drop such rows."
                 )
 

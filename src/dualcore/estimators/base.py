@@ -49,6 +49,7 @@ class WassersteinLinearModel(BaseEstimator):
         radius: float = 0.1,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         coreset: Any = None,
@@ -61,6 +62,7 @@ class WassersteinLinearModel(BaseEstimator):
         self.radius = radius
         self.norm = norm
         self.label_cost = label_cost
+        self.support = support
         self.ridge = ridge
         self.fit_intercept = fit_intercept
         self.coreset = coreset
@@ -95,6 +97,7 @@ class WassersteinLinearModel(BaseEstimator):
             radius=self.radius,
             norm=self.norm,
             label_cost=self.label_cost,
+            support=self.support,
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
         )

@@ -38,6 +38,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         radius: float = 0.1,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Mapping[Any, float] | str | None = None,
@@ -52,6 +53,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             radius=radius,
             norm=norm,
             label_cost=label_cost,
+            support=support,
             ridge=ridge,
             fit_intercept=fit_intercept,
             coreset=coreset,
@@ -213,6 +215,8 @@ class WassersteinLogisticRegression(WassersteinClassifier):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -298,6 +302,8 @@ class WassersteinLinearSVC(WassersteinClassifier):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True

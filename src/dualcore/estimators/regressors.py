@@ -86,6 +86,8 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -136,6 +138,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         radius: float = 0.1,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         coreset: Any = None,
@@ -149,6 +152,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
             radius=radius,
             norm=norm,
             label_cost=label_cost,
+            support=support,
             ridge=ridge,
             fit_intercept=fit_intercept,
             coreset=coreset,
@@ -183,6 +187,8 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -219,6 +225,7 @@ n_features_in_, feature_names_in_
         radius: float = 0.1,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         coreset: Any = None,
@@ -232,6 +239,7 @@ n_features_in_, feature_names_in_
             radius=radius,
             norm=norm,
             label_cost=label_cost,
+            support=support,
             ridge=ridge,
             fit_intercept=fit_intercept,
             coreset=coreset,
@@ -264,6 +272,8 @@ class WassersteinLinearRegression(WassersteinRegressor):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
+    support : None
+        Order 2 knows no support; other values are refused.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -316,6 +326,8 @@ class WassersteinLinearSVR(WassersteinRegressor):
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -352,6 +364,7 @@ n_features_in_, feature_names_in_
         radius: float = 0.1,
         norm: str | Norm = "l2",
         label_cost: float = np.inf,
+        support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         coreset: Any = None,
@@ -365,6 +378,7 @@ n_features_in_, feature_names_in_
             radius=radius,
             norm=norm,
             label_cost=label_cost,
+            support=support,
             ridge=ridge,
             fit_intercept=fit_intercept,
             coreset=coreset,

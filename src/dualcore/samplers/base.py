@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualcore.certificate import Certificate
+from dualcore.certificate import Certificate, certify
 from dualcore.coreset import Anchor, Coreset
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
@@ -134,14 +134,13 @@ class Sampler(ABC):
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
-        reading = evaluate(problem, source, solution)
-        lower = min(reading.lower_bound(reading.risk), reading.risk)
+        risk, multiplier, lower = score(problem, source, solution)
         if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
-            lower = min(max(lower, solution.lower_bound), reading.risk)
-        done = Round(source.n_reads - before, len(coreset), reading.risk, reading.risk, lower)
+            lower = min(max(lower, solution.lower_bound), risk)
+        done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
         if callback is not None:
             callback(done)
-        return finish(solution, reading.risk, reading.multiplier, lower, coreset, (done,), done.read)
+        return finish(solution, risk, multiplier, lower, coreset, (done,), done.read)
 
     def _size(self, source: Source) -> int:
         if self.size is None:
@@ -153,6 +152,17 @@ class Sampler(ABC):
         if anchor is not None:
             return as_anchor(anchor, problem, source.n_features)
         return pilot_anchor(problem, source, size, seed)
+
+
+def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float]:
+    """Return risk, multiplier and lower bound on the full data; on a support their rows must fit in memory."""
+    if problem.box is None:
+        reading = evaluate(problem, source, solution)
+        return reading.risk, reading.multiplier, min(reading.lower_bound(reading.risk), reading.risk)
+    X, y = source.take(np.arange(source.n_rows))
+    masses = source.row_masses() if source.is_weighted else None
+    found = certify(problem, solution, X, y, masses)
+    return found.upper, problem.multiplier(solution.coef, solution.intercept, X, y, masses), found.lower
 
 
 def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:

@@ -13,9 +13,11 @@ from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.base import Callback, CoresetFit, Sampler, as_anchor, as_source
 from dualcore.samplers.baselines import chunk_signal, collect, drawn_coreset, row_masses
+from dualcore.samplers.boxed import draw_on_box
 from dualcore.samplers.grid import build_grid, draw_grid
 from dualcore.samplers.refinement import Refinement
 from dualcore.samplers.sizes import Region, sample_sizes
+from dualcore.solvers import solve
 from dualcore.sources import Chunk, Source
 from dualcore.summary import CellRule, Pass, read
 
@@ -51,6 +53,10 @@ class DualCoreset(Sampler):
         Whether to calibrate the weights.
     focus : bool, default=True
         Whether to draw by bend as well as by size of ``h``.
+    bounds : {"exact", "paper"}, default="exact"
+        On a support only: which bounds ``a_i <= h_i <= b_i`` span the grid. "paper" takes those of the paper's appendix,
+        the loss and a feasible point. There rows are drawn by these bounds alone, whatever ``focus``, and ``fit`` needs
+        the data in memory.
     anchor : Anchor, Solution or None
         Where to begin; None trains on a keyed pilot sample of ``size`` rows.
     random_state : int, Generator or None
@@ -75,6 +81,7 @@ class DualCoreset(Sampler):
     target_gap: float | None = None
     calibrate: bool = True
     focus: bool = True
+    bounds: str = "exact"
     anchor: Any = None
     random_state: Any = None
 
@@ -82,6 +89,8 @@ class DualCoreset(Sampler):
         self._check()
         if size >= source.n_rows and self.epsilon is None:
             return whole(source, self.name)
+        if problem.box is not None:
+            return self._rounds_on_box(problem, source, size, seed)
         if self._as_written:
             return self._algorithm_one(problem, source, size, seed)
         return self._refinement(problem, source, size, seed).build()
@@ -102,7 +111,7 @@ class DualCoreset(Sampler):
         self._check()
         source = as_source(problem, X, y, sample_weight)
         size = self._size(source)
-        if self._as_written or size >= source.n_rows:
+        if self._as_written or size >= source.n_rows or problem.box is not None:
             return super().fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
         settings = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
         return self._refinement(problem, source, size, seed_from(self.random_state), **settings).fit()
@@ -123,6 +132,8 @@ class DualCoreset(Sampler):
             raise ValueError(
                 "epsilon needs a positive parameter_radius: the guarantee holds in a ball around the anchor."
             )
+        if self.bounds not in ("exact", "paper"):
+            raise ValueError(f"bounds must be 'exact' or 'paper', got {self.bounds!r}.")
         if self._as_written and self.rounds > 1:
             raise ValueError("Algorithm 1 draws once: use rounds=1, or calibrate=True to refine.")
 
@@ -163,6 +174,19 @@ class DualCoreset(Sampler):
         drawn = draw_grid(grid, draws, seed_from(seed, 2), slack=float(grid.upper_mean), masses=masses)
         details["merged"] = drawn.merged
         return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
+
+    def _rounds_on_box(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        """Draw at the anchor, solve, and draw again at the solution, ``rounds`` times."""
+        if self.epsilon is not None:
+            raise ValueError("epsilon mode knows no constants for a support. Give a size instead.")
+        settings = {"rule": self.bounds, "calibrated": self.calibrate, "name": self.name}
+        anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
+        coreset = draw_on_box(problem, source, size, seed, anchor, **settings)
+        for number in range(1, self.rounds):
+            found = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
+            anchor = Anchor(found.coef, found.intercept, found.dual_variable)
+            coreset = draw_on_box(problem, source, size, seed_from(seed, 1 + number), anchor, **settings)
+        return coreset
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""

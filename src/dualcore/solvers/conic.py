@@ -42,6 +42,8 @@ __all__ = ["ConicSolver"]
 # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
 # certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
 _TIGHTER, _TIGHTEST = 1e-4, 1e-10
+# Beyond this many the hypercube programme takes minutes and gigabytes.
+_MOST_AUXILIARIES = 100_000
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
 
@@ -278,6 +280,11 @@ class ConicSolver(Solver):
                 return (
                     f"ConicSolver cannot solve {type(loss).__name__} on a support: only polyhedral losses have a cone "
                     "program there. Use solver='box'."
+                )
+            if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
+                return (
+                    f"ConicSolver would need {data.rows.n} x {data.rows.m} auxiliary variables for every piece of the "
+                    "loss on a support. Use solver='box'."
                 )
             return BoxSolver().obstacle(problem, data)
         # Only this very class will do: a subclass may mean another loss.
