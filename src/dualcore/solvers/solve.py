@@ -113,7 +113,8 @@ def _choose(problem: Problem, data: Data, solver: str) -> Solver:
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
                 return candidate
-        raise IncompatibleError(f"No solver can take {problem!r}.")
+        reason = BoxSolver().obstacle(problem, data) if problem.box is not None else None
+        raise IncompatibleError(reason or f"No solver can take {problem!r}.")
     if solver not in SOLVERS:
         raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
     chosen = SOLVERS[solver]()
