@@ -1,16 +1,16 @@
 """The dual of the worst-case risk where the features live in a box: ``h``, the risk, its subgradient.
 
-A row has two ways to go: a label that stays and one that flips (classification), a residual pushed up and one pushed down
-(regression). Along each, `dualcore.boxmoves` finds the best move ``v``, and
+A row has two ways to go: a label that stays and one that flips (classification), a residual pushed up and one
+pushed down (regression). Along each, `dualcore.boxmoves` finds the best move ``v``, and
 
     h(theta, b, lam) = max over ways and moves of  L(t after the move) - lam * (||v|| + price of the way) .
 
 Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution that is
 feasible for all of them: the source of subgradients, cuts, worst cases and lower bounds.
 
-Where a feature has no wall on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the features
-that can run away. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma`` and nothing else: at
-such a multiplier it never pays to move it.
+Where a feature has no wall on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
+features that can run away. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma`` and
+nothing else: at such a multiplier it never pays to move it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Moves(NamedTuple):
         Margin or residual after the move.
     label : ndarray of shape (n_rows,)
         Label or target after the move.
-    X : ndarray of shape (n_rows, n_features) or None
-        Features after the move, where they were asked for.
+    X : ndarray of shape (n_rows, n_features)
+        Features after the move; no rows where they were not asked for.
     """
 
     lower: FloatArray
@@ -55,7 +55,7 @@ class Moves(NamedTuple):
     cost: FloatArray
     signal: FloatArray
     label: FloatArray
-    X: FloatArray | None
+    X: FloatArray
 
 
 class Bracket(NamedTuple):
@@ -109,18 +109,24 @@ class BoxForm:
     def check(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row."""
         low, high = self.support.spread(rows.m)
-        for part, block in rows.blocks():
-            X = _dense(block)
-            outside = (X < low) | (X > high)
+        for part, X in rows.dense_blocks():
+            outside = (low > X) | (high < X)
             if outside.any():
                 row, j = (int(place[0]) for place in np.nonzero(outside))
                 raise ValueError(
-                    f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:g}, allowed are "
-                    f"[{low[j]:g}, {high[j]:g}]. Widen the support, or clip or drop such rows."
+                    f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:g}, "
+                    f"allowed are [{low[j]:g}, {high[j]:g}]. Widen the support, or clip or drop such rows."
                 )
 
     def moves(
-        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        *,
+        points: bool = False,
     ) -> Moves:
         """Return the best move of each row of a block; with ``points`` where it leads."""
         score = X @ coef + intercept
@@ -140,7 +146,7 @@ class BoxForm:
         if found is None:
             raise RuntimeError("a row always has a way to go")
         lower, upper, cost, signal, label, push, key = found
-        moved = self._displaced(X, coef, push, key) if points else None
+        moved = self._displaced(X, coef, push, key) if points else X[:0]
         return Moves(lower, upper, cost, signal, label, moved)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
@@ -212,8 +218,8 @@ class BoxForm:
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
     ) -> Iterator[tuple[slice, Moves]]:
         """Yield the best moves block by block."""
-        for part, block in rows.blocks():
-            yield part, self.moves(_dense(block), y[part], coef, intercept, multiplier, points=points)
+        for part, X in rows.dense_blocks():
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
 
     def bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
@@ -236,8 +242,8 @@ class BoxForm:
         lower, upper = np.empty(y.size), np.empty(y.size)
         size = self.geometry.norm.dual(coef)
         rate = multiplier / size if size > 0.0 else 0.0
-        for part, block in rows.blocks():
-            X, label = _dense(block), y[part]
+        for part, X in rows.dense_blocks():
+            label = y[part]
             score = X @ coef + intercept
             lower[part] = self.loss.value(score * label if self.is_classification else score - label)
             upper[part] = lower[part]
@@ -268,7 +274,12 @@ class BoxForm:
             # At the minimiser moves of either side share so that they spend the budget.
             high = self._pull(rows, y, weights, coef, intercept, bracket.high)
             share = (self.radius - high.cost) / (low.cost - high.cost) if low.cost > high.cost else 1.0
-            return Pull(*(share * a + (1.0 - share) * b for a, b in zip(low, high, strict=True)))
+            rest = 1.0 - share
+            return Pull(
+                share * low.coef + rest * high.coef,
+                share * low.intercept + rest * high.intercept,
+                share * low.cost + rest * high.cost,
+            )
         # What is left of the budget runs away where there is no wall.
         rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
@@ -294,7 +305,9 @@ class BoxForm:
             cost += float(np.sum(masses * found.cost))
         return Pull(in_coef, in_intercept, cost)
 
-    def minimise(self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float) -> Minimum:
+    def minimise(
+        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+    ) -> Minimum:
         """Return the minimum over the multiplier."""
         return self.search(rows, y, weights, coef, intercept)[0]
 
@@ -337,8 +350,3 @@ class BoxForm:
             else:
                 high, high_value, high_slope, high_cost = trial, trial_value, trial_slope, trial_cost
         return Minimum(*best), Bracket(low, high, cost, high_cost)
-
-
-def _dense(block: object) -> FloatArray:
-    """Return a block as an array: most moves of a sparse row fill it anyway."""
-    return np.asarray(block.toarray() if hasattr(block, "toarray") else block)

@@ -6,7 +6,8 @@ wanted way. The cheapest way to move the score by ``s`` costs
     phi(s) = min { ||v|| : u . v = s, 0 <= v <= cap } ,
 
 convex, and the moves that attain it form a path: with l1 the features fill up one after the other, steepest first;
-with linf all move together until each meets its wall; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``. On such a path
+with linf all move together until each meets its wall; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``. On such
+a path
 
     sup_s L(t + d s) - lam phi(s)
 
@@ -156,9 +157,12 @@ class L2Path(Path):
         self.last = finite.sum(axis=1)
         with np.errstate(invalid="ignore"):
             self.corner = np.where(finite, self.S[:, 1:] + self.ratio[:, 1:] * self.Q[:, 1:], np.inf)
-        self.length = float(np.linalg.norm(u))
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
+        self.length = float(np.linalg.norm(self.slopes))
+        if multiplier >= loss.lipschitz * self.length:  # the first step already costs more than it can earn
+            here, zero = loss.value(start), np.zeros(start.size)
+            return Best(here, here, zero, zero, zero)
         self._sort()
         if loss.pieces is not None:
             return self._best_piece(loss, start, side, multiplier)
@@ -182,95 +186,78 @@ class L2Path(Path):
             rate = side * slope
             if rate <= 0.0 or multiplier >= rate * self.length:
                 continue
-            key = self._stationary(multiplier / rate)
+            key, missed = self._stationary(multiplier / rate)
             gain, cost = self._at(key)
             value = loss.value(start + side * gain) - multiplier * cost
             better = value > found.lower
-            new = Best(value, value, gain, cost, key)
+            new = Best(value, np.maximum(found.upper, value + rate * missed), gain, cost, key)
             found = Best(*(np.where(better, a, b) for a, b in zip(new, found, strict=True)))
         return found
 
-    def _stationary(self, price: float) -> FloatArray:
-        """Return the ``mu`` that maximises ``s - price * cost``: where ``cost / mu`` falls to ``price``."""
+    def _stationary(self, price: float) -> tuple[FloatArray, FloatArray]:
+        """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
+
+        At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
+        good as met, and the second array says what it misses.
+        """
         rows = np.arange(self.last.size)
         with np.errstate(divide="ignore", invalid="ignore"):
             steep = self.T[:, 1:] / self.ratio[:, 1:] ** 2 + self.Q[:, 1:]
         met = np.arange(steep.shape[1]) < self.last[:, None]
         k = (met & ((steep > price * price) | (self.ratio[:, 1:] == 0.0))).sum(axis=1)
-        low = self.ratio[rows, k]
+        T, Q, low = self.T[rows, k], self.Q[rows, k], self.ratio[rows, k]
         high = np.where(k < self.last, self.ratio[rows, np.minimum(k + 1, self.ratio.shape[1] - 1)], np.inf)
-        room = price * price - self.Q[rows, k]
+        room = price * price - Q
         with np.errstate(divide="ignore", invalid="ignore"):
-            key = np.sqrt(self.T[rows, k] / room)
-        # At the very price of the features without a wall the supremum lies at infinity: go where it is as good as met.
-        far = np.where(self.T[rows, k] > 0.0, 1e8 * (1.0 + low), low)
-        key = np.where(room > 0.0, key, np.minimum(far, high))
-        key = np.where((k == self.last) & (self.Q[rows, k] == 0.0), low, key)
-        return np.clip(key, low, np.maximum(high, low))
+            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, 1e8 * (1.0 + low), low))
+        key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
+        endless = (room <= 0.0) & (T > 0.0) & (Q > 0.0) & np.isinf(high)
+        missed = np.divide(0.5 * price * T, key * np.sqrt(Q), out=np.zeros_like(T), where=endless)
+        return key, missed
 
     def _enclose(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
         """Branch and bound over ``s``: on an interval a chord lies above ``L``, tangents below ``phi``."""
-        n = start.size
+        rows = np.arange(start.size)
         here = loss.value(start)
-        best, gain, upper = here.copy(), np.zeros(n), here.copy()
-        rows = np.arange(n)
-        with np.errstate(invalid="ignore"):
-            free = self.Q[rows, self.last]
-            key = np.where(
-                free > 0.0,
-                # Beyond this mu the cost is within the tolerance of its asymptote, along which nothing pays.
-                np.maximum(
-                    self.ratio[rows, self.last],
-                    multiplier * self.T[rows, self.last] / (np.sqrt(np.maximum(free, 1e-300)) * 0.5 * TOLERANCE),
-                ),
-                self.ratio[rows, self.last],
-            )
-        end, end_cost = self._at(key)
+        best, upper, gain = here.copy(), here.copy(), np.zeros(start.size)
+        T, free, key = self.T[rows, self.last], self.Q[rows, self.last], self.ratio[rows, self.last]
+        # Beyond this mu the cost is within half the tolerance of its asymptote, along which nothing pays.
+        beyond = np.divide(2.0 / TOLERANCE * multiplier * T, np.sqrt(free), out=key.copy(), where=free > 0.0)
+        end, _ = self._at(np.maximum(key, beyond))
         steepest = side * loss.slope(start + side * end)  # L is convex, so it is steepest at the end
         row = np.flatnonzero((end > 0.0) & (steepest * self.length > multiplier))
-        if row.size == 0:
-            return Best(best, upper, gain, np.zeros(n), np.zeros(n))
         tolerance = TOLERANCE * np.maximum(1.0, np.abs(here))
-        left, right = np.zeros(row.size), end[row]
-        left_value, right_value = here[row], loss.value(start[row] + side * right)
-        left_cost, right_cost = np.zeros(row.size), end_cost[row]
-        left_slope, right_slope = np.full(row.size, 1.0 / self.length), self._place(row, right)[2]
-        value = right_value - multiplier * right_cost
-        better = value > best[row]
-        best[row[better]], gain[row[better]] = value[better], right[better]
+
+        def look(row: npt.NDArray[np.intp], at: FloatArray) -> FloatArray:
+            """Return ``s, L, phi, phi'`` there, one line each, and keep what is better than the best so far."""
+            _, cost, slope = self._place(row, at)
+            value = loss.value(start[row] + side * at)
+            earned = value - multiplier * cost
+            order = np.argsort(earned, kind="stable")  # of two places of one row the better writes last
+            better = order[earned[order] > best[row[order]]]
+            best[row[better]], gain[row[better]] = earned[better], at[better]
+            return np.stack([at, value, cost, slope])
+
+        left, right = look(row, np.zeros(row.size)), look(row, end[row])
+        bound = np.empty(0)
         for _ in range(_MOST_SPLITS):
-            chord = (right_value - left_value) / (right - left)
-            rise, fall = chord - multiplier * left_slope, chord - multiplier * right_slope
-            left_end, right_end = left_value - multiplier * left_cost, right_value - multiplier * right_cost
-            with np.errstate(divide="ignore", invalid="ignore"):
-                step = (right_end - left_end - fall * (right - left)) / (rise - fall)
-            inside = (rise > 0.0) & (fall < 0.0) & np.isfinite(step)
-            step = np.where(inside, np.clip(step, 0.0, right - left), 0.5 * (right - left))
-            bound = np.where(inside, left_end + rise * step, np.maximum(left_end, right_end))
-            width = right - left
-            keep = (bound > best[row] + tolerance[row]) & (width > 1e-14 * right)
+            width = right[0] - left[0]
+            low, high = left[1] - multiplier * left[2], right[1] - multiplier * right[2]
+            chord = (right[1] - left[1]) / width
+            rise, fall = chord - multiplier * left[3], chord - multiplier * right[3]
+            inside = (rise > 0.0) & (fall < 0.0)
+            step = np.divide(high - low - fall * width, rise - fall, out=0.5 * width, where=inside)
+            bound = np.where(inside, low + rise * np.clip(step, 0.0, width), np.maximum(low, high))
+            bound = np.maximum(bound, np.maximum(low, high))
+            keep = (bound > best[row] + tolerance[row]) & (width > 1e-14 * right[0])
             np.maximum.at(upper, row[~keep], bound[~keep])
-            if not keep.any():
+            row, left, right, bound = row[keep], left[:, keep], right[:, keep], bound[keep]
+            if row.size == 0:
                 break
-            row, left, right, step, width, bound = (a[keep] for a in (row, left, right, step, width, bound))
-            middle = left + np.clip(step, 0.2 * width, 0.8 * width)
-            _, cost, slope = self._place(row, middle)
-            middle_value = loss.value(start[row] + side * middle)
-            value = middle_value - multiplier * cost
-            order = np.argsort(value, kind="stable")  # of two intervals of one row the better writes last
-            better = order[value[order] > best[row[order]]]
-            best[row[better]], gain[row[better]] = value[better], middle[better]
-            left_value, right_value = left_value[keep], right_value[keep]
-            left_cost, right_cost = left_cost[keep], right_cost[keep]
-            left_slope, right_slope = left_slope[keep], right_slope[keep]
+            middle = look(row, left[0] + np.clip(step[keep], 0.2 * width[keep], 0.8 * width[keep]))
             row = np.concatenate([row, row])
-            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-            left_value = np.concatenate([left_value, middle_value])
-            right_value = np.concatenate([middle_value, right_value])
-            left_cost, right_cost = np.concatenate([left_cost, cost]), np.concatenate([cost, right_cost])
-            left_slope, right_slope = np.concatenate([left_slope, slope]), np.concatenate([slope, right_slope])
-        else:
-            np.maximum.at(upper, row[: bound.size], bound)
+            left, right = np.hstack([left, middle]), np.hstack([middle, right])
+        np.maximum.at(upper, row[: bound.size], bound)
         upper = np.maximum(upper, best) + np.where(free > 0.0, 0.5 * tolerance, 0.0)
         key, cost, _ = self._place(rows, gain)
         return Best(best, upper, gain, cost, key)

@@ -1,9 +1,9 @@
 """A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound.
 
-The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point gives, for
-each of a few dozen groups of rows, a plane below the group's share of it: the best moves at that point are moves at every
-other. The planes' minimum over a region that must hold the optimum bounds it from below, and the next point to look at is
-the nearest to the best so far at which the planes promise a given share of the gap (a level method).
+The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point
+gives, for each of a few dozen groups of rows, a plane below the group's share of it: the best moves at that point are
+moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below, and the next
+point to look at is the nearest to the best so far where the planes promise a given share of the gap (a level method).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import clarabel
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.boxform import BoxForm
@@ -40,9 +41,9 @@ class _Region(NamedTuple):
 def _region(problem: Problem, box: BoxForm, data: Data, centre: FloatArray, upper: float) -> _Region:
     r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
 
-    With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``epsilon = min(1, sigma / D)`` of the mass
-    across the box makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a wall is held by
-    ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
+    mass across the box (``D`` its size) makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a
+    wall is held by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
     """
     m, w, sigma = data.rows.m, data.masses, problem.radius
     alpha, beta = _growth(problem)
@@ -55,22 +56,25 @@ def _region(problem: Problem, box: BoxForm, data: Data, centre: FloatArray, uppe
     rates = [rate for rate, _ in box.runaway(np.zeros(m))]
     runs = movable & np.isinf(width)
     bound[runs] = upper / sigma * prices[runs] / min(rates)
+    held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
+    bound = np.minimum(bound, held)
     span = problem.geometry.norm.value(np.where(walled, width, 0.0))
     share = min(1.0, sigma / span) if span > 0.0 else 1.0
     if problem.is_classification:
         sides = [data.y > 0.0, data.y < 0.0]
         mass = [float(w[side].sum()) for side in sides]
-        means = np.array([data.rows.transpose_dot(np.where(side, w, 0.0)) / part for side, part in zip(sides, mass, strict=True)])
+        means = np.array(
+            [data.rows.transpose_dot(np.where(side, w, 0.0)) / part for side, part in zip(sides, mass, strict=True)]
+        )
         both = 2.0 * min(mass)
         apart = 0.5 * np.abs(means[0] - means[1])
-        sway = float(apart[runs] @ bound[runs])
+        others = ~walled & (bound > 0.0)
+        sway = float(apart[others] @ bound[others])
         reach = 2.0 * ((upper / (share * both) + beta) / alpha + sway)
     else:
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
         reach = 2.0 * (upper / share + beta) / alpha
-    bound[walled] = reach / width[walled]
-    if problem.ridge > 0.0:
-        bound = np.minimum(bound, np.sqrt(2.0 * upper / problem.ridge))
+    bound[walled] = np.minimum(reach / width[walled], held)
     level = 0.0
     if problem.fit_intercept:
         off = np.abs(means - centre)
@@ -151,7 +155,7 @@ class Bundle:
         return coef, float(x[m] - self.centre @ coef), float(x[m + 1] / self.scale[m + 1])
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
-        """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes it took."""
+        """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
         for count in range(max_iter):
             self.bound()
             self.history.append((self.lower, self.upper))
@@ -167,9 +171,9 @@ class Bundle:
         coef, intercept, multiplier = self.model(x)
         kappa = box.kappa(coef)
         if multiplier < kappa:
-            for rate, part in box.runaway(coef):
-                if rate * problem.geometry.norm.dual(part) > multiplier:
-                    gate = np.append(rate * problem.geometry.norm.steepest(part), [0.0, -1.0]) / self.scale
+            for rate, loose in box.runaway(coef):
+                if rate * problem.geometry.norm.dual(loose) > multiplier:
+                    gate = np.append(rate * problem.geometry.norm.steepest(loose), [0.0, -1.0]) / self.scale
                     self.gates = np.vstack([self.gates, gate])
             multiplier = kappa * (1.0 + 1e-12)
             x = x.copy()
@@ -239,7 +243,12 @@ class Bundle:
         return np.append(self.problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
 
     def _solve(
-        self, curve: FloatArray, cost: FloatArray, *, tol: float, extra: tuple[FloatArray, FloatArray, list[Any]] | None = None
+        self,
+        curve: FloatArray,
+        cost: FloatArray,
+        *,
+        tol: float,
+        extra: tuple[FloatArray, FloatArray, list[Any]] | None = None,
     ) -> Any:
         """Minimise over points in the region and the groups' shares above their planes; planes and gates come first."""
         size, n = self.most.size, self.owner.size
@@ -272,14 +281,13 @@ class Bundle:
 def _mean_squares(data: Data, centre: FloatArray) -> FloatArray:
     """Return the weighted mean square of every centred column."""
     out = np.zeros(data.rows.m)
-    for part, block in data.rows.blocks():
-        X = np.asarray(block.toarray() if sp.issparse(block) else block)
+    for part, X in data.rows.dense_blocks():
         out += data.masses[part] @ (X - centre) ** 2
     return out
 
 
-def unbounded_features(problem: Problem, n_features: int) -> FloatArray:
-    """Return which coefficients nothing bounds: features that may vary but that no adversary can move, without ridge."""
+def unbounded_features(problem: Problem, n_features: int) -> npt.NDArray[np.bool_]:
+    """Return which coefficients nothing bounds: without ridge, those of features that no adversary can move."""
     if problem.box is None or problem.ridge > 0.0:
         return np.zeros(n_features, dtype=bool)
     low, high = problem.box.support.spread(n_features)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from dualcore.bundle import Bundle
+from dualcore.bundle import Bundle, unbounded_features
 from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_sum
 from dualcore.geometry import FloatArray
 from dualcore.losses import MarginLoss
@@ -106,7 +106,8 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
 
     Notes
     -----
-    On a support the lower bound is the minimum of a bundle of planes, a pass over the data each; ``n_reads`` counts them.
+    On a support the lower bound is the minimum of a bundle of planes, a pass over the data each: ``n_reads`` counts
+    them.
 
     Examples
     --------
@@ -142,6 +143,8 @@ def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: 
 
     A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
     """
+    if unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
+        return Certificate(upper, min(trivial_bound(problem), upper))
     bundle = Bundle(problem, data, coef, intercept)
     passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))
     lower = max(trivial_bound(problem), bundle.lower)
@@ -153,7 +156,11 @@ def trivial_bound(problem: Problem) -> float:
     if problem.is_classification:
         return 0.0
     slope = problem.geometry.target_slope
-    return (problem.radius * slope) ** 2 if problem.geometry.order == 2 else problem.radius * problem.loss.lipschitz * slope
+    return (
+        (problem.radius * slope) ** 2
+        if problem.geometry.order == 2
+        else problem.radius * problem.loss.lipschitz * slope
+    )
 
 
 def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: float = 0.0) -> DualPoint:

@@ -132,7 +132,7 @@ class Problem:
         return float(self.radius**self.geometry.order)
 
     def replace(self, **changes: Any) -> Problem:
-        """Return the same problem with some of radius, norm, label_cost, support, ridge, fit_intercept, loss changed."""
+        """Return the same problem with some of radius, norm, label_cost, support, ridge, fit_intercept, loss new."""
         settings: dict[str, Any] = {
             "loss": self.loss,
             "radius": self.radius,

@@ -43,6 +43,11 @@ class Rows(ABC):
             part = slice(start, min(start + step, self.n))
             yield part, self.block(part)
 
+    def dense_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield ``(rows, block)`` in order, every block an array."""
+        for part, block in self.blocks():
+            yield part, np.asarray(block.toarray() if sp.issparse(block) else block)
+
     @abstractmethod
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         """Return the chosen rows as a float64 array or a CSR matrix."""

@@ -1,8 +1,8 @@
 """The distribution that attains the worst-case risk, order 1.
 
-On unbounded features the adversary spends the radius greedily: first on the label flips that earn most per unit of cost,
-then, whatever remains, on moving one row along the steepest direction of the model. Inside a box every row makes its best
-move at the optimal multiplier, and rows that are undecided between two moves share them so that the radius is spent.
+On unbounded features the adversary spends the radius greedily: first on the label flips that earn most per unit of
+cost, then, whatever remains, on moving one row along the steepest direction of the model. Inside a box every row makes
+its best move at the optimal multiplier, and rows undecided between two moves share them so that the radius is spent.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _best_push(
 def _spend(
     problem: Problem, start: float, mass: float, drift: float, speed: float, rest: float, tol: float
 ) -> tuple[float, float, float]:
-    """Halve the mass that goes until ``rest`` earns ``speed`` a unit but for ``tol``; return mass, distance, shortfall."""
+    """Halve the mass that goes until ``rest`` earns ``speed`` a unit but for ``tol``; return mass, distance, loss."""
     for _ in range(100):
         distance = rest / mass
         ends = problem.loss.value(np.array([start, start + drift * distance]))
@@ -195,7 +195,7 @@ def _spend(
 def _inside_box(
     problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, tol: float
 ) -> WorstCase:
-    """Take the cheaper of two near-equal best moves everywhere, then the dearer ones that earn most until it is spent."""
+    """Take the cheaper of two near-equal best moves everywhere, then dearer ones, those that earn most first."""
     problem.signal(theta, intercept, data)
     (value, multiplier), bracket = box.search(data.rows, data.y, data.weights, theta, intercept)
     cheap = _moved(problem, box, theta, intercept, data, bracket.high)
@@ -213,7 +213,7 @@ def _inside_box(
         atoms = _join(cheap, dear, rows, share)
     elif multiplier > 0.0 and rest > 1e-15 * problem.radius:
         atoms = _run_away(problem, box, theta, atoms, rest, tol * max(1.0, value))
-    atoms = _Atoms(*(part[atoms.mass > 0.0] for part in atoms))
+    atoms = atoms.pick(np.flatnonzero(atoms.mass > 0.0))
     expected = float(atoms.mass @ loss(atoms.signal))
     lost = max(value - expected, 0.0)
     lost = 0.0 if lost <= 1e-12 * max(1.0, value) else lost
@@ -232,6 +232,21 @@ class _Atoms(NamedTuple):
     cost: FloatArray
     signal: FloatArray
 
+    def pick(self, rows: npt.NDArray[np.int64]) -> _Atoms:
+        return _Atoms(
+            self.X[rows], self.y[rows], self.mass[rows], self.source[rows], self.cost[rows], self.signal[rows]
+        )
+
+    def joined(self, other: _Atoms) -> _Atoms:
+        return _Atoms(
+            np.concatenate([self.X, other.X]),
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.mass, other.mass]),
+            np.concatenate([self.source, other.source]),
+            np.concatenate([self.cost, other.cost]),
+            np.concatenate([self.signal, other.signal]),
+        )
+
 
 def _moved(
     problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, multiplier: float
@@ -248,15 +263,11 @@ def _join(cheap: _Atoms, dear: _Atoms, rows: npt.NDArray[np.int64], share: Float
     """Let a share of some rows make the dearer move; only one of them is split."""
     left = cheap.mass.copy()
     left[rows] *= 1.0 - share
-    moved = dear._replace(mass=dear.mass.copy())
-    moved.mass[rows] *= share
-    parts = zip(cheap._replace(mass=left), moved, strict=True)
-    return _Atoms(*(np.concatenate([a, b[rows]]) for a, b in parts))
+    moved = dear.pick(rows)
+    return cheap._replace(mass=left).joined(moved._replace(mass=share * moved.mass))
 
 
-def _run_away(
-    problem: Problem, box: BoxForm, theta: FloatArray, atoms: _Atoms, rest: float, tol: float
-) -> _Atoms:
+def _run_away(problem: Problem, box: BoxForm, theta: FloatArray, atoms: _Atoms, rest: float, tol: float) -> _Atoms:
     """Spend the rest where no wall stops it: on a feature without one, or on a target that may move."""
     kappa, norm, flipping = box.kappa(theta), problem.geometry.norm, problem.is_classification
     # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.
@@ -284,7 +295,7 @@ def _run_away(
     if best is None:
         return atoms
     _, atom, mass, step, rise, distance = best
-    new = _Atoms(*(np.concatenate([part, part[[atom]]]) for part in atoms))
+    new = atoms.joined(atoms.pick(np.array([atom])))
     new.mass[atom] -= mass
     new.mass[-1] = mass
     new.X[-1] += step

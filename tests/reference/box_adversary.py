@@ -1,8 +1,8 @@
 """An adversary inside a box who tries everything: nothing of the package is used but a problem's attributes.
 
-With l1 a best move puts every feature at its place or at a wall; with linf all features go the same distance, or to their
-wall, and that distance is zero or the way to some wall. Both are finitely many points, whatever the model. With l2 a
-local search from many starts has to do, and for each linear piece of a loss a convex program.
+With l1 a best move puts every feature at its place or at a wall; with linf all features go the same distance, or to
+their wall, and that distance is zero or the way to some wall. Both are finitely many points, whatever the model. With
+l2 a local search from many starts has to do, and for each linear piece of a loss a convex program.
 """
 
 from __future__ import annotations
@@ -41,7 +41,11 @@ def earned(problem: Any, coef: Any, intercept: float, lam: float, x: Any, y: flo
     """What moving a row to each of the points earns, with the better label."""
     cost = np.linalg.norm(points - x, ord=ORDERS[problem.geometry.norm.name], axis=-1)
     return np.max(
-        [loss_at(problem, coef, intercept, points, label) - lam * (cost + price) for label, price in labels(problem, y)], 0
+        [
+            loss_at(problem, coef, intercept, points, label) - lam * (cost + price)
+            for label, price in labels(problem, y)
+        ],
+        0,
     )
 
 
@@ -64,7 +68,9 @@ def brute_h(problem: Any, coef: Any, intercept: float, lam: float, x: Any, y: fl
         for start in starts:
             with np.errstate(all="ignore"):
                 options = {"ftol": 1e-15, "gtol": 1e-10}
-                found = minimize(shortfall, start, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options)
+                found = minimize(
+                    shortfall, start, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options=options
+                )
             best = max(best, -float(found.fun))
     return best
 
@@ -94,6 +100,7 @@ def cvxpy_optimum(problem: Any, X: np.ndarray, y: np.ndarray, w: np.ndarray | No
     features) with a constraint for every place a row can be moved to.
     """
     import cvxpy as cp
+
     from peers.cvxpy_referee import LOSSES, minimum
 
     n, m = X.shape
@@ -111,7 +118,11 @@ def cvxpy_optimum(problem: Any, X: np.ndarray, y: np.ndarray, w: np.ndarray | No
             sign = (-y if flipped else y)[:, None] if problem.is_classification else np.ones((n, 1))
             price = problem.geometry.label_cost * lam if flipped else 0.0
             for slope, offset in problem.loss.pieces:
-                p, above, below = cp.Variable((n, m)), cp.Variable((n, m), nonneg=True), cp.Variable((n, m), nonneg=True)
+                p, above, below = (
+                    cp.Variable((n, m)),
+                    cp.Variable((n, m), nonneg=True),
+                    cp.Variable((n, m), nonneg=True),
+                )
                 c = slope * sign @ cp.reshape(coef, (1, m), order="C")
                 rules += [above >= c - p, below >= p - c, cp.norm(p, dual, axis=1) <= lam]
                 score = X @ coef + intercept
@@ -129,7 +140,9 @@ def cvxpy_optimum(problem: Any, X: np.ndarray, y: np.ndarray, w: np.ndarray | No
             cost = np.linalg.norm(points - X[i], ord=ORDERS[name], axis=1)
             for label, price in labels(problem, y[i]):
                 score = points @ coef + intercept
-                value = LOSSES[problem.loss.name](problem.loss, label * score if problem.is_classification else score - label)
+                value = LOSSES[problem.loss.name](
+                    problem.loss, label * score if problem.is_classification else score - label
+                )
                 rules.append(s[i] >= value - lam * (cost + price))
     objective = problem.radius * lam + masses @ s + problem.ridge / 2.0 * cp.sum_squares(coef)
     with np.errstate(all="ignore"):

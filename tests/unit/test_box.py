@@ -293,9 +293,10 @@ class TestCoresets:
         assert (b > a * (1.0 + 1e-9)).mean() > 0.3
         paper = DualCoreset(bounds="paper", anchor=anchor, **settings).build(problem, X, y)
         assert paper.details["bounds"] == "paper"
-        assert paper.details["cells"] > LayeredCoreset(size=100, anchor=anchor, random_state=0).build(
-            problem, X, y
-        ).details["cells"]
+        assert (
+            paper.details["cells"]
+            > LayeredCoreset(size=100, anchor=anchor, random_state=0).build(problem, X, y).details["cells"]
+        )
 
     def test_calibration_reproduces_the_full_data_at_the_anchor(self):
         problem = make_problem("logistic", "linf", label_cost=1.0)
@@ -362,7 +363,9 @@ class TestBadInput:
     def test_rows_outside_are_named(self):
         problem = make_problem("hinge", "l2", support=(0.0, [1.0, 0.5]))
         X, y = np.array([[0.5, 0.2], [0.1, 0.7]]), np.array([1.0, -1.0])
-        with pytest.raises(ValueError, match=r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]"):
+        with pytest.raises(
+            ValueError, match=r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]"
+        ):
             solve(problem, X, y)
 
     def test_the_support_must_fit_the_features(self):

@@ -23,7 +23,7 @@ __all__ = ["draw_on_box"]
 def draw_on_box(
     problem: Problem, source: Source, size: int, seed: int, anchor: Anchor, *, rule: str, calibrated: bool, name: str
 ) -> Coreset:
-    """Draw from the cells of ``a_i <= h_i <= b_i`` at the anchor, one read; with ``calibrated``, match the full data there.
+    """Draw from the cells of ``a_i <= h_i <= b_i`` at the anchor, one read; if asked, match the full data there.
 
     What is matched is the mass, the mean of ``h`` and its mean gradient in coefficients, intercept and multiplier.
     """

@@ -54,9 +54,9 @@ class DualCoreset(Sampler):
     focus : bool, default=True
         Whether to draw by bend as well as by size of ``h``.
     bounds : {"exact", "paper"}, default="exact"
-        On a support only: which bounds ``a_i <= h_i <= b_i`` span the grid. "paper" takes those of the paper's appendix,
-        the loss and a feasible point. There rows are drawn by these bounds alone, whatever ``focus``, and ``fit`` needs
-        the data in memory.
+        On a support only: which bounds ``a_i <= h_i <= b_i`` span the grid. "paper" takes those of the paper's
+        appendix, the loss and a feasible point. There rows are drawn by these bounds alone, whatever ``focus``, and
+        ``fit`` needs the data in memory.
     anchor : Anchor, Solution or None
         Where to begin; None trains on a keyed pilot sample of ``size`` rows.
     random_state : int, Generator or None
@@ -179,7 +179,7 @@ class DualCoreset(Sampler):
         """Draw at the anchor, solve, and draw again at the solution, ``rounds`` times."""
         if self.epsilon is not None:
             raise ValueError("epsilon mode knows no constants for a support. Give a size instead.")
-        settings = {"rule": self.bounds, "calibrated": self.calibrate, "name": self.name}
+        settings: dict[str, Any] = {"rule": self.bounds, "calibrated": self.calibrate, "name": self.name}
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         coreset = draw_on_box(problem, source, size, seed, anchor, **settings)
         for number in range(1, self.rounds):

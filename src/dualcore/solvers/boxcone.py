@@ -2,7 +2,7 @@
 
 For a piece ``q t + o`` of the loss and ``c = q y theta`` conic duality turns the inner supremum into
 
-    sup_v  c . v - lam ||v||  =  min  z+ . (high - x) + z- . (x - low)   subject to   ||c - z+ + z-||_* <= lam,  z >= 0 .
+    sup_v  c . v - lam ||v||  =  min  z+ . (high - x) + z- . (x - low)   s. t.   ||c - z+ + z-||_* <= lam,  z >= 0 .
 
 A reference for small data: a curved loss has no such description, and `BoxSolver` is far faster.
 """
@@ -72,7 +72,9 @@ def _escape(
         z = program.variables(int(finite.sum()))
         program.nonnegative(z)
         place = np.flatnonzero(finite)
-        moment = moment + z.mapped(sp.csr_array((np.full(place.size, sign), (place, np.arange(place.size))), (n * m, place.size)))
+        moment = moment + z.mapped(
+            sp.csr_array((np.full(place.size, sign), (place, np.arange(place.size))), (n * m, place.size))
+        )
         rows = sp.csr_array((room.ravel()[place], (place // m, np.arange(place.size))), (n, place.size))
         earned = earned + z.mapped(rows)
     prices = problem.geometry.norm.weights

@@ -311,7 +311,9 @@ class ConicSolver(Solver):
             accuracy = max(_TIGHTER * tol, _TIGHTEST)
             coef, intercept, count = hypercube_model(problem, problem.box, data, accuracy, max_iter)
             # The bound of the bundle is rigorous; from the optimum it takes a few passes.
-            return replace(BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count)
+            return replace(
+                BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count
+            )
         attempt = partial(
             self._attempt,
             data=data,
