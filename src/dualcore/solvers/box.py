@@ -28,7 +28,8 @@ class BoxSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if problem.box is None:
-            return "BoxSolver is for problems with a support. Use solver='structured'."
+            able = "structured" if problem.geometry.order == 1 else "conic"
+            return f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. Use solver='{able}'."
         loose = np.flatnonzero(unbounded_features(problem, data.rows.m))
         if loose.size:
             return (

@@ -21,7 +21,7 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (BoxSolver, StructuredSolver, ConicSolver)}
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, ConicSolver)}
 
 
 def solve(

@@ -36,7 +36,7 @@ class StructuredSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if problem.box is not None:
-            return "StructuredSolver takes features without a support. Use solver='box'."
+            return f"StructuredSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
         if problem.geometry.order != 1:
             return (
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "

@@ -99,7 +99,7 @@ def test_a_solution_says_everything_about_itself():
 
 
 def test_auto_takes_the_structured_solver_where_it_applies():
-    assert list(SOLVERS) == ["structured", "conic"]
+    assert list(SOLVERS) == ["structured", "box", "conic"]
     for loss in FIRST_ORDER:
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "structured"
