@@ -1,12 +1,13 @@
-"""How well dual losses, bounds, worst cases and optima on a box agree with an adversary who tries everything and with CVXPY.
+"""How well dual losses, bounds, worst cases and optima on a box agree with brute force and with CVXPY.
 
     python benchmarks/check_box.py                   # 300 problems, a few minutes
     python benchmarks/check_box.py --problems 60
 
-Every problem draws its own box, model, rows, multiplier and label cost; losses and norms take turns. Errors are relative
-above 1. "h": against enumeration (l1, linf), convex programs and local search (l2). "bounds": rows where a random move beats
-the upper bound, or where bounds cross. "worst case": risk minus expected loss. "optimum": against the programme that CVXPY
-states, with up to 300 rows; curved losses with l2 have no such programme, so their certified gap stands for it.
+Every problem draws its own box, model, rows, multiplier and label cost; losses and norms take turns. Errors are
+relative above 1. "h": against enumeration (l1, linf), convex programs and local search (l2). "bounds": rows where a
+random move beats the upper bound, or where bounds cross. "worst case": risk minus expected loss. "optimum": against
+the programme that CVXPY states, with up to 300 rows; curved losses with l2 have no such programme, so their certified
+gap stands for it.
 """
 
 from __future__ import annotations
