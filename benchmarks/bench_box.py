@@ -73,6 +73,7 @@ def programme_seconds(norm: str) -> tuple[int, float]:
             return found
         taken = time.process_time() - began
         found = (rows, taken)
+        print(f"programme, {norm}: {taken:.1f} s at {rows} rows", flush=True)
         if 2.5 * taken > PATIENCE:
             return found
         rows *= 2

@@ -25,6 +25,8 @@ __all__ = ["Bundle", "unbounded_features"]
 _MOST_GROUPS = 32
 # Where between the bounds the next step aims.
 _LEVEL = 0.6
+# Steps without a smaller gap after which rounding is to blame.
+_STALLED = 40
 # Planes that have not carried the bound for this many steps are dropped.
 _IDLE = 10
 
@@ -52,7 +54,8 @@ def _region(problem: Problem, box: BoxForm, data: Data, centre: FloatArray, uppe
     prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
     movable = np.isfinite(prices)
     walled = movable & np.isfinite(width) & (width > 0.0)
-    bound = np.where(width > 0.0, np.inf, 0.0)  # a constant feature does nothing that the intercept does not
+    # A constant feature does nothing that an intercept does not.
+    bound = np.where((width > 0.0) | (not problem.fit_intercept), np.inf, 0.0)
     rates = [rate for rate, _ in box.runaway(np.zeros(m))]
     runs = movable & np.isinf(width)
     bound[runs] = upper / sigma * prices[runs] / min(rates)
@@ -156,11 +159,17 @@ class Bundle:
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
+        # A risk of zero cannot be approached relatively: the empty model's says what counts as none.
+        empty = self.problem.evaluate(np.zeros(self.data.rows.m), 0.0, self.data).value
+        best, since = np.inf, 0
         for count in range(max_iter):
             self.bound()
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
-            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf:
+            since = 0 if gap < 0.99 * best else since + 1
+            best = min(best, gap)
+            close = gap <= tol * max(abs(self.upper), 1e-3 * abs(empty))
+            if close or self.lower >= enough > -np.inf or since > _STALLED:
                 return count + 1
             self.look(self.step(self.lower + _LEVEL * gap))
         return max_iter

@@ -143,7 +143,9 @@ def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: 
 
     A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
     """
-    if unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
+    classes = (-1.0, 1.0) if problem.is_classification else ()
+    lone = any(not data.masses[data.y == label].any() for label in classes)
+    if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
     bundle = Bundle(problem, data, coef, intercept)
     passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))

@@ -253,6 +253,7 @@ class Problem:
         theta = np.asarray(coef, dtype=np.float64)
         t = self.signal(theta, intercept, data)
         if self.box is not None:
+            self.box.check(data.rows)  # cheap beside the search, and data may come here without `validate`
             value, multiplier = self.box.minimise(data.rows, data.y, data.weights, theta, float(intercept))
             return Minimum(value + self.penalty(theta), multiplier)
         value, multiplier = self.form.minimise(t, data.weights, self.size(theta))

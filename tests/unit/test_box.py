@@ -260,7 +260,11 @@ class TestTraining:
         bare = problem.replace(fit_intercept=False)
         with pytest.raises(IncompatibleError, match="ridge > 0"):
             solve(bare, X, y)
-        assert solve(bare.replace(ridge=0.1), X, y).relative_gap <= 1e-6
+        held = bare.replace(ridge=0.1)
+        solution = solve(held, X, y)
+        assert solution.relative_gap <= 1e-6
+        assert solution.coef[1] != 0.0  # it stands for the intercept that is not there
+        assert held.risk(solution.coef * [1.0, 0.9], 0.0, X, y) >= solution.lower_bound
 
     def test_solvers_that_cannot_say_which_can(self):
         problem = make_problem("logistic", "l2")
@@ -336,6 +340,8 @@ class TestEstimators:
         assert whole.worst_case_risk_ == pytest.approx(solve(problem, X, y).value, rel=1e-6)
         assert whole.worst_case_distribution(X, y).attained
         assert whole.get_params()["support"] == (0, 1)
+        with pytest.raises(ValueError, match="outside the support"):
+            whole.worst_case_risk(X + 1.0, y)
         part = WassersteinHuberRegressor(radius=0.1, support=(0, 1), coreset=0.5, random_state=0).fit(X, X @ [1, 2, 3])
         assert part.certificate_.lower <= part.worst_case_risk_
         with pytest.raises(ValueError, match="order 1"):
