@@ -215,7 +215,7 @@ class Bundle:
         curve = self._curve()
         cost = np.concatenate([np.zeros(self.most.size), np.ones(self.n_groups)])
         cost[self.most.size - 1] = self.problem.radius / self.scale[-1]
-        found = self._solve(np.append(curve, np.zeros(self.n_groups)), cost, tol=1e-10)
+        found = self._solve(np.append(curve, np.zeros(self.n_groups)), cost, least=1e-10)
         n, k = self.owner.size, self.gates.shape[0]
         mix = np.maximum(np.asarray(found.z[:n]), 0.0)
         total = np.bincount(self.owner, mix, self.n_groups)
@@ -243,7 +243,7 @@ class Bundle:
             cones = [clarabel.SecondOrderConeT(size + 2)]
         curve = np.concatenate([np.ones(size), np.zeros(groups)])
         cost = np.concatenate([-self.point, np.zeros(groups)])
-        found = self._solve(curve, cost, tol=1e-9, extra=(rows, right, cones))
+        found = self._solve(curve, cost, least=1e-9, extra=(rows, right, cones))
         x = np.asarray(found.x[:size])
         return np.clip(x, self.least, self.most) if np.isfinite(x).all() else self.point
 
@@ -256,7 +256,7 @@ class Bundle:
         curve: FloatArray,
         cost: FloatArray,
         *,
-        tol: float,
+        least: float,
         extra: tuple[FloatArray, FloatArray, list[Any]] | None = None,
     ) -> Any:
         """Minimise over points in the region and the groups' shares above their planes; planes and gates come first."""
@@ -273,7 +273,9 @@ class Bundle:
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_iter = 100
-        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+        # Far from the optimum rough planes do: the bound holds all the same, and the point need not be exact.
+        gap = (self.upper - self.lower) / max(abs(self.upper), 1e-300)
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = max(least, min(1e-4, 1e-4 * gap))
         if hasattr(settings, "max_threads"):  # since Clarabel 0.10
             settings.max_threads = 1
         square = sp.csc_matrix(sp.diags_array(curve))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coreset import Anchor, Coreset
 from dualcore.geometry import FloatArray
@@ -183,7 +185,9 @@ class DualCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         coreset = draw_on_box(problem, source, size, seed, anchor, **settings)
         for number in range(1, self.rounds):
-            found = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
+            with warnings.catch_warnings():  # an anchor need not be optimal
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                found = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-4)
             anchor = Anchor(found.coef, found.intercept, found.dual_variable)
             coreset = draw_on_box(problem, source, size, seed_from(seed, 1 + number), anchor, **settings)
         return coreset
