@@ -11,8 +11,8 @@ as CVXPY and Clarabel solve it at the most rows that finish within a minute, sca
 
 ``letter``: the poisoned LETTER file of the paper's authors scaled to [0, 1], and the same with features clipped to
 their quartiles, so that many rows stand at a wall. Every method draws at the same pilot anchor in a trial. "DualCore"
-is Algorithm 1 with the paper's own bounds a and b; "ours" is calibrated at the anchor, once or three times. The excess is
-the worst-case risk on all rows over the least possible one.
+is Algorithm 1 with the paper's own bounds a and b; "ours" is calibrated at the anchor, once or three times. The excess
+is the worst-case risk on all rows over the least possible one.
 
 Bars: 20 times faster than the programme, for hinge and logistic loss (the hinge's programme stands for both, as none is
 known for the logistic loss); memory of O(n), at most 800 bytes a row however many features there are.
