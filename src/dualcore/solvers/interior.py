@@ -24,7 +24,10 @@ __all__ = ["InteriorPoint"]
 # How far along a step to the boundary to go.
 _KEEP = 0.99
 # How often a step is corrected for products far from their target; each costs a pair of products with X.
-_CORRECTORS = 2
+_CORRECTORS = 4
+# How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
+# products are enormous would otherwise set the direction for all: with label flips the iterations double.
+_MODEST = 3.0
 # Iterations without progress after which the best point is handed back.
 _PATIENCE = 30
 
@@ -171,7 +174,7 @@ class InteriorPoint:
         self.cone.scale()
         curvature = self.rows.curvature(cautious=self.cautious)
         system = self._system(curvature)
-        degree = len(self.rows.now) + self.cone.weight * self.cone.degree
+        degree = len(self.rows.now) * float(self.rows.w_on.sum()) + self.cone.weight * self.cone.degree
         centre = state.gap / degree if degree else 0.0
         if self.pieces.curved and self.rows.now:
             return self._guarded(state, system, curvature, 0.1 * centre)
@@ -184,7 +187,8 @@ class InteriorPoint:
         if state.error > 10.0 * state.gap:  # complementarity must not run ahead of feasibility
             sigma = max(sigma, 1.0)
         mu = sigma * centre
-        cones, target = (step.cone_s, step.cone_z), mu - step.s * step.p
+        cones = step.cone_s, step.cone_z
+        target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._reach(step, _KEEP)
         for _ in range(_CORRECTORS if self.rows.now else 0):
