@@ -38,6 +38,8 @@ _REACH = 1.5
 _TOO_MANY = 0.4
 # How well, relatively, the last small problem must have explained the risk for the next to start from its path.
 _NEAR = 0.02
+# A start from an earlier path either pays within this many iterations or not at all.
+_WARM = 25
 # How often the small problem is set up before the whole one is solved after all.
 _ROUNDS = 12
 # By how much the small problem may miss the risk of all rows, as a share of the tolerance.
@@ -106,8 +108,9 @@ def solve_settled(
                 return None
         # Where the last problem was much like the rows, so is this one, and may set out from its path.
         near = bool(found.history) and abs(place.value - found.history[-1].value) <= _NEAR * abs(place.value)
-        start = found.waypoint if near else None
-        trial = _solve_loose(problem, pieces, data, place, loose, scales, start, tol, max_iter)
+        trial = _solve_small(
+            _small_problem(problem, pieces, data, place, loose, scales), found.waypoint if near else None, tol, max_iter
+        )
         spent, history = spent + trial.iterations, history + trial.history
         if trial.stopped_early:  # too few rows hold the model back
             if share >= most:
@@ -165,18 +168,10 @@ def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Place, after
     return here
 
 
-def _solve_loose(
-    problem: Problem,
-    pieces: Pieces,
-    data: Data,
-    place: _Place,
-    loose: npt.NDArray[np.bool_],
-    scales: FloatArray,
-    start: Waypoint | None,
-    tol: float,
-    max_iter: int,
-) -> RawSolution:
-    """Solve for the loose rows, the others held to their pieces and to the quadratic of their smooth parts."""
+def _small_problem(
+    problem: Problem, pieces: Pieces, data: Data, place: _Place, loose: npt.NDArray[np.bool_], scales: FloatArray
+) -> tuple[Problem, Data, Settled]:
+    """Return the loose rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
     z, masses, settled = place.z, data.masses, ~loose
     slope, value, multiplier = np.zeros_like(z), 0.0, 0.0
     now = pieces(z)
@@ -206,10 +201,22 @@ def _solve_loose(
     rows = np.flatnonzero(loose)
     if not rows.size:
         nothing = Data(DenseRows(np.zeros((0, data.rows.m))), np.zeros(0), np.zeros(0))
-        calm = problem.replace(label_cost=np.inf) if problem.is_classification else problem
-        return InteriorPoint(calm, nothing, None, rest).run(tol, max_iter)
-    part = Data(as_rows(data.rows.take(rows)), data.y[rows], masses[rows])
-    return InteriorPoint(problem, part, start, rest).run(tol, max_iter)
+        return problem.replace(label_cost=np.inf) if problem.is_classification else problem, nothing, rest
+    return problem, Data(as_rows(data.rows.take(rows)), data.y[rows], masses[rows]), rest
+
+
+def _solve_small(
+    small: tuple[Problem, Data, Settled], start: Waypoint | None, tol: float, max_iter: int
+) -> RawSolution:
+    problem, data, rest = small
+    cold = InteriorPoint(problem, data, None, rest)
+    if start is None or not data.rows.n:
+        return cold.run(tol, max_iter)
+    found = InteriorPoint(problem, data, start, rest).run(tol, min(max_iter, _WARM))
+    if not found.stopped_early:
+        return found
+    again = cold.run(tol, max_iter)
+    return replace(again, iterations=found.iterations + again.iterations, history=found.history + again.history)
 
 
 def _hessian(data: Data, weights: FloatArray) -> FloatArray:
