@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from dualcore.softmax.coreset import SoftmaxFit, check_coreset, fit_softmax_coreset
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
-from dualcore.softmax.solve import SoftmaxSolution, certify_softmax, solve_softmax
+from dualcore.softmax.solve import SoftmaxSolution, certify_softmax, check_solvable, solve_softmax
 
-__all__ = ["ClassData", "SoftmaxProblem", "SoftmaxSolution", "certify_softmax", "solve_softmax"]
+__all__ = [
+    "ClassData",
+    "SoftmaxFit",
+    "SoftmaxProblem",
+    "SoftmaxSolution",
+    "certify_softmax",
+    "check_coreset",
+    "check_solvable",
+    "fit_softmax_coreset",
+    "solve_softmax",
+]

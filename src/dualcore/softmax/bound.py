@@ -91,9 +91,7 @@ def _balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatAr
     return (keep, lack / total) if total > 0.0 else (np.ones(found.size), np.zeros(found.size))
 
 
-def _entropy(
-    design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray, share: float
-) -> float:
+def _entropy(design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray, share: float) -> float:
     """Return ``sum_i w_i H(u_i + share (p_i - u_i))`` with the balanced probabilities."""
     total = 0.0
     for part, block in design.blocks():

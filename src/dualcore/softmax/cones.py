@@ -9,7 +9,7 @@ all coefficients ``sum_j theta_j . M_j <= cost * max_{j,k} ||theta_j - theta_k||
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,22 @@ import scipy.sparse as sp
 from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.cones import Affine, ConeProgram, ConeSolution
 
-__all__ = ["Transport", "bound_differences", "routing_cost"]
+__all__ = ["CurvedProgram", "Transport", "bound_differences", "routing_cost"]
+
+
+class CurvedProgram(ConeProgram):
+    """A cone program whose objective has one dense quadratic term, ``v' matrix v / 2`` in the variables ``v``."""
+
+    def minimise_form(self, matrix: FloatArray, variables: Affine) -> None:
+        """Add the quadratic term; ``variables`` as handed out by `variables`."""
+        self._form = (variables.terms[0][0], matrix)
+
+    def _assemble(self) -> tuple[Any, FloatArray, Any, FloatArray]:
+        quadratic, linear, left, right = super()._assemble()
+        start, matrix = self._form
+        rows, columns = np.triu_indices(len(matrix))
+        form = sp.csc_matrix((matrix[rows, columns], (rows + start, columns + start)), shape=quadratic.shape)
+        return quadratic + form, linear, left, right
 
 
 class Transport(NamedTuple):
@@ -39,7 +54,8 @@ def routing_cost(norm: Norm, moment: FloatArray) -> float:
     if isinstance(norm, L1Norm):
         return 0.5 * sum(norm.value(row) for row in moment)
     n_classes = moment.shape[0]
-    return sum(norm.value(moment[j] - moment[k]) for j in range(n_classes) for k in range(j)) / n_classes
+    total = sum((norm.value(moment[j] - moment[k]) for j in range(n_classes) for k in range(j)), 0.0)
+    return total / n_classes
 
 
 def bound_differences(
@@ -79,7 +95,7 @@ def _columns(n_classes: int, n_features: int, kept: np.ndarray) -> sp.csr_array:
 def _by_feature(
     program: ConeProgram, norm: Norm, bound: Affine, coef: Affine, n_classes: int, prices: FloatArray
 ) -> Callable[[ConeSolution], tuple[FloatArray, float]]:
-    """l1 norm: of every feature the largest and the smallest coefficient differ by at most the price times the bound."""
+    """l1 norm: the largest and the smallest coefficient of a feature differ by at most price times bound."""
     m = prices.size
     top, low = program.variables(m), program.variables(m)
     every = sp.kron(np.ones((n_classes, 1)), sp.eye_array(m))

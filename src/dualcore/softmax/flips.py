@@ -55,14 +55,14 @@ class Flips(NamedTuple):
 class OpenRows(NamedTuple):
     """Rows near a change of label, with one entry for every label they may take, entries in row order.
 
-    ``row``, ``label``, ``gain`` (entries,): what taking the label adds to the loss; ``index`` (entries,): which of
+    ``row``, ``label``, ``gain`` (entries,): what taking the label adds to the loss; ``place`` (entries,): which of
     ``features`` (rows, width) belongs to the entry.
     """
 
     row: npt.NDArray[np.int64]
     label: npt.NDArray[np.int64]
     gain: FloatArray
-    index: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
     features: FloatArray
 
 

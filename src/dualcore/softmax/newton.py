@@ -1,8 +1,8 @@
 """Newton's method for softmax problems, through small cone programs that hold few rows or none.
 
-One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the differences
-of coefficients and the rows near a change of label, enters a cone program as it is. Its solution is the next model; its
-multipliers, with the probabilities moved to first order, are a dual point.
+One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the
+differences of coefficients and the rows near a change of label, enters a cone program as it is. Its solution is the
+next model; its multipliers, with the probabilities moved to first order, are a dual point.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import softmax
 
 from dualcore.geometry import FloatArray
-from dualcore.softmax.cones import Transport, bound_differences
+from dualcore.softmax.cones import CurvedProgram, Transport, bound_differences
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.flips import Flips, OpenRows, settle
 from dualcore.solvers.cones import Affine, ConeProgram
@@ -70,17 +70,14 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     if design.problem.flips:
         flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size + 100)
     ridge = design.ridge
-    total = here.curvature + np.diag(ridge.ravel())
-    total[np.diag_indices_from(total)] += _DAMPING * max(float(np.trace(total)) / W.size, 1e-12)
-    factor = cho_factor(total, lower=True)
+    total, factor = _factor(here.curvature + np.diag(ridge.ravel()))
     slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
     if problem.radius == 0.0:
         change, transport = -cho_solve(factor, slope), Transport(np.zeros((W.shape[0], m)), 0.0)
     else:
-        program = ConeProgram()
-        step, energy, lam = program.variables(W.size), program.variables(W.size), program.variables(1)
-        program.zero(energy - step.mapped(np.tril(factor[0]).T))
-        program.minimise_squares(np.ones(W.size), energy)
+        program = CurvedProgram()
+        step, lam = program.variables(W.size), program.variables(1)
+        program.minimise_form(total, step)
         spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
         program.minimise(step.mapped(slope[None, :]) + (problem.radius - spent) * lam)
         program.nonnegative(lam)
@@ -100,6 +97,18 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     for _ in range(3):
         tilt -= cho_solve(factor, excess + here.curvature @ tilt)
     return Step(change.reshape(W.shape), tilt.reshape(W.shape), flips, transport)
+
+
+def _factor(curvature: FloatArray) -> tuple[FloatArray, tuple[FloatArray, bool]]:
+    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor."""
+    mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
+    for damping in _DAMPING * 100.0 ** np.arange(6):
+        damped = curvature + damping * mean * np.eye(len(curvature))
+        try:
+            return damped, cho_factor(damped, lower=True)
+        except LinAlgError:
+            continue
+    raise FloatingPointError("The curvature of the softmax loss is no number: check the features for huge values.")
 
 
 def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
@@ -150,10 +159,10 @@ def _leave_open(
     masses, first = design.data.masses, rows.features.shape[0]
     extra = program.variables(first)
     owner = np.zeros(first, dtype=np.int64)
-    owner[rows.index] = rows.row
+    owner[rows.place] = rows.row
     program.minimise(extra.mapped(masses[owner][None, :]))
     program.nonnegative(extra)
-    own, features = design.data.code[rows.row], rows.features[rows.index]
+    own, features = design.data.code[rows.row], rows.features[rows.place]
     across = np.arange(width)
     places = np.repeat(np.arange(entries), width)
     push = sp.csr_array(
@@ -161,12 +170,14 @@ def _leave_open(
             np.concatenate([features.ravel(), -features.ravel()]),
             (
                 np.concatenate([places, places]),
-                np.concatenate([(own[:, None] * width + across).ravel(), (rows.label[:, None] * width + across).ravel()]),
+                np.concatenate(
+                    [(own[:, None] * width + across).ravel(), (rows.label[:, None] * width + across).ravel()]
+                ),
             ),
         ),
         shape=(entries, step.offset.size),
     )
-    repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.index)), shape=(entries, first))
+    repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
     price = design.problem.base.geometry.label_cost * lam.spread(entries)
     taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
 
@@ -174,8 +185,8 @@ def _leave_open(
         weight = masses[rows.row]
         share = np.divide(multipliers[taken], weight, out=np.zeros(entries), where=weight > 0.0)
         share = np.maximum(share, 0.0)
-        total = np.bincount(rows.index, share, first)
-        share /= np.maximum(total, 1.0)[rows.index]
+        total = np.bincount(rows.place, share, first)
+        share /= np.maximum(total, 1.0)[rows.place]
         kept = share > 0.0
         return Flips(rows.row[kept], rows.label[kept], share[kept])
 

@@ -93,7 +93,9 @@ class SoftmaxProblem:
         if code.shape != (rows.n,):
             raise ValueError(f"y must hold one class number per row ({rows.n}), got shape {code.shape}.")
         if code.dtype.kind not in "iu" or code.min() < 0 or code.max() >= self.n_classes:
-            raise ValueError(f"y must hold class numbers from 0 to {self.n_classes - 1}. An estimator takes any labels.")
+            raise ValueError(
+                f"y must hold class numbers from 0 to {self.n_classes - 1}. An estimator takes any labels."
+            )
         return ClassData(rows, code.astype(np.int64), as_weights(sample_weight, rows.n))
 
     def size(self, coef: npt.ArrayLike) -> float:

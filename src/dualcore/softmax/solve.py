@@ -22,10 +22,12 @@ from dualcore.solvers import IncompatibleError
 from dualcore.solvers.base import Iterate, Status
 from dualcore.solvers.cones import ConeProgram
 
-__all__ = ["SoftmaxSolution", "certify_softmax", "solve_softmax"]
+__all__ = ["SoftmaxSolution", "certify_softmax", "check_solvable", "solve_softmax"]
 
 # A Newton matrix of this size is factored densely, some dozen times in each of a few cone programs.
 _MOST_NUMBERS = 2500
+# One for the risk, two to measure the columns, one for the Newton step, at most three for the bound.
+_READS_TO_CERTIFY = 7
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def certify_softmax(
     with np.errstate(under="ignore"):
         W = design.weights(np.asarray(coef, dtype=np.float64), np.asarray(intercept, dtype=np.float64))
         lower = max(0.0, lower_bound(design, W, newton_step(design, W, multiplier, 1e-7), upper))
-    return Certificate(upper, min(lower, upper), n_reads=4)
+    return Certificate(upper, min(lower, upper), n_reads=_READS_TO_CERTIFY)
 
 
 def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> None:
@@ -163,12 +165,14 @@ def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> Non
         raise ValueError(f"Unknown solver {solver!r}. Use 'auto', 'structured' or 'conic'.")
     norm = problem.base.geometry.norm
     if type(norm) not in (L1Norm, L2Norm, LinfNorm):
-        raise IncompatibleError(f"Softmax problems know no cone for the norm {type(norm).__name__}: use l1, l2 or linf.")
+        raise IncompatibleError(
+            f"Softmax problems know no cone for the norm {type(norm).__name__}: use l1, l2 or linf."
+        )
     size = problem.n_classes * (n_features + int(problem.base.fit_intercept))
     if size > _MOST_NUMBERS and solver != "conic":
         raise IncompatibleError(
-            f"A softmax model of {problem.n_classes} classes and {n_features} features has {size} numbers, too many for "
-            f"Newton's method beyond {_MOST_NUMBERS}. Use multi_class='ovr', or reduce the features first."
+            f"A softmax model of {problem.n_classes} classes and {n_features} features has {size} numbers, too many "
+            f"for Newton's method beyond {_MOST_NUMBERS}. Use multi_class='ovr', or reduce the features first."
         )
 
 
@@ -240,7 +244,9 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
             others = np.flatnonzero(data.code != k)
             gain = W.mapped(-signed[k][others])
             program.nonnegative(
-                extra.mapped(sp.eye_array(n, format="csr")[others]) + base.geometry.label_cost * lam.spread(others.size) - gain
+                extra.mapped(sp.eye_array(n, format="csr")[others])
+                + base.geometry.label_cost * lam.spread(others.size)
+                - gain
             )
     program.minimise_squares(design.ridge.ravel(), W)
     program.nonnegative(lam)
