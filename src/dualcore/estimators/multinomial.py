@@ -11,13 +11,18 @@ from dualcore.certificate import Certificate
 from dualcore.estimators.base import print_outcome
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
-from dualcore.softmax import SoftmaxProblem, check_coreset, check_solvable, fit_softmax_coreset, solve_softmax
+from dualcore.softmax import (
+    READS_PER_STEP,
+    SoftmaxProblem,
+    check_coreset,
+    check_solvable,
+    fit_softmax_coreset,
+    solve_softmax,
+)
 
 __all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "multinomial_risk"]
 
 MULTI_CLASS = ("ovr", "multinomial")
-# A Newton iteration reads the rows for the step, up to three times for the bound, and once or more for the risk.
-_READS_PER_ITERATION = 5
 
 
 def check_multi_class(estimator: Any) -> None:
@@ -39,7 +44,7 @@ def fit_multinomial(
     }
     if estimator.coreset is None:
         solution = solve_softmax(joint, X, code, weights, **settings)
-        reads = _READS_PER_ITERATION * solution.iterations + 3
+        reads = READS_PER_STEP * solution.iterations + 3
         certificate, coreset = Certificate(solution.value, solution.lower_bound, n_reads=reads), None
     else:
         check_coreset(estimator.coreset)

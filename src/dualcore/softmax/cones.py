@@ -53,8 +53,8 @@ def routing_cost(norm: Norm, moment: FloatArray) -> float:
     """
     if isinstance(norm, L1Norm):
         return 0.5 * sum(norm.value(row) for row in moment)
-    n_classes = moment.shape[0]
-    total = sum((norm.value(moment[j] - moment[k]) for j in range(n_classes) for k in range(j)), 0.0)
+    n_classes = len(moment)
+    total: float = sum((norm.value(moment[j] - moment[k]) for j in range(n_classes) for k in range(j)), 0.0)
     return total / n_classes
 
 

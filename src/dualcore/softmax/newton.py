@@ -25,7 +25,7 @@ from dualcore.solvers.cones import Affine, ConeProgram
 __all__ = ["Step", "newton_step"]
 
 # A share of the mean curvature: directions that have none (all classes alike) stay at rest.
-_DAMPING = 1e-11
+_DAMPING = 1e-10
 
 
 class Step(NamedTuple):
@@ -68,7 +68,7 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
     if design.problem.flips:
-        flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size + 100)
+        flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
     total, factor = _factor(here.curvature + np.diag(ridge.ravel()))
     slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
