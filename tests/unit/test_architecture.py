@@ -16,6 +16,7 @@ PACKAGE = REPOSITORY / "src" / "dualcore"
 ARROWS: dict[str, set[str]] = {
     "geometry": set(),
     "threads": set(),
+    "bounds": {"geometry"},
     "rows": {"geometry", "threads"},
     "losses": {"geometry"},
     "forms": {"losses"},
@@ -43,7 +44,7 @@ ARROWS: dict[str, set[str]] = {
     "plots": {"estimators"},
     "report": {"plots"},
     # The front page gathers the public names, so only what stands above it may import it back.
-    "__init__": {"assess", "attacks", "datasets", "plots", "report", "stream"},
+    "__init__": {"assess", "attacks", "bounds", "datasets", "plots", "report", "stream"},
     "experiments": {"__init__"},
     "model": {"__init__"},
     "tables": {"__init__"},
