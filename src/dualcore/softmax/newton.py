@@ -24,7 +24,7 @@ from dualcore.solvers.cones import Affine, ConeProgram
 
 __all__ = ["Step", "newton_step"]
 
-# A share of the mean curvature: directions that have none (all classes alike) stay at rest.
+# A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
 
 
@@ -70,7 +70,7 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     if design.problem.flips:
         flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
-    total, factor = _factor(here.curvature + np.diag(ridge.ravel()))
+    total, factor = _factor(here.curvature + np.diag(ridge.ravel()), W.shape)
     slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
     if problem.radius == 0.0:
         change, transport = -cho_solve(factor, slope), Transport(np.zeros((W.shape[0], m)), 0.0)
@@ -99,9 +99,13 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     return Step(change.reshape(W.shape), tilt.reshape(W.shape), flips, transport)
 
 
-def _factor(curvature: FloatArray) -> tuple[FloatArray, tuple[FloatArray, bool]]:
-    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor."""
+def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
+    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor.
+
+    Moving all classes alike changes no loss: such moves are given the mean curvature, and so are not made.
+    """
     mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
+    curvature = curvature + mean * np.kron(np.full((shape[0], shape[0]), 1.0 / shape[0]), np.eye(shape[1]))
     for damping in _DAMPING * 100.0 ** np.arange(6):
         damped = curvature + damping * mean * np.eye(len(curvature))
         try:
