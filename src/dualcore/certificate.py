@@ -428,7 +428,7 @@ def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: 
     best = linear + inner - quadratic
     if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
         best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
-    return best
+    return float(best)
 
 
 def _apart(point: DualPoint) -> tuple[FloatArray, FloatArray, FloatArray]:

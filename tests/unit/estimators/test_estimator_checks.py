@@ -3,7 +3,7 @@
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dualcore import estimators
-from dualcore.estimators import WassersteinLinearRegression, WassersteinLogisticRegression
+from dualcore.estimators import WassersteinLinearRegression, WassersteinLinearSVC, WassersteinLogisticRegression
 
 
 @parametrize_with_checks([getattr(estimators, name)() for name in estimators.__all__])
@@ -11,6 +11,13 @@ def test_scikit_learn_check_passes(estimator, check):
     check(estimator)
 
 
-@parametrize_with_checks([WassersteinLogisticRegression(label_cost=2.0), WassersteinLinearRegression(label_cost=2.0)])
-def test_scikit_learn_check_passes_where_labels_move(estimator, check):
+@parametrize_with_checks(
+    [
+        WassersteinLogisticRegression(label_cost=2.0),
+        WassersteinLogisticRegression(multi_class="multinomial"),
+        WassersteinLinearRegression(label_cost=2.0),
+        WassersteinLinearSVC(loss="squared_hinge"),
+    ]
+)
+def test_scikit_learn_check_passes_for_other_settings(estimator, check):
     check(estimator)
