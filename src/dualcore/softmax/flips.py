@@ -95,7 +95,9 @@ def settle(
     features = design.rows(data.rows.take(near))
     scores = features @ W.T
     gains = np.take_along_axis(scores, code[near, None], axis=1) - scores
-    candidate = gains >= gains.max(axis=1, keepdims=True) - 2.0 * reach
+    candidate = np.ones(gains.shape, dtype=bool)
+    if candidate.size > 4 * limit:  # many classes: leave out the labels that are far from gaining most
+        candidate = gains >= gains.max(axis=1, keepdims=True) - 2.0 * reach
     candidate[np.arange(near.size), code[near]] = False
     index, label = np.nonzero(candidate)
     chosen = Flips(flipped, lowest[flipped], np.ones(flipped.size))
