@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualcore.bounds import lipschitz_bounds, smooth_bounds
 from dualcore.certificate import Certificate, certify
 from dualcore.coreset import Anchor, Coreset
 from dualcore.estimators import (
@@ -12,6 +13,7 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
+from dualcore.losses import check_loss
 from dualcore.path import RadiusPath, radius_path, select_radius, suggest_radius
 from dualcore.problem import Problem
 from dualcore.refine import fit_coreset
@@ -49,10 +51,13 @@ __all__ = [
     "WassersteinQuantileRegressor",
     "WorstCase",
     "certify",
+    "check_loss",
     "fit_coreset",
     "grid_coreset",
+    "lipschitz_bounds",
     "radius_path",
     "select_radius",
+    "smooth_bounds",
     "solve",
     "suggest_radius",
     "worst_case_distribution",

@@ -25,7 +25,8 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
     -----
     ``upper`` is the exact risk, but for classifiers with label flips where more than 65,536 rows gain by one: then it
     is an upper bound, a fraction of a per mille above (see `FlipTail`). ``lower`` comes from sums alone; `certify`,
-    which needs all rows in memory, can repair a dual point and finds a tighter one.
+    which needs all rows in memory, can repair a dual point and finds a tighter one. Squared hinges that may flip are
+    settled by a dozen reads and one number a row instead: sums tell too little of them.
 
     Examples
     --------

@@ -224,9 +224,9 @@ def lower_bound(
         How the point was made by `dual_point`, if it was; tells the repair which rows can give.
     """
     form = problem.form
-    if isinstance(form, SquaredHingeForm) and point.share is not None:
-        return max(trivial_bound(problem), _bound_squared_flips(problem, data, point, upper))
     bound = _bound_squared if isinstance(form, SquaredForm) else _bound_first_order
+    if isinstance(form, SquaredHingeForm) and point.share is not None:
+        bound = _bound_squared_flips
     best = max(trivial_bound(problem), bound(problem, data, _balanced(problem, data, point), upper))
     if repair and data.rows.m <= _REPAIR_FEATURES and upper - best > 1e-10 * abs(upper):
         for _ in range(2):
@@ -417,15 +417,33 @@ def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float)
 def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
     """Bound for the squared hinge with flips: let the moved mass cancel the moment, pay for what it cannot reach."""
     point = _balanced(problem, data, point)
+    q, stay, flip = _apart(point)
+    w, sigma = data.masses, problem.radius
+    if problem.geometry.label_cost**2 * float(w @ q) > sigma**2:
+        return -np.inf
+    reach = _reach(problem, data, point)
+    inner = inner_minimum(problem, _moment(problem, data, point), reach, 0.0, np.sqrt(max(upper, 0.0)) / sigma)
+    linear = float(w @ ((1.0 - q) * stay + q * flip))
+    quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2))
+    best = linear + inner - quadratic
+    if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
+        best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
+    return float(best)
+
+
+def _apart(point: DualPoint) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the flipped share of every row and the sizes of its two slopes, free of the shares."""
     if point.flip is None or point.share is None:
         raise ValueError("a dual point with flips is needed here")
-    w, gamma, sigma = data.masses, problem.geometry.label_cost, problem.radius
     q = point.share
     stay = np.divide(-point.stay, 1.0 - q, out=np.zeros_like(q), where=q < 1.0)
-    flip = np.divide(point.flip, q, out=np.zeros_like(q), where=q > 0.0)
-    spent = gamma**2 * float(w @ q)
-    if spent > sigma**2:
-        return -np.inf
+    return q, stay, np.divide(point.flip, q, out=np.zeros_like(q), where=q > 0.0)
+
+
+def _reach(problem: Problem, data: Data, point: DualPoint) -> float:
+    """Return how long a moment the radius holds: what rows gain, moved where that gains most for its price."""
+    q, stay, flip = _apart(point)
+    w, gamma, sigma = data.masses, problem.geometry.label_cost, problem.radius
 
     def cost_and_reach(tau: float) -> tuple[float, float]:
         near, far = tau * stay, np.maximum(tau * flip - gamma, 0.0)
@@ -438,14 +456,7 @@ def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: 
     for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if cost_and_reach(middle)[0] <= sigma**2 else (low, middle)
-    reach = cost_and_reach(low)[1]
-    inner = inner_minimum(problem, _moment(problem, data, point), reach, 0.0, np.sqrt(max(upper, 0.0)) / sigma)
-    linear = float(w @ ((1.0 - q) * stay + q * flip))
-    quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2))
-    best = linear + inner - quadratic
-    if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
-        best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
-    return best
+    return cost_and_reach(low)[1]
 
 
 def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None) -> DualPoint | None:
@@ -458,7 +469,7 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     low, high = loss.slope_range
     stays = 1.0 if point.share is None else 1.0 - point.share
     if not np.isfinite(low):
-        room = np.ones_like(point.stay)
+        room = np.ones_like(point.stay) * stays
     elif width > 0.0 and t is not None:
         room = np.maximum(loss.slope(t + width) - loss.slope(t - width), 0.0) / (2.0 * width)
     else:
@@ -469,7 +480,9 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     moment = _moment(problem, data, point)
     slope = point.stay if point.flip is None else point.stay + point.flip
     excess = float((w * slope * sign).sum()) if problem.fit_intercept else 0.0
-    if isinstance(problem.form, SquaredForm):
+    if isinstance(problem.form, SquaredForm) and point.share is not None:
+        budget = _reach(problem, data, point)
+    elif isinstance(problem.form, SquaredForm):
         budget = problem.radius * np.sqrt(float(w @ slope**2))
     else:
         spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
@@ -487,7 +500,8 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     along = data.rows.dot(change[: data.rows.m])
     if problem.fit_intercept:
         along += change[-1]
-    new = np.clip(point.stay + room * sign * along, low * stays, high * stays)
+    least = low * stays if np.isfinite(low) else low
+    new = np.clip(point.stay + room * sign * along, least, high * stays)
     return DualPoint(new, point.flip, point.share)
 
 

@@ -230,7 +230,6 @@ def test_where_squared_hinges_flip_the_certificate_is_an_honest_bound(name):
     assert risk <= fit.certificate.upper * (1.0 + 1e-9)
 
 
-@pytest.mark.xfail(strict=False, reason="the multiplier of the coreset is kept, so the value is an upper bound only")
 def test_where_squared_hinges_flip_the_value_is_the_risk():
     X, y = sample(SECOND_ORDER_FLIPS)
     fit = UniformCoreset(size=10, random_state=3).fit(SECOND_ORDER_FLIPS, X, y)
@@ -290,7 +289,6 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
     ],
 )
 @pytest.mark.parametrize("name", ["algorithm 1", "dual"])
-@pytest.mark.xfail(strict=False, reason="the pilot fits its few rows exactly: multiplier = kappa, where h is infinite")
 def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(problem, size, name):
     X, y = sample(problem)
     assert_valid(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -20,7 +21,7 @@ from dualcore.rows import Rows, as_rows
 from dualcore.samplers import Round
 from dualcore.solvers import Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -48,6 +49,7 @@ class WassersteinLinearModel(BaseEstimator):
         *,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         ridge: float = 0.0,
         fit_intercept: bool = True,
@@ -60,6 +62,7 @@ class WassersteinLinearModel(BaseEstimator):
     ) -> None:
         self.radius = radius
         self.norm = norm
+        self.feature_weights = feature_weights
         self.label_cost = label_cost
         self.ridge = ridge
         self.fit_intercept = fit_intercept
@@ -94,6 +97,7 @@ class WassersteinLinearModel(BaseEstimator):
             self._loss(),
             radius=self.radius,
             norm=self.norm,
+            feature_weights=self.feature_weights,
             label_cost=self.label_cost,
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
@@ -132,7 +136,7 @@ class WassersteinLinearModel(BaseEstimator):
             )
             training = Training(found.solution, found.certificate, found.coreset)
         if self.verbose:
-            _print_outcome(title, training, history=self.verbose > 1)
+            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
@@ -150,14 +154,14 @@ def _print_round(title: str, done: Round) -> None:
     )
 
 
-def _print_outcome(title: str, training: Training, *, history: bool) -> None:
-    solution = training.solution
+def print_outcome(title: str, solution: Any, certificate: Certificate, *, history: bool) -> None:
+    """Say how a solve ended and what is known about the model."""
     if history:
         for line in solution.history:
             print(f"[{title}] iteration {line.iteration}: value {line.value:.8g}, gap {line.gap:.2e}")
     print(
         f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
-        f"{solution.seconds:.2f} s. {training.certificate}"
+        f"{solution.seconds:.2f} s. {certificate}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -84,6 +85,8 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     ridge : float, default=0.0
@@ -135,6 +138,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         delta: float = 1.35,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         ridge: float = 0.0,
         fit_intercept: bool = True,
@@ -148,6 +152,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             ridge=ridge,
             fit_intercept=fit_intercept,
@@ -181,6 +186,8 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     ridge : float, default=0.0
@@ -218,6 +225,7 @@ n_features_in_, feature_names_in_
         quantile: float = 0.5,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         ridge: float = 0.0,
         fit_intercept: bool = True,
@@ -231,6 +239,7 @@ n_features_in_, feature_names_in_
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             ridge=ridge,
             fit_intercept=fit_intercept,
@@ -262,6 +271,8 @@ class WassersteinLinearRegression(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     ridge : float, default=0.0
@@ -314,6 +325,8 @@ class WassersteinLinearSVR(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     ridge : float, default=0.0
@@ -351,6 +364,7 @@ n_features_in_, feature_names_in_
         epsilon: float = 0.1,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         ridge: float = 0.0,
         fit_intercept: bool = True,
@@ -364,6 +378,7 @@ n_features_in_, feature_names_in_
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             ridge=ridge,
             fit_intercept=fit_intercept,

@@ -18,6 +18,7 @@ from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.pilot import pilot_anchor
 from dualcore.samplers.resolve import resolve_size
+from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.solvers import Solution, solve
 from dualcore.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.summary import CellRule, Pass, Reading, read
@@ -165,7 +166,11 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, float(solution.intercept), float(multiplier))
     width = 0.05 if problem.loss.kinks else 0.0
-    return read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+    if flips_of_order_two(problem):
+        known, multiplier = settle_flips(problem, source, anchor)
+        reading.settle(known.upper, multiplier, known.lower)
+    return reading
 
 
 def stands_for_all(source: Source, coreset: Coreset) -> bool:
