@@ -120,9 +120,8 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     for width in _widths(problem, t):
         if upper - lower <= 1e-10 * abs(upper):
             break
-        lower = max(
-            lower, lower_bound(problem, data, dual_point(problem, t, data, size, width), upper, width=width, t=t)
-        )
+        point = dual_point(problem, t, data, size, width)
+        lower = max(lower, lower_bound(problem, data, point, upper, width=width, t=t, coef=theta))
     return Certificate(upper, min(lower, upper))
 
 
@@ -208,6 +207,7 @@ def lower_bound(
     repair: bool = True,
     width: float = 0.0,
     t: FloatArray | None = None,
+    coef: FloatArray | None = None,
 ) -> float:
     """Return a lower bound on the optimal worst-case risk on ``data``, from any dual point.
 
@@ -222,6 +222,8 @@ def lower_bound(
         Whether to try the nearest feasible point as well, at the cost of one weighted Gram matrix.
     width, t
         How the point was made by `dual_point`, if it was; tells the repair which rows can give.
+    coef : ndarray of shape (m,), optional
+        The model the point was made at: tells the repair which moment would make that model optimal.
     """
     form = problem.form
     bound = _bound_squared if isinstance(form, SquaredForm) else _bound_first_order
@@ -230,7 +232,7 @@ def lower_bound(
     best = max(trivial_bound(problem), bound(problem, data, _balanced(problem, data, point), upper))
     if repair and data.rows.m <= _REPAIR_FEATURES and upper - best > 1e-10 * abs(upper):
         for _ in range(2):
-            moved = _repaired(problem, data, point, width, t)
+            moved = _repaired(problem, data, point, width, t, coef)
             if moved is None:
                 break
             point = moved
@@ -459,7 +461,9 @@ def _reach(problem: Problem, data: Data, point: DualPoint) -> float:
     return cost_and_reach(low)[1]
 
 
-def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None) -> DualPoint | None:
+def _repaired(
+    problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None, coef: FloatArray | None
+) -> DualPoint | None:
     """Move the slopes as little as possible (in the metric of their room to move) so that the moment fits.
 
     Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``; then clips to
@@ -487,7 +491,7 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     else:
         spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
         budget = loss.lipschitz * max(problem.radius - spent, 0.0)
-    goal = moment if problem.ridge > 0.0 else problem.geometry.norm.project(moment, budget * (1.0 - 1e-13))
+    goal = _goal(problem, moment, budget * (1.0 - 1e-13), coef)
     if not np.any(goal != moment) and excess == 0.0:
         return None
     weights = w * room
@@ -503,6 +507,17 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     least = low * stays if np.isfinite(low) else low
     new = np.clip(point.stay + room * sign * along, least, high * stays)
     return DualPoint(new, point.flip, point.share)
+
+
+def _goal(problem: Problem, moment: FloatArray, budget: float, coef: FloatArray | None) -> FloatArray:
+    """Return the moment to aim at: the one that makes ``coef`` optimal, or the nearest that the budget covers."""
+    norm, ridge = problem.geometry.norm, problem.ridge
+    if coef is None:
+        return moment if ridge > 0.0 else norm.project(moment, budget)
+    floor = 0.0 if problem.is_classification else problem.geometry.target_slope
+    if problem.size(coef) < floor * (1.0 - 1e-9):  # the norm is not felt below the price of the target
+        return -ridge * coef
+    return -(norm.face(coef, -moment - ridge * coef, budget) + ridge * coef)
 
 
 def _solve_psd(system: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:
