@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
 from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray, L2Norm
@@ -75,10 +76,29 @@ def _in_row_space(
 ) -> RawSolution:
     """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
     X = data.rows.take(np.arange(data.rows.n))
-    basis, factor = np.linalg.qr(np.asarray(X.toarray() if hasattr(X, "toarray") else X).T)
+    basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X))
     inside = None if start is None else (basis.T @ start[0], start[1])
-    found = _run(problem, data._replace(rows=as_rows(factor.T)), tol, max_iter, inside)
+    found = _run(problem, data._replace(rows=as_rows(inner)), tol, max_iter, inside)
     return replace(found, coef=basis @ found.coef)
+
+
+def _row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return an orthonormal basis of the rows, shape (n_features, rank), and the rows in it, shape (n_rows, rank).
+
+    Rows that depend on each other (repeated ones, say) must not leave directions of rounding noise in the basis: the
+    solver would scale them up to unit columns.
+    """
+    basis, factor = np.linalg.qr(X.T)
+    noise = max(X.shape) * np.finfo(np.float64).eps
+    sizes = np.abs(np.diag(factor))
+    if sizes.min() > noise * sizes.max():
+        return basis, factor.T
+    basis, factor, order = scipy.linalg.qr(X.T, mode="economic", pivoting=True)
+    sizes = np.abs(np.diag(factor))
+    rank = max(int(np.count_nonzero(sizes > noise * sizes[0])), 1)
+    inner = np.empty((X.shape[0], rank))
+    inner[order] = factor[:rank].T
+    return basis[:, :rank], inner
 
 
 def _flips_last(

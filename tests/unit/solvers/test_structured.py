@@ -14,7 +14,7 @@ from dualcore.solvers.design import Design
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.newton import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
-from dualcore.solvers.structured import StructuredSolver
+from dualcore.solvers.structured import StructuredSolver, _row_space
 
 NORMS = ("l1", "l2", "linf")
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
@@ -239,6 +239,18 @@ def test_wide_data_take_other_routes_to_the_same_optimum(loss, norm, size):
     assert solution.converged
     reference = solve(problem, X, y, solver="conic")
     assert solution.value == pytest.approx(reference.value, rel=1e-6)
+
+
+def test_repeated_rows_leave_no_noise_in_the_row_space():
+    X = np.random.default_rng(0).random((9, 30))
+    repeated = np.repeat(X, [0, 1, 4, 2, 0, 3, 1, 1, 4], axis=0)
+    basis, inner = _row_space(repeated)
+    assert basis.shape == (30, 7)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-13)
+    np.testing.assert_allclose(inner @ basis.T, repeated, atol=1e-13)
+    basis, inner = _row_space(np.zeros((3, 5)))
+    assert basis.shape == (5, 1)
+    assert not inner.any()
 
 
 def test_a_start_is_used_and_not_modified():
