@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dualcore.certificate import Certificate, certify
+from dualcore.assess import assess, certify
+from dualcore.certificate import Certificate
 from dualcore.coreset import Anchor, Coreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
@@ -24,22 +25,39 @@ from dualcore.samplers import (
     grid_coreset,
 )
 from dualcore.solvers import IncompatibleError, Solution, solve
+from dualcore.sources import (
+    ArraySource,
+    CsvSource,
+    DaskSource,
+    ParquetSource,
+    PartsSource,
+    Source,
+    SourceError,
+    open_source,
+)
 from dualcore.stream import CoresetStream
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
     "Anchor",
+    "ArraySource",
     "Certificate",
     "Coreset",
     "CoresetFit",
     "CoresetStream",
+    "CsvSource",
+    "DaskSource",
     "DualCoreset",
     "ImportanceCoreset",
     "IncompatibleError",
     "LayeredCoreset",
+    "ParquetSource",
+    "PartsSource",
     "Problem",
     "RadiusPath",
     "Solution",
+    "Source",
+    "SourceError",
     "UniformCoreset",
     "WassersteinHuberRegressor",
     "WassersteinLinearRegression",
@@ -48,9 +66,11 @@ __all__ = [
     "WassersteinLogisticRegression",
     "WassersteinQuantileRegressor",
     "WorstCase",
+    "assess",
     "certify",
     "fit_coreset",
     "grid_coreset",
+    "open_source",
     "radius_path",
     "select_radius",
     "solve",

@@ -36,7 +36,7 @@ ARROWS: dict[str, set[str]] = {
     "streamfile": {"summary"},
     "stream": {"samplers", "streamfile"},
     "path": {"refine"},
-    "estimators": {"path", "worstcase"},
+    "estimators": {"assess", "path", "worstcase"},
     "attacks": {"estimators"},
     "datasets": {"estimators"},
     "plots": {"estimators"},

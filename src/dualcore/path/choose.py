@@ -18,6 +18,7 @@ from dualcore.refine import fit_coreset
 from dualcore.rows import as_rows
 from dualcore.samplers import Sampler
 from dualcore.solvers import solve
+from dualcore.sources import is_source_like
 
 __all__ = ["RadiusSelection", "select_radius", "suggest_radius"]
 
@@ -110,6 +111,7 @@ def select_radius(
     score = _scorer(scoring)
     if rule not in ("best", "one_standard_error"):
         raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+    _refuse_source(X, "select_radius splits rows into folds")
     data = problem.validate(X, y, sample_weight)
     columns = []
     order: FloatArray | None = None
@@ -136,6 +138,14 @@ def select_radius(
     if rule == "one_standard_error":
         best = int(np.flatnonzero(mean <= mean[best] + selection.standard_error[best])[-1])
     return RadiusSelection(float(order[best]), order, selection.scores, rule)
+
+
+def _refuse_source(X: Any, why: str) -> None:
+    if is_source_like(X):
+        raise TypeError(
+            f"{why} and needs them in memory, got {type(X).__name__}. Give it the rows of a uniform sample, or use "
+            "radius_path, which reads any source."
+        )
 
 
 def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
@@ -237,6 +247,7 @@ def suggest_radius(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws!r}.")
+    _refuse_source(X, "suggest_radius weighs every row many times")
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     rng = np.random.default_rng(seed_from(random_state))

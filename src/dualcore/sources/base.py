@@ -56,9 +56,15 @@ class Source(ABC):
         What was read from files, as stored there.
     bytes_moved : int
         What crossed the network, in both directions; 0 where everything is local.
+    feature_names : tuple of str or None
+        Names of the features, where they have one each.
+    labels : (negative, positive) or None
+        What the targets -1 and +1 stand for, where the source translates them.
     """
 
     n_features: int
+    feature_names: tuple[str, ...] | None = None
+    labels: tuple[Any, Any] | None = None
     is_weighted: bool = False
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True

@@ -143,6 +143,7 @@ class DaskSource(Source):
             if getattr(X.dtypes[name], "kind", "O") not in "fiub":
                 raise SourceError(f"Column {name!r} is {X.dtypes[name]}, not a number: encode it first.")
         self._names, self.n_features = (chosen, target, weight), len(chosen)
+        self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         aside = [name for name in (target, weight) if name]
         n = X.npartitions
         whole = X[chosen + aside].to_delayed()

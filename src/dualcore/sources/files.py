@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, default_chunk_rows
-from dualcore.sources.tables import Block, Columns, aligned_chunks, import_arrow
+from dualcore.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text
 from dualcore.sums import leaf_rows
 
 __all__ = ["CsvSource", "ParquetSource", "list_files"]
@@ -22,6 +23,14 @@ Paths = str | Path | Sequence[str | Path]
 _CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 1 << 23
+
+
+# Stands for the labels of a target of text until they are found.
+_UNKNOWN: tuple[Any, Any] = ("", "")
+
+
+def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
+    return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
 
 
 def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
@@ -94,8 +103,8 @@ class ParquetSource(LocalSource):
     features : sequence of str, optional
         In this order; all columns but target and weight by default.
     weight : str, optional
-    labels : (negative, positive), optional
-        The two values of a classifier's target; they become -1 and +1.
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
     fill : float or mapping of str to float, optional
@@ -121,14 +130,16 @@ class ParquetSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | None = None,
+        labels: tuple[Any, Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: float | Mapping[str, float] | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
         self._parquet = import_arrow("pyarrow.parquet")
-        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
+        columns = Columns(
+            target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
+        )
         self.files = [_File.of(file) for file in list_files(path, (".parquet", ".pq"))]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
@@ -136,7 +147,9 @@ class ParquetSource(LocalSource):
         for place, file in enumerate(self.files):
             footer, schema = self._footer(file.path)
             if resolved is None:
-                resolved = columns.resolve(schema, str(file.path))
+                unknown = labels == "find" and is_text(schema, target)
+                resolved = replace(columns, labels=_UNKNOWN if unknown else _given(labels))
+                resolved = resolved.resolve(schema, str(file.path))
             else:
                 resolved.check(schema, str(file.path), exactly=features is None)
             self._footers.append(footer)
@@ -147,9 +160,14 @@ class ParquetSource(LocalSource):
             )
         self.columns, self.is_weighted = resolved, weight is not None
         self.n_features = resolved.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        if resolved.labels is _UNKNOWN:
+            self.partial_reads += self._label_share()
+            batches = (batch for group in self._groups for batch in self._batches(group, False))
+            self.columns = replace(resolved, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
         self._starts = [group.start for group in self._groups]
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -253,7 +271,7 @@ class CsvSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | None = None,
+        labels: tuple[Any, Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: float | Mapping[str, float] | None = None,
         delimiter: str = ",",
@@ -263,8 +281,9 @@ class CsvSource(LocalSource):
         self._csv = import_arrow("pyarrow.csv")
         self.delimiter = delimiter
         self.files = [_File.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
-        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
         schema = self._reader(self.files[0].path, None).schema
+        chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
+        columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
         self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
         for file in self.files[1:]:
             found = _as_text(self._reader(file.path, None).schema, columns)
@@ -273,6 +292,11 @@ class CsvSource(LocalSource):
         self.n_features = self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._starts: list[int] = [0]
+        if chosen is _UNKNOWN:
+            self.n_reads += 1
+            batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
+            self.columns = replace(self.columns, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
-from dualcore.sources.chunk import Chunk, RowError, SourceError
+from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.sources.local import chunk_spans
 
-__all__ = ["Block", "Columns", "aligned_chunks", "import_arrow"]
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text"]
 
 # Numbers turned from columns to rows at a time: what is written, a column at a time, stays in the cache.
 _TRANSPOSED = 81920
@@ -133,6 +133,11 @@ class Columns:
         """How many features come out, categories written out."""
         return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
 
+    @property
+    def plain_names(self) -> tuple[str, ...] | None:
+        """Names of the features, None where a category becomes several."""
+        return None if self.categories else self.features
+
     def block(self, batch: Any, start: int, *, features: bool) -> Block:
         """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
         columns: list[npt.NDArray[Any]] = []
@@ -169,6 +174,25 @@ def _kind(arrow_type: Any) -> str:
     if types.is_boolean(arrow_type) or types.is_decimal(arrow_type) or types.is_null(arrow_type):
         return "number"
     return "category" if types.is_string(arrow_type) or types.is_large_string(arrow_type) else "other"
+
+
+def is_text(schema: Any, name: str) -> bool:
+    """Whether a column is there and holds something else than numbers."""
+    types = import_arrow("pyarrow").types
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    return _kind(kind) == "category" or types.is_boolean(kind)
+
+
+def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
+    """Return the two values of a column of text, in their order."""
+    pc, found = import_arrow("pyarrow.compute"), set[Any]()
+    for batch in batches:
+        found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
+        if len(found) > 2:
+            break
+    return two_labels(found, f"Column {target!r}")
 
 
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
