@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
+from dualcore.sources import SourceError, list_files
 
 __all__ = ["SUFFIXES", "Table", "TableError", "read_table", "write_csv"]
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".npy", ".npz")
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
 _CSV_ROWS = 20000
 
@@ -133,14 +134,22 @@ def read_table(path: str | Path) -> Table:
 
     CSV and TSV files begin with a line of column names. Parquet needs pyarrow. An ``npy`` file holds a matrix, whose
     columns are called x0, x1 and so on, or a structured array; an ``npz`` file named vectors, or a matrix and vectors.
+    A folder holds Parquet or CSV files with the same columns, one after the other by name.
     """
     path = Path(path)
+    if path.is_dir():
+        return _read_folder(path)
     suffix = path.suffix.lower()
-    readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npy": _read_npy, ".npz": _read_npz}
+    readers = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".parquet": _read_parquet,
+        ".pq": _read_parquet,
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+    }
     if suffix not in readers:
         raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
-    if path.is_dir():
-        raise TableError(f"{path.name} is a folder, not a file.")
     try:
         columns = readers[suffix](path)
     except TableError:
@@ -156,6 +165,21 @@ def read_table(path: str | Path) -> Table:
         if len(column) != table.n_rows:
             raise TableError(f"{path.name}: {name!r} has {len(column)} rows, the others {table.n_rows}.")
     return table
+
+
+def _read_folder(folder: Path) -> Table:
+    """Read the files of a folder, which must have the same columns."""
+    try:
+        files = list_files(folder, (".parquet", ".pq", ".csv", ".tsv"))
+    except SourceError:
+        raise TableError(f"{folder.name} is a folder that holds no Parquet, CSV or TSV file.") from None
+    tables = [read_table(file) for file in files]
+    names = tables[0].names
+    for table in tables[1:]:
+        if set(table.names) != set(names):
+            odd = sorted(set(table.names) ^ set(names))[0]
+            raise TableError(f"{files[0].name} and {table.source} differ in column {odd!r}: the files do not match.")
+    return Table(folder.name, {name: _join([table.columns[name] for table in tables]) for name in names})
 
 
 def write_csv(columns: dict[str, Sequence[Any]]) -> str:
@@ -236,7 +260,7 @@ def _as_column(texts: Sequence[str]) -> Column:
 def _join(parts: list[Column]) -> Column:
     if not parts:
         return np.empty(0)
-    if len({part.dtype.kind for part in parts}) > 1:  # text further down: the column is text from its start
+    if len({part.dtype.kind == "U" for part in parts}) > 1:  # text further down: the column is text from its start
         parts = [part if part.dtype.kind == "U" else np.array([f"{value:.17g}" for value in part]) for part in parts]
     return np.concatenate(parts)
 

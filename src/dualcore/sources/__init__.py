@@ -15,9 +15,9 @@ import numpy as np
 from dualcore.rows import as_rows
 from dualcore.sources.arrays import ArraySource
 from dualcore.sources.base import Smallest, Source
-from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
+from dualcore.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
 from dualcore.sources.dask import DaskSource, is_dask
-from dualcore.sources.files import CsvSource, ParquetSource
+from dualcore.sources.files import CsvSource, ParquetSource, column_kinds, list_files
 from dualcore.sources.mapped import open_npy, open_npz
 from dualcore.sources.parts import PartsSource
 from dualcore.sources.prepared import PreparedSource
@@ -25,6 +25,7 @@ from dualcore.sources.prepared import PreparedSource
 __all__ = [
     "ArraySource",
     "Chunk",
+    "ClassError",
     "CsvSource",
     "DaskSource",
     "ParquetSource",
@@ -34,7 +35,9 @@ __all__ = [
     "Smallest",
     "Source",
     "SourceError",
+    "column_kinds",
     "is_source_like",
+    "list_files",
     "open_labelled",
     "open_npy",
     "open_npz",
@@ -123,16 +126,15 @@ def open_labelled(
     if classes is None:
         tally = source.survey().tally
         if tally is None:
-            raise SourceError(
+            raise ClassError(
                 "The target holds more than two different values: a classifier is trained from a source for two "
                 "classes. Load the rows into memory for more, or use a regressor."
             )
         classes = two_labels([value for value, _ in tally], "The target")
     low, high = (_as_number(label) for label in classes)
-    if (low, high) != (-1.0, 1.0):
-        source = PreparedSource(source, labels=(low, high))
     whole = low.is_integer() and high.is_integer()
-    return source, (int(low), int(high)) if whole else (low, high)
+    labels = (int(low), int(high)) if whole else (low, high)
+    return source if labels == (-1, 1) else PreparedSource(source, labels=labels), labels
 
 
 def _as_number(label: Any) -> float:
@@ -153,6 +155,7 @@ def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) 
     if kind in _PARQUET or (path.is_dir() and not _holds_text(path)):
         return ParquetSource(path, y, weight=sample_weight, **options)
     if kind in _TEXT or path.is_dir():
+        options = {"delimiter": "\t"} | options if kind == ".tsv" else options
         return CsvSource(path, y, weight=sample_weight, **options)
     raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
 

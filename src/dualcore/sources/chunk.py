@@ -7,11 +7,15 @@ from typing import Any, NamedTuple
 
 from dualcore.geometry import FloatArray
 
-__all__ = ["Chunk", "RowError", "SourceError", "two_labels"]
+__all__ = ["Chunk", "ClassError", "RowError", "SourceError", "two_labels"]
 
 
 class SourceError(ValueError):
     """A source that cannot be read as it should: the message names the place and says what to do."""
+
+
+class ClassError(SourceError):
+    """A target that does not hold two classes."""
 
 
 class RowError(ValueError):
@@ -29,9 +33,9 @@ def two_labels(found: Iterable[Any], where: str) -> tuple[Any, Any]:
     """Return the two labels of a target in their order, or say that there are not two."""
     labels = sorted(found)
     if len(labels) == 1:
-        raise SourceError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
+        raise ClassError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
     if len(labels) != 2:
-        raise SourceError(
+        raise ClassError(
             f"{where} holds more than two different values ({', '.join(repr(label) for label in labels[:3])}, ...): a "
             "classifier is trained from a source for two classes. Load the rows into memory for more."
         )

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, default_chunk_rows
-from dualcore.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text
+from dualcore.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
 from dualcore.sums import leaf_rows
 
-__all__ = ["CsvSource", "ParquetSource", "list_files"]
+__all__ = ["CsvSource", "ParquetSource", "column_kinds", "list_files"]
 
 Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
@@ -54,6 +54,23 @@ def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
     if not files:
         raise SourceError("No file was given.")
     return files
+
+
+def column_kinds(paths: Paths) -> dict[str, str]:
+    """Return the columns of the first file with what they hold: "number", "category" (text too) or "other"."""
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    suffixes = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz")
+    first = list_files(given, suffixes)[0]
+    try:
+        if first.suffix.lower() in (".parquet", ".pq"):
+            schema = import_arrow("pyarrow.parquet").read_schema(first)
+        else:
+            delimiter = "\t" if first.suffix.lower() == ".tsv" else ","
+            csv = import_arrow("pyarrow.csv")
+            schema = csv.open_csv(first, parse_options=csv.ParseOptions(delimiter=delimiter)).schema
+    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+        raise SourceError(f"{first} is not a whole file of rows: {error}") from None
+    return {field.name: kind_of(field.type) for field in schema}
 
 
 class _File(NamedTuple):

@@ -112,6 +112,7 @@ class PreparedSource(Source):
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
         self._checked = inner._checked
         self.feature_names = inner.feature_names
+        self.labels = inner.labels if labels is None else labels
         self.is_weighted = inner.is_weighted or factors is not None
         self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
 

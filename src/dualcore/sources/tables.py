@@ -21,7 +21,7 @@ from dualcore.geometry import FloatArray
 from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.sources.local import chunk_spans
 
-__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text"]
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text", "kind_of"]
 
 # Numbers turned from columns to rows at a time: what is written, a column at a time, stays in the cache.
 _TRANSPOSED = 81920
@@ -112,7 +112,7 @@ class Columns:
                 "Name the columns to use with features=[...]."
             )
         for name in wanted:
-            kind = _kind(schema.field(name).type)
+            kind = kind_of(schema.field(name).type)
             is_label = name == self.target and self.labels is not None
             if kind == "number" or is_label or (kind == "category" and name in self.categories):
                 continue
@@ -164,11 +164,12 @@ class Columns:
         return np.where(_places(column, list(self.labels), self.target, start) == 1, 1.0, -1.0)
 
 
-def _kind(arrow_type: Any) -> str:
+def kind_of(arrow_type: Any) -> str:
+    """Return what a type of Arrow holds: "number", "category" or "other"."""
     types = import_arrow("pyarrow").types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-        return "category" if _kind(arrow_type) in ("number", "category") else "other"
+        return "category" if kind_of(arrow_type) in ("number", "category") else "other"
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return "number"
     if types.is_boolean(arrow_type) or types.is_decimal(arrow_type) or types.is_null(arrow_type):
@@ -182,7 +183,7 @@ def is_text(schema: Any, name: str) -> bool:
     if name not in schema.names:
         return False
     kind = schema.field(name).type
-    return _kind(kind) == "category" or types.is_boolean(kind)
+    return kind_of(kind) == "category" or types.is_boolean(kind)
 
 
 def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
