@@ -7,10 +7,13 @@ from dualcore.certificate import Certificate
 from dualcore.coreset import Anchor, Coreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
+    WassersteinHuberRegressorCV,
     WassersteinLinearRegression,
     WassersteinLinearSVC,
+    WassersteinLinearSVCCV,
     WassersteinLinearSVR,
     WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
     WassersteinQuantileRegressor,
 )
 from dualcore.path import RadiusPath, radius_path, select_radius, suggest_radius
@@ -60,10 +63,13 @@ __all__ = [
     "SourceError",
     "UniformCoreset",
     "WassersteinHuberRegressor",
+    "WassersteinHuberRegressorCV",
     "WassersteinLinearRegression",
     "WassersteinLinearSVC",
+    "WassersteinLinearSVCCV",
     "WassersteinLinearSVR",
     "WassersteinLogisticRegression",
+    "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
     "WorstCase",
     "assess",
