@@ -58,6 +58,12 @@ class Certificate:
         No model has a smaller one.
     n_reads : int
         How many times the data were read to find the model and this certificate.
+
+    Examples
+    --------
+    >>> print(Certificate(upper=0.5, lower=0.499))
+    The worst-case risk of this model on the full data is 0.5; no model can have less than 0.499, so it is within
+    0.2 % of the best possible.
     """
 
     upper: float

@@ -117,7 +117,8 @@ def radius_path(
     points: list[PathPoint] = []
     reads = 0
     last: Solution | None = None
-    for number, radius in enumerate(order):
+    # From the largest radius down: its model is the simplest, and a start that is too small does not stall the solver.
+    for number, radius in enumerate(reversed(order)):
         last = solve(problem.replace(radius=radius), X, y, sample_weight, tol=tol, warm_start=last, **settings)
         reads += last.iterations + 1  # every iteration and the final score read all rows once
         certificate = Certificate(last.value, last.lower_bound, last.iterations + 1)
@@ -125,7 +126,7 @@ def radius_path(
         if callback is not None:
             worst = max(point.certificate.relative_gap for point in points)
             callback(PathStep("solve", number + 1, len(order), 0, reads, worst))
-    return RadiusPath(tuple(points), (), reads, time.perf_counter() - began)
+    return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
 
 
 def _check_radii(radii: npt.ArrayLike) -> list[float]:

@@ -60,6 +60,13 @@ class Source(ABC):
         Names of the features, where they have one each.
     labels : (negative, positive) or None
         What the targets -1 and +1 stand for, where the source translates them.
+
+    Examples
+    --------
+    >>> from dualcore import open_source
+    >>> source = open_source(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> isinstance(source, Source), source.n_rows, source.n_reads
+    (True, 3, 0)
     """
 
     n_features: int

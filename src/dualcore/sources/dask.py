@@ -104,6 +104,13 @@ class DaskSource(Source):
     of a partition.
 
     Category and text columns are refused: encode them first.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> X, y = da.ones((6, 2), chunks=(4, 2)), da.ones(6, chunks=3)
+    >>> DaskSource(X, y).n_rows
+    6
     """
 
     def __init__(

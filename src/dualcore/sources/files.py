@@ -136,6 +136,14 @@ class ParquetSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
     share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,
     as they are unless there are more row groups than pilot rows, that is one read and ``n_reads`` counts it.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"x": [0.5, 1.5], "y": ["no", "yes"]}), f"{folder}/rows.parquet")
+    ...     ParquetSource(folder, "y", labels=("no", "yes"))
+    <ParquetSource of 2 rows, 1 features, 1 row groups>
     """
 
     extra_threads = 1
@@ -265,7 +273,7 @@ class ParquetSource(LocalSource):
 
 
 class CsvSource(LocalSource):
-    """A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
+    r"""A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
 
     How many rows there are is not known before all of them were parsed: the first use counts them, and their labels,
     in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
@@ -277,6 +285,14 @@ class CsvSource(LocalSource):
         As for `ParquetSource`; an empty field is a null.
     delimiter : str, default=","
     chunk_rows : int, optional
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "rows.csv").write_text("x,y\n0.5,-1\n1.5,1\n")
+    ...     CsvSource(f"{folder}/rows.csv", "y").n_rows
+    2
     """
 
     labels_alone = False
