@@ -15,8 +15,8 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, train_size=100, random
 scaler = StandardScaler().fit(X_train)
 X_train, X_test = scaler.transform(X_train), scaler.transform(X_test)
 
-best = WassersteinLogisticRegressionCV(radii=8, cv=3).fit(X_train, y_train)
-robust = WassersteinLogisticRegressionCV(radii=8, cv=3, rule="one_standard_error").fit(X_train, y_train)
+best = WassersteinLogisticRegressionCV(radii=10, cv=5).fit(X_train, y_train)
+robust = WassersteinLogisticRegressionCV(radii=10, cv=5, rule="one_standard_error").fit(X_train, y_train)
 suggested = suggest_radius(Problem("logistic"), X_train, 2.0 * y_train - 1.0, random_state=0)
 models = {
     "radius 0": WassersteinLogisticRegression(radius=0.0, ridge=1e-6).fit(X_train, y_train),

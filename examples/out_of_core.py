@@ -1,7 +1,7 @@
 """Data that do not fit in memory: a folder of Parquet files, read a few times in chunks.
 
-The folder is given to the estimator by its path, with the name of the target; the labels are words. The model is the one
-that the arrays would give.
+The folder is given to the estimator by its path, with the name of the target; the labels are words. The model is the
+one that the arrays would give.
 """
 
 import tempfile
@@ -26,7 +26,9 @@ with tempfile.TemporaryDirectory() as folder:
 
     model = WassersteinLogisticRegression(radius=0.02, coreset=2000, random_state=0).fit(folder, "label")
     source = open_source(folder, "label", labels=("click", "pass"))
-    print(f"{source.n_rows} rows in {n_files} files, {len(model.coreset_)} in the coreset, {source.n_features} features")
+    print(
+        f"{source.n_rows} rows in {n_files} files, {len(model.coreset_)} in the coreset, {source.n_features} features"
+    )
     print(f"classes {model.classes_.tolist()}, certified relative gap {model.certificate_.relative_gap:.1e}")
     print(f"reads of the data {model.certificate_.n_reads}")
 
