@@ -274,7 +274,10 @@ def _terminate(*_: Any) -> None:
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command began its work
+        sys.exit(Exit.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from dualcore.geometry import FloatArray
 from dualcore.sources import SourceError, list_files
 
-__all__ = ["SUFFIXES", "Table", "TableError", "read_table", "write_csv"]
+__all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".npy", ".npz")
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
@@ -64,13 +65,7 @@ class Table:
 
     def find(self, name: str) -> str:
         """Return the name of a column, given by name or, where there is none of that name, by position."""
-        if name in self.columns:
-            return name
-        try:
-            return self.names[int(name)]
-        except (ValueError, IndexError):
-            shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
-            raise TableError(f"{self.source} has no column {name!r}. It has: {shown}.") from None
+        return find_column(self.source, self.names, name)
 
     def labels(self, name: str) -> Column:
         """Return a column as class labels: text, or numbers (whole ones as integers)."""
@@ -127,6 +122,25 @@ class Table:
             f"Column {name!r} of {self.source} has a missing or infinite value in row {row + 1}. "
             "Drop or fill such rows first."
         )
+
+
+def find_column(source: str, names: Sequence[str], name: str) -> str:
+    """Return the name of a column, given by name or, where there is none of that name, by position.
+
+    Examples
+    --------
+    >>> find_column("t.csv", ["a", "b"], "b"), find_column("t.csv", ["a", "b"], "0")
+    ('b', 'a')
+    """
+    if name in names:
+        return name
+    try:
+        return names[int(name)]
+    except (ValueError, IndexError):
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        near = get_close_matches(name, names, 1)
+        guess = f" Did you mean {near[0]!r}?" if near else ""
+        raise TableError(f"{source} has no column {name!r}.{guess} It has: {shown}.") from None
 
 
 def read_table(path: str | Path) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dualcore import Source, open_source
-from dualcore.commands.options import DataOptions
+from dualcore.commands.options import DataOptions, text_target
 from dualcore.geometry import FloatArray
 from dualcore.model import Model, Scaling
 from dualcore.sources import Chunk, ClassError, PreparedSource, column_kinds, open_labelled
-from dualcore.tables import TableError
+from dualcore.tables import TableError, find_column
 
 __all__ = ["Stream", "can_stream", "is_large", "measure_quality", "open_stream", "stream_for_model"]
 
@@ -45,12 +46,14 @@ def is_large(path: Path) -> bool:
 def open_stream(options: DataOptions, classification: bool) -> Stream | None:
     """Open the rows that options name; None for a single file whose target has not two classes: load it."""
     kinds = column_kinds(options.path)
-    target = _find(options.path, kinds, options.target)
-    aside = {
-        _find(options.path, kinds, name) for name in (*options.drop, *([options.weight] if options.weight else []))
-    }
+    columns, file = list(kinds), options.path.name
+    target = find_column(file, columns, options.target)
+    others = [*options.drop, *([options.weight] if options.weight else [])]
+    aside = {find_column(file, columns, name) for name in others}
     names = tuple(name for name in kinds if name != target and name not in aside)
-    _check_numbers(options.path, kinds, [*names, *([] if classification else [target])])
+    _check_numbers(options.path, kinds, names)
+    if not classification and kinds[target] != "number":
+        raise text_target(options.path.name, target)
     source: Source
     classes: tuple[Any, Any] | None = None
     if classification:
@@ -72,8 +75,8 @@ def open_stream(options: DataOptions, classification: bool) -> Stream | None:
 def stream_for_model(model: Model, path: Path, target: str | None, weight: str | None) -> Source:
     """Open the rows of a file as a model of two classes, or a regression, takes them."""
     kinds = column_kinds(path)
-    name = _find(path, kinds, target or model.target)
-    names = [_find(path, kinds, feature) for feature in model.feature_names]
+    name = find_column(path.name, list(kinds), target or model.target)
+    names = [find_column(path.name, list(kinds), feature) for feature in model.feature_names]
     _check_numbers(path, kinds, names)
     source: Source
     if model.classes is not None:
@@ -114,19 +117,7 @@ def measure_quality(model: Model, source: Source) -> dict[str, float]:
     return {"accuracy" if model.is_classifier else "mean_absolute_error": mean}
 
 
-def _find(path: Path, kinds: dict[str, str], name: str) -> str:
-    """Return the name of a column, given by name or, where there is none of that name, by position."""
-    names = list(kinds)
-    if name in kinds:
-        return name
-    try:
-        return names[int(name)]
-    except (ValueError, IndexError):
-        shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-        raise TableError(f"{path.name} has no column {name!r}. It has: {shown}.") from None
-
-
-def _check_numbers(path: Path, kinds: dict[str, str], names: list[str]) -> None:
+def _check_numbers(path: Path, kinds: dict[str, str], names: Sequence[str]) -> None:
     for name in names:
         if kinds[name] != "number":
             raise TableError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.model import Model
 from dualcore.path import radius_path, select_radius, suggest_radius
+from dualcore.samplers.resolve import resolve_size
 from dualcore.sources import list_files
 from dualcore.tables import Table, read_table, write_csv
 
@@ -63,10 +65,12 @@ def fit_model(
             random_state=training.seed,
             **arguments,
         )
-        if isinstance(rows, Stream):
-            estimator.fit(rows.source)
-        else:
-            estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*the certificate leaves open")  # said below, in terms of options
+            if isinstance(rows, Stream):
+                estimator.fit(rows.source)
+            else:
+                estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
     solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
@@ -114,12 +118,18 @@ def fit_model(
     }
 
     def show(console: Console) -> None:
-        used = "all rows" if trained_on is None else f"{sum(trained_on):,} rows"
+        used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
+        if trained_on is not None and len(trained_on) == 1:
+            used = f"a coreset of {trained_on[0]:,} rows"
         console.print(f"Trained on {used} of {n_rows:,}, {len(rows.names)} features, in {seconds:.2f} s.")
         show_certificates(console, model)
         console.print(f"Written to {out}.", markup=False)
 
     output.result(values, show)
+    if converged and sampler is not None and worst > max(10.0 * training.gap, 1e-2):
+        advice = "Use a larger --coreset, more --rounds, --standardize, or no coreset where the rows are few."
+        note = f"note: the certified gap {worst:.1e} is far from --gap {training.gap:g}. {advice}"
+        output.errors.print(note, markup=False, highlight=False)
     if not converged:
         asked = f"a relative gap of {training.tol:.0e}" if require_gap is None else f"a gap of {require_gap:g}"
         output.errors.print(f"not converged: asked for {asked}, certified {worst:.2e}", markup=False)
@@ -151,6 +161,9 @@ def draw_coreset(
 
     def show(console: Console) -> None:
         console.print(f"{len(coreset):,} of {coreset.n_rows:,} rows written to {out}.", markup=False)
+        asked = resolve_size(sampler.size or 1, coreset.n_rows)
+        if len(coreset) < asked:
+            console.print(f"The weights of the other {asked - len(coreset):,} rows that were drawn came out as zero.")
 
     output.result(values | {"details": coreset.details}, show)
     return Exit.OK

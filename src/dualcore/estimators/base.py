@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -164,6 +166,14 @@ class WassersteinLinearModel(BaseEstimator):
                 callback=(lambda done: _print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
+            if found.certificate.is_weak:
+                warnings.warn(
+                    f"{title}: the certificate leaves open how good the model is (relative gap "
+                    f"{found.certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None "
+                    "where the rows are few.",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
         if self.verbose:
             _print_outcome(title, training, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
