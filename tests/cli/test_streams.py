@@ -10,6 +10,7 @@ from dualcore import Coreset, DualCoreset, WassersteinLogisticRegression
 from dualcore.cli import app
 from dualcore.commands import streams, training
 from dualcore.model import Model, Scaling
+from dualcore.tables import write_csv
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -95,6 +96,23 @@ def test_weights_regression_coresets_and_paths_are_streamed(rows, tmp_path):
     assert code == 0
     assert json.loads(out)["classes"] == ["sick", "well"]
     assert max(point["relative_gap"] for point in json.loads(out)["points"]) < 1e-2
+
+
+@pytest.mark.usefixtures("no_loading")
+def test_a_folder_of_csv_files_is_streamed_too(rows, tmp_path):
+    folder, X, labels = rows
+    inside = tmp_path / "rows"
+    inside.mkdir()
+    for number in range(3):
+        part = slice(1000 * number, 1000 * number + 1000)
+        columns = {f"x{j}": X[part, j].tolist() for j in range(3)} | {"label": labels[part].tolist()}
+        (inside / f"{number}.csv").write_text(write_csv(columns))
+    options = ("-t", "label", "--coreset", 0.1, "--quiet", "--out")
+    assert call("fit", inside, *options, tmp_path / "m.json")[0] == 0
+    assert call("fit", folder / "rows", *options, tmp_path / "n.json", *drop("label"))[0] == 0
+    one, other = Model.load(tmp_path / "m.json"), Model.load(tmp_path / "n.json")
+    np.testing.assert_allclose(one.coef, other.coef, rtol=1e-12)
+    assert one.classes == other.classes == ("sick", "well")
 
 
 @pytest.mark.parametrize("scaled", [False, True])

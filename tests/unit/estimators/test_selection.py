@@ -40,6 +40,14 @@ def data_for(cls, n=200):
 
 
 @every_pair
+def test_the_parameters_are_those_of_the_plain_estimator_but_the_radius(cls, plain):
+    own = {"radii", "cv", "scoring", "refit", "rule"}
+    assert set(cls().get_params()) - own == set(plain().get_params()) - {"radius"}
+    mine, theirs = cls().get_params(), plain().get_params()
+    assert [name for name in theirs if name != "radius" and mine[name] != theirs[name]] == []
+
+
+@every_pair
 def test_the_radius_is_that_of_a_search_by_hand(cls, plain):
     X, y = data_for(cls)
     model = cls(radii=RADII, cv=3, scoring="r2" if plain is WassersteinHuberRegressor else "accuracy").fit(X, y)
