@@ -44,7 +44,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 # Long sweeps: the referees, the paper's figures. `make test-slow` runs them.
 SLOW_PATHS = (
-    "tests/peers/",
+    "tests/peers/test_dual_referee.py",
+    "tests/peers/test_referee_conic.py",
+    "tests/peers/test_solvers_referee.py",
     "tests/reference/",
     "tests/properties/test_chunking.py",
     "tests/properties/test_dual.py",

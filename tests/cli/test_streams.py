@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 from dualcore import Coreset, DualCoreset, WassersteinLogisticRegression
 from dualcore.cli import app
 from dualcore.commands import streams, training
+from dualcore.commands.progress import WatchedSource
 from dualcore.model import Model, Scaling
+from dualcore.sources import ArraySource
 from dualcore.tables import write_csv
 
 pa = pytest.importorskip("pyarrow")
@@ -138,6 +140,16 @@ def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     # What cannot be streamed is loaded, folders too.
     assert call("predict", model, folder / "rows", "--out", tmp_path / "p.csv")[0] == 0
     assert call("path", folder / "rows", "-t", "label", "--radii", "0.05", "--suggest", *drop("label"))[0] == 0
+
+
+def test_rows_are_counted_as_they_are_read():
+    seen = []
+    source = WatchedSource(ArraySource(np.ones((3000, 2)), np.ones(3000), chunk_rows=1000), seen.append)
+    assert source.survey().n_rows == 3000
+    assert seen == []
+    assert source.fold(lambda chunk: float(chunk.X.sum()), sum) == 6000.0
+    assert seen == [1000, 1000, 1000]
+    assert source.n_reads == source.inner.n_reads == 1
 
 
 def test_three_classes_are_loaded_from_a_file_and_refused_from_a_folder(rows, tmp_path):

@@ -19,7 +19,7 @@ from rich.table import Table as Grid
 from dualcore import Certificate, Problem, __version__, assess, certify
 from dualcore.commands.options import ESTIMATORS, DataOptions, ProblemOptions, Rows, TrainingOptions, load_rows, signs
 from dualcore.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
-from dualcore.commands.progress import Observed, watching
+from dualcore.commands.progress import Observed, WatchedSource, watching
 from dualcore.commands.streams import Stream, can_stream, is_large, open_stream, stream_for_model
 from dualcore.commands.streams import measure_quality as stream_quality
 from dualcore.coreset import write_atomically
@@ -68,7 +68,7 @@ def fit_model(
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "(?s).*the certificate leaves open")  # said below, in terms of options
             if isinstance(rows, Stream):
-                estimator.fit(rows.source)
+                estimator.fit(WatchedSource(rows.source, watch.rows))
             else:
                 estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
@@ -145,9 +145,9 @@ def draw_coreset(
         raise OptionError("coreset needs --size.")
     check_output(out, ".npz", ".csv")
     rows = open_rows(data, problem.is_classification, sampler, output)
-    with watching(output, "reading the data and drawing"):
+    with watching(output, "reading the data and drawing") as watch:
         if isinstance(rows, Stream):
-            coreset = sampler.build(Problem(**settings), rows.source)
+            coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
         else:
             y = signs(rows, "coreset")[0] if problem.is_classification else rows.y
             coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
@@ -195,7 +195,7 @@ def _certify_stream(model: Model, data_path: Path, target: str | None, weight: s
     with watching(output, "certifying, one read", 2) as watch:
         source = stream_for_model(model, data_path, target, weight)
         one = SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0]))
-        certificate = assess(model.problem, one, source)
+        certificate = assess(model.problem, one, WatchedSource(source, watch.rows))
         watch.say("measuring the quality, one read", 1)
         quality = stream_quality(model, source)
     return _show_certified(model, [certificate], quality, source.n_rows, output)
@@ -278,6 +278,7 @@ def follow_path(
         X, weights = rows.X, rows.weights
         y, classes = signs(rows, "path") if problem.is_classification else (rows.y, None)
     with watching(output, "training", len(radii)) as watch:
+        X = WatchedSource(X, watch.rows) if isinstance(rows, Stream) else X
         path = radius_path(
             at, X, y, radii, sampler, weights,
             tol=training.tol, max_iter=training.max_iter, random_state=training.seed, callback=watch.step,
