@@ -4,6 +4,8 @@ import inspect
 import os
 import re
 import runpy
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -107,6 +109,15 @@ def test_every_public_name_is_documented_with_an_example(name):
     if inspect.isclass(thing):
         methods = [member for member in vars(thing) if not member.startswith("_") and callable(vars(thing)[member])]
         assert [method for method in methods if not inspect.getdoc(getattr(thing, method))] == []
+
+
+@pytest.mark.needs("mkdocs", "mkdocstrings")
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "WassersteinLogisticRegressionCV" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    assert "flip_labels" in (tmp_path / "gallery" / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_pages_of_the_site_exist_and_are_all_listed():

@@ -167,6 +167,8 @@ class DaskSource(Source):
             raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
         if isinstance(y, str) or isinstance(weights, str):
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
+        if getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub":
+            raise SourceError(f"The targets are {y.dtype}, not numbers: encode two labels as -1 and +1 first.")
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         self.n_features, self._lengths = int(X.shape[1]), list(X.chunks[0])

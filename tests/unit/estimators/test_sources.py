@@ -211,6 +211,20 @@ def test_a_model_refuses_other_features_and_labels(tables):
         prepared.take(np.array([0, 5]))
 
 
+@pytest.mark.needs("dask")
+def test_dask_collections_need_no_source(tables):
+    import dask.array as da
+
+    table = tables[False, True]
+    X, labels = da.from_array(table.X, chunks=(700, M)), (table.y > 0).astype(np.int64)
+    model = classifier().fit(X, da.from_array(labels, chunks=700))
+    whole = classifier().fit(table.X, labels)
+    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_, [0, 1])
+    with pytest.raises(SourceError, match="not numbers: encode two labels"):
+        classifier().fit(X, da.from_array(np.where(labels > 0, "a", "b"), chunks=700))
+
+
 @pytest.mark.needs("pyarrow")
 def test_a_file_is_not_opened_before_the_parameters_are_right(tmp_path):
     with pytest.raises(TypeError, match="needs a coreset"):
