@@ -6,16 +6,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 
 from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray, L2Norm
-from dualcore.losses import Logistic
 from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows
 from dualcore.solvers.base import RawSolution, Solver
 from dualcore.solvers.interior import InteriorPoint
+from dualcore.solvers.settle import can_settle, sample_rows, solve_settled, worth_settling
 from dualcore.threads import one_blas_thread
 
 __all__ = ["StructuredSolver"]
@@ -63,12 +62,23 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
+    if start is None and worth_settling(problem, data):
+        sample = sample_rows(problem, data)
+        if sample is not None:
+            guess = _run(problem, sample, tol, max_iter, None)
+            found = solve_settled(problem, data, tol, max_iter, guess)
+            if found is not None:
+                return found
     if isinstance(problem.form, MarginForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
-        return _flips_last(problem, problem.form, data, tol, max_iter, start)
-    found = InteriorPoint(problem, data, start).run(tol, max_iter)
-    if start is not None and found.stopped_early:  # a start too near the boundary can stall: once more from afar
-        found = InteriorPoint(problem, data).run(tol, max_iter)
-    return found
+        whole = _flips_last(problem, problem.form, data, tol, max_iter, start)
+    else:
+        whole = InteriorPoint(problem, data, start).run(tol, max_iter)
+        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: once more from afar
+            whole = InteriorPoint(problem, data).run(tol, max_iter)
+    if whole.stopped_early and can_settle(problem):  # Newton with a line search is slower, and harder to stop
+        guess = replace(whole, waypoint=None)
+        whole = solve_settled(problem, data, tol, max_iter, guess, most=1.0) or whole
+    return whole
 
 
 def _in_row_space(
@@ -106,33 +116,17 @@ def _flips_last(
 ) -> RawSolution:
     """Solve without label flips first; where none would pay at that optimum, it is the optimum with flips too.
 
-    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays
-    optimal. Where some pay, solve again from there, giving only the rows near the flip boundary a flip piece
-    if the loss is smooth without it.
+    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays optimal.
+    Where some pay, solve again.
     """
     found = InteriorPoint(problem.replace(label_cost=np.inf), data, start).run(tol, max_iter)
-    spent, history = found.iterations, found.history
     t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
     if not form.candidates(t, size)[0].size:
         return found
-    multiplier = form.minimise(t, data.weights, size).multiplier
-    here = (found.coef, found.intercept)
-    attempts: list[npt.NDArray[np.bool_] | None] = [None]
-    if isinstance(problem.loss, Logistic):
-        attempts = [*(form.flips(t, share * multiplier) for share in (0.5, 0.25)), None]
-    for allowed in attempts:
-        if allowed is not None and 2 * np.count_nonzero(allowed) > t.size:
-            continue
-        on = None if allowed is None else np.flatnonzero(allowed[data.masses > 0.0])
-        found = InteriorPoint(problem, data, here, on).run(tol, max_iter)
+    spent, history = found.iterations, found.history
+    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: once more from afar
+        found = InteriorPoint(problem, data, here).run(tol, max_iter)
         spent, history = spent + found.iterations, history + found.history
-        if found.stopped_early:
-            continue
-        t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
-        flipping = form.flips(t, form.minimise(t, data.weights, size).multiplier * (1.0 - 1e-9))
-        if allowed is None or not (flipping & ~allowed).any():
-            return replace(found, iterations=spent, history=history)
-    found = InteriorPoint(problem, data).run(
-        tol, max_iter
-    )  # a start too near the boundary can stall: once more from afar
-    return replace(found, iterations=spent + found.iterations, history=history + found.history)
+        if not found.stopped_early:
+            break
+    return replace(found, iterations=spent, history=history)
