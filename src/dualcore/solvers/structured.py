@@ -86,29 +86,24 @@ def _in_row_space(
 ) -> RawSolution:
     """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
     X = data.rows.take(np.arange(data.rows.n))
-    basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X))
+    basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X), data.masses)
     inside = None if start is None else (basis.T @ start[0], start[1])
     found = _run(problem, data._replace(rows=as_rows(inner)), tol, max_iter, inside)
     return replace(found, coef=basis @ found.coef)
 
 
-def _row_space(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return an orthonormal basis of the rows, shape (n_features, rank), and the rows in it, shape (n_rows, rank).
 
-    Rows that depend on each other (repeated ones, say) must not leave directions of rounding noise in the basis: the
-    solver would scale them up to unit columns.
+    The principal axes: they depend on the distribution alone, so rows that are repeated and rows of more weight take
+    the same steps to the same digits. And rows that depend on each other leave no direction of rounding noise in the
+    basis, which the solver would scale up to a unit column.
     """
-    basis, factor = np.linalg.qr(X.T)
-    noise = max(X.shape) * np.finfo(np.float64).eps
-    sizes = np.abs(np.diag(factor))
-    if sizes.min() > noise * sizes.max():
-        return basis, factor.T
-    basis, factor, order = scipy.linalg.qr(X.T, mode="economic", pivoting=True)
-    sizes = np.abs(np.diag(factor))
-    rank = max(int(np.count_nonzero(sizes > noise * sizes[0])), 1)
-    inner = np.empty((X.shape[0], rank))
-    inner[order] = factor[:rank].T
-    return basis[:, :rank], inner
+    held = masses > 0.0
+    sizes, axes = scipy.linalg.svd(np.sqrt(masses[held])[:, None] * X[held], full_matrices=False)[1:]
+    rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
+    basis = np.ascontiguousarray(axes[:rank].T)
+    return basis, X @ basis
 
 
 def _flips_last(
