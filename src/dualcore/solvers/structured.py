@@ -100,9 +100,10 @@ def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArra
     basis, which the solver would scale up to a unit column.
     """
     held = masses > 0.0
-    sizes, axes = scipy.linalg.svd(np.sqrt(masses[held])[:, None] * X[held], full_matrices=False)[1:]
+    span, factor = np.linalg.qr((np.sqrt(masses[held])[:, None] * X[held]).T)
+    sizes, axes = scipy.linalg.svd(factor.T)[1:]
     rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
-    basis = np.ascontiguousarray(axes[:rank].T)
+    basis = span @ axes[:rank].T
     return basis, X @ basis
 
 
