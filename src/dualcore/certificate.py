@@ -58,6 +58,12 @@ class Certificate:
         No model has a smaller one.
     n_reads : int
         How many times the data were read to find the model and this certificate.
+
+    Examples
+    --------
+    >>> print(Certificate(upper=0.5, lower=0.499))
+    The worst-case risk of this model on the full data is 0.5; no model can have less than 0.499, so it is within
+    0.2 % of the best possible.
     """
 
     upper: float
@@ -74,11 +80,19 @@ class Certificate:
         """``gap / upper``."""
         return self.gap / max(abs(self.upper), np.finfo(float).tiny)
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether it leaves open how good the model is: the best possible risk may be half of this one, or less."""
+        return self.relative_gap > 0.5
+
     def __str__(self) -> str:
-        return (
+        risks = (
             f"The worst-case risk of this model on the full data is {self.upper:.6g}; no model can have less than "
-            f"{self.lower:.6g}, so it is within {100 * self.relative_gap:.3g} % of the best possible."
+            f"{self.lower:.6g}, "
         )
+        if self.is_weak:
+            return risks + "which leaves open how near to the best possible it is."
+        return risks + f"so it is within {100 * self.relative_gap:.3g} % of the best possible."
 
 
 class LinearModel(Protocol):

@@ -38,7 +38,7 @@ ARROWS: dict[str, set[str]] = {
     "streamfile": {"summary"},
     "stream": {"samplers", "streamfile"},
     "path": {"refine"},
-    "estimators": {"path", "softmax", "worstcase"},
+    "estimators": {"assess", "path", "softmax", "worstcase"},
     "attacks": {"estimators"},
     "datasets": {"estimators"},
     "plots": {"estimators"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -14,12 +15,14 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.assess import assess
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
 from dualcore.geometry import FloatArray, Norm
 from dualcore.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows, as_weights
+from dualcore.sources import PreparedSource, Source, is_source_like, open_labelled
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
@@ -69,22 +72,27 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         )
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the classifier.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
+            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
+            collection, a function that returns parts. It is read in chunks, a few times, for two classes.
         y : array of shape (n_samples,)
-            Labels of any kind, two or more different ones.
+            Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
+            the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter.
+            Masses of the rows; only their ratios matter. With a source as ``y``.
 
         Returns
         -------
         self
         """
         problem = self._make_problem()
+        if is_source_like(X):
+            return self._fit_source(problem, X, y, sample_weight)
         X, y = self._read_pair(X, y, reset=True, y_numeric=False)
         check_classification_targets(y)
         self.classes_, code = np.unique(y, return_inverse=True)
@@ -118,6 +126,31 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             self.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
         return self
 
+    def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Train on the rows of a source, two classes."""
+        self._check_source()
+        before = X.n_reads if isinstance(X, Source) else 0
+        source, classes = open_labelled(X, y, sample_weight)
+        self._note_features(source)
+        survey = source.survey()
+        masses = np.array([survey.mass(-1.0), survey.mass(1.0)])
+        self.classes_ = np.array(classes)
+        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(2), masses)
+        self.problem_ = problem
+        found = self._train(problem, self._weigh_source(source), None, None)
+        self.solution_, self.coreset_ = found.solution, found.coreset
+        # A source without a count of its rows was read once more, to find the labels.
+        self.certificate_ = replace(found.certificate, n_reads=source.n_reads - before)
+        self.coef_, self.intercept_ = found.solution.coef[None], np.array([found.solution.intercept])
+        self.dual_variable_, self.n_iter_ = found.solution.dual_variable, found.solution.iterations
+        self.worst_case_risk_ = found.certificate.upper
+        return self
+
+    def _weigh_source(self, source: Source) -> Source:
+        """Return a source whose rows weigh as ``class_weight_`` says."""
+        low, high = self.class_weight_.tolist()
+        return source if low == high == 1.0 else PreparedSource(source, factors=(low, high))
+
     def decision_function(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes."""
         scores = self._scores(X)
@@ -129,12 +162,21 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
-    def worst_case_risk(self, X: Any, y: Any, sample_weight: Any = None) -> float | FloatArray:
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float | FloatArray:
         """Return the training objective of this model on other data: worst-case risk, ridge included.
 
         Rows are weighted by ``class_weight_`` times ``sample_weight``. With more than two classes there is one risk for
-        each class against the rest, shape (n_classes,); a multinomial model has one.
+        each class against the rest, shape (n_classes,); a multinomial model has one. The data are arrays or, for two
+        classes, a source, which is read once.
         """
+        if is_source_like(X):
+            check_is_fitted(self)
+            if self.classes_.size != 2:
+                raise ValueError(f"A source is about two classes, this model has {self.classes_.size}: pass arrays.")
+            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist())
+            self._match_features(source)
+            model = SimpleNamespace(coef=self.coef_[0], intercept=float(self.intercept_[0]))
+            return assess(self.problem_, model, self._weigh_source(source)).upper
         X, code = self._read_labels(X, y)
         rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -9,9 +10,11 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.assess import assess
 from dualcore.estimators.base import WassersteinLinearModel, check_number
 from dualcore.geometry import FloatArray, Norm
 from dualcore.losses import EpsilonInsensitive, Huber, Loss, Pinball, Squared
+from dualcore.sources import is_source_like, open_source
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
@@ -28,22 +31,31 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     coef_: FloatArray
     intercept_: float
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the regressor.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
+            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
+            collection, a function that returns parts. It is read in chunks, a few times.
         y : array of shape (n_samples,)
+            With a source what `open_source` takes for it: None where the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter.
+            Masses of the rows; only their ratios matter. With a source as ``y``.
 
         Returns
         -------
         self
         """
         problem = self._make_problem()
-        X, y = self._read_pair(X, y, reset=True, y_numeric=True)
+        if is_source_like(X):
+            self._check_source()
+            X = open_source(X, y, sample_weight)
+            self._note_features(X)
+            y = sample_weight = None
+        else:
+            X, y = self._read_pair(X, y, reset=True, y_numeric=True)
         solution, certificate, coreset = self._train(problem, X, y, sample_weight)
         self.problem_, self.solution_, self.certificate_, self.coreset_ = problem, solution, certificate, coreset
         self.coef_, self.intercept_ = solution.coef, solution.intercept
@@ -55,9 +67,16 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         """Return ``X coef + intercept``, shape (n_samples,)."""
         return self._read_rows(X).dot(self.coef_) + self.intercept_
 
-    def worst_case_risk(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the training objective of this model on other data: worst-case risk, ridge included."""
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the training objective of this model on other data: worst-case risk, ridge included.
+
+        The data are arrays, or a source, which is read once.
+        """
         check_is_fitted(self)
+        if is_source_like(X):
+            source = open_source(X, y, sample_weight)
+            self._match_features(source)
+            return assess(self.problem_, SimpleNamespace(coef=self.coef_, intercept=self.intercept_), source).upper
         X, y = self._read_pair(X, y, reset=False, y_numeric=True)
         return self.problem_.risk(self.coef_, self.intercept_, X, y, sample_weight)
 

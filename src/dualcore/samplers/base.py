@@ -53,6 +53,14 @@ class CoresetFit:
     certificate : Certificate
     coreset : Coreset
     history : tuple of Round
+
+    Examples
+    --------
+    >>> from dualcore import fit_coreset
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> fit = fit_coreset(Problem("hinge", radius=0.1), X, np.sign(X[:, 0]), coreset=200, random_state=0)
+    >>> len(fit.coreset), fit.solution.value == fit.certificate.upper == fit.history[-1].upper
+    (200, True)
     """
 
     solution: Solution

@@ -90,6 +90,13 @@ class Solution:
     seconds : float
     dual : DualPoint or None
         The dual point behind ``lower_bound``, one entry a row; `certify` on the same rows starts from it.
+
+    Examples
+    --------
+    >>> from dualcore import Problem, solve
+    >>> solution = solve(Problem("hinge", radius=0.5), [[2.0], [1.0], [-1.0], [-2.0]], [1.0, 1.0, -1.0, -1.0])
+    >>> solution.converged, solution.status.value
+    (True, 'Solved: the certified relative gap is within tolerance.')
     """
 
     coef: FloatArray

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
+import scipy.linalg
 
 from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray, L2Norm
@@ -85,10 +86,25 @@ def _in_row_space(
 ) -> RawSolution:
     """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
     X = data.rows.take(np.arange(data.rows.n))
-    basis, factor = np.linalg.qr(np.asarray(X.toarray() if hasattr(X, "toarray") else X).T)
+    basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X), data.masses)
     inside = None if start is None else (basis.T @ start[0], start[1])
-    found = _run(problem, data._replace(rows=as_rows(factor.T)), tol, max_iter, inside)
+    found = _run(problem, data._replace(rows=as_rows(inner)), tol, max_iter, inside)
     return replace(found, coef=basis @ found.coef)
+
+
+def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return an orthonormal basis of the rows, shape (n_features, rank), and the rows in it, shape (n_rows, rank).
+
+    The principal axes: they depend on the distribution alone, so rows that are repeated and rows of more weight take
+    the same steps to the same digits. And rows that depend on each other leave no direction of rounding noise in the
+    basis, which the solver would scale up to a unit column.
+    """
+    held = masses > 0.0
+    span, factor = np.linalg.qr((np.sqrt(masses[held])[:, None] * X[held]).T)
+    sizes, axes = scipy.linalg.svd(factor.T)[1:]
+    rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
+    basis = span @ axes[:rank].T
+    return basis, X @ basis
 
 
 def _flips_last(

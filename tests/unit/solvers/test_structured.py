@@ -15,7 +15,7 @@ from dualcore.solvers.design import Design
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.newton import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
-from dualcore.solvers.structured import StructuredSolver
+from dualcore.solvers.structured import StructuredSolver, _row_space
 
 NORMS = ("l1", "l2", "linf")
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
@@ -249,6 +249,32 @@ def test_wide_data_take_other_routes_to_the_same_optimum(loss, norm, size):
     assert solution.converged
     reference = solve(problem, X, y, solver="conic")
     assert solution.value == pytest.approx(reference.value, rel=1e-6)
+
+
+def test_repeated_rows_leave_no_noise_in_the_row_space():
+    X, times = np.random.default_rng(0).random((9, 30)), np.array([0, 1, 4, 2, 0, 3, 1, 1, 4])
+    repeated = np.repeat(X, times, axis=0)
+    basis, inner = _row_space(repeated, np.full(16, 1.0 / 16.0))
+    assert basis.shape == (30, 7)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-13)
+    np.testing.assert_allclose(inner @ basis.T, repeated, atol=1e-13)
+    weighted, _ = _row_space(X, times / 16.0)
+    np.testing.assert_allclose(np.abs(weighted), np.abs(basis), atol=1e-12)
+    basis, inner = _row_space(np.zeros((3, 5)), np.full(3, 1.0 / 3.0))
+    assert basis.shape == (5, 1)
+    assert not inner.any()
+
+
+@pytest.mark.parametrize("label_cost", [np.inf, 2.0])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
+    problem = Problem(loss, radius=0.1, label_cost=label_cost)
+    X, y = sample(problem, 12, 40, seed=3)
+    times = np.arange(12) % 4
+    weighted = solve(problem, X, y, times)
+    repeated = solve(problem, np.repeat(X, times, axis=0)[::-1], np.repeat(y, times)[::-1])
+    assert repeated.iterations == weighted.iterations
+    np.testing.assert_allclose(repeated.coef, weighted.coef, rtol=1e-6, atol=1e-8)
 
 
 def test_a_start_is_used_and_not_modified():
