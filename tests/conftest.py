@@ -47,9 +47,6 @@ SLOW_PATHS = (
     "tests/peers/test_dual_referee.py",
     "tests/peers/test_referee_conic.py",
     "tests/peers/test_solvers_referee.py",
-    "tests/reference/",
-    "tests/properties/test_chunking.py",
-    "tests/properties/test_dual.py",
 )
 
 
