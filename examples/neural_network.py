@@ -1,7 +1,8 @@
 """A model that is not linear: Algorithm 1 from bounds alone, for a small neural network.
 
 `grid_coreset` needs only numbers that bracket each row's dual loss. For a network whose loss is G-Lipschitz in the
-features and an adversary who can move a row by at most D, h lies between the loss and the loss plus (G - lam) D.
+features and an adversary who can move a row by at most D, h lies between the loss and the loss plus (G - lam) D:
+`lipschitz_bounds`. Where gradients and a bound on how fast they turn are known, `smooth_bounds` is tighter.
 """
 
 import numpy as np
@@ -9,7 +10,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
-from dualcore import grid_coreset
+from dualcore import grid_coreset, lipschitz_bounds
 
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X / 16.0, y % 2, test_size=0.3, random_state=0)
@@ -21,8 +22,8 @@ pilot.fit(X_train[rows], y_train[rows])
 chance = np.clip(pilot.predict_proba(X_train)[np.arange(len(y_train)), y_train], 1e-12, 1.0)
 loss = -np.log(chance)
 lipschitz = float(np.prod([np.linalg.norm(layer, 2) for layer in pilot.coefs_]))
-reach, multiplier = 0.1, 0.5 * lipschitz
-draw = grid_coreset(loss, loss + (lipschitz - multiplier) * reach, size=250, random_state=0)
+bounds = lipschitz_bounds(loss, lipschitz, multiplier=0.5 * lipschitz, diameter=0.1)
+draw = grid_coreset(bounds.lower, bounds.upper, size=250, random_state=0)
 
 # MLPClassifier takes no weights: repeat rows in proportion, which is the same in expectation.
 copies = np.maximum(1, np.round(draw.weights * 1000).astype(int))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dualcore import Problem, fit_coreset, solve
+from dualcore import Problem, check_loss, fit_coreset, solve
 from dualcore.losses import ResidualLoss
 
 
@@ -19,6 +19,7 @@ class LogCosh(ResidualLoss):
         return np.tanh(t)
 
 
+print(check_loss(LogCosh()))
 rng = np.random.default_rng(0)
 X = rng.normal(size=(20_000, 5))
 y = X @ np.arange(5.0) + rng.standard_t(2, size=20_000)

@@ -42,15 +42,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 pytest.skip(f"{package} is not installed")
 
 
-# Long sweeps: the referees, the paper's figures, scikit-learn's own checks. `make test-slow` runs them.
+# Long sweeps: the referees, the paper's figures. `make test-slow` runs them.
 SLOW_PATHS = (
-    "tests/peers/",
-    "tests/reference/",
-    "tests/properties/test_chunking.py",
-    "tests/properties/test_dual.py",
-    "tests/unit/estimators/test_estimator_checks.py",
-    "tests/unit/estimators/test_regressors.py",
-    "tests/unit/estimators/test_shared.py",
+    "tests/peers/test_dual_referee.py",
+    "tests/peers/test_referee_conic.py",
+    "tests/peers/test_solvers_referee.py",
 )
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dualcore.certificate import Certificate, certify
+from dualcore.assess import assess, certify
+from dualcore.bounds import lipschitz_bounds, smooth_bounds
+from dualcore.certificate import Certificate
 from dualcore.coreset import Anchor, Coreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
+    WassersteinHuberRegressorCV,
     WassersteinLinearRegression,
     WassersteinLinearSVC,
+    WassersteinLinearSVCCV,
     WassersteinLinearSVR,
     WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
     WassersteinQuantileRegressor,
 )
+from dualcore.losses import check_loss
 from dualcore.path import RadiusPath, radius_path, select_radius, suggest_radius
 from dualcore.problem import Problem
 from dualcore.refine import fit_coreset
@@ -24,35 +30,60 @@ from dualcore.samplers import (
     grid_coreset,
 )
 from dualcore.solvers import IncompatibleError, Solution, solve
+from dualcore.sources import (
+    ArraySource,
+    CsvSource,
+    DaskSource,
+    ParquetSource,
+    PartsSource,
+    Source,
+    SourceError,
+    open_source,
+)
 from dualcore.stream import CoresetStream
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
     "Anchor",
+    "ArraySource",
     "Certificate",
     "Coreset",
     "CoresetFit",
     "CoresetStream",
+    "CsvSource",
+    "DaskSource",
     "DualCoreset",
     "ImportanceCoreset",
     "IncompatibleError",
     "LayeredCoreset",
+    "ParquetSource",
+    "PartsSource",
     "Problem",
     "RadiusPath",
     "Solution",
+    "Source",
+    "SourceError",
     "UniformCoreset",
     "WassersteinHuberRegressor",
+    "WassersteinHuberRegressorCV",
     "WassersteinLinearRegression",
     "WassersteinLinearSVC",
+    "WassersteinLinearSVCCV",
     "WassersteinLinearSVR",
     "WassersteinLogisticRegression",
+    "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
     "WorstCase",
+    "assess",
     "certify",
+    "check_loss",
     "fit_coreset",
     "grid_coreset",
+    "lipschitz_bounds",
+    "open_source",
     "radius_path",
     "select_radius",
+    "smooth_bounds",
     "solve",
     "suggest_radius",
     "worst_case_distribution",

@@ -65,8 +65,8 @@ class CellRule(NamedTuple):
         level: npt.NDArray[np.intp] | None = None
         if not loss.kinks:
             if isinstance(loss, Logistic):
-                curvature = -slope * (1.0 + slope) if not flips else loss.curvature(t)
-                curvature *= 4.0
+                size = np.abs(slope)  # a flipped row has slope 1 + L'(z), and the same curvature
+                curvature = 4.0 * size * (1.0 - size)
             else:
                 curvature = loss.curvature(t)
             level = -_exponent(curvature)

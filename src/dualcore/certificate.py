@@ -61,6 +61,12 @@ class Certificate:
         No model has a smaller one.
     n_reads : int
         How many times the data were read to find the model and this certificate.
+
+    Examples
+    --------
+    >>> print(Certificate(upper=0.5, lower=0.499))
+    The worst-case risk of this model on the full data is 0.5; no model can have less than 0.499, so it is within
+    0.2 % of the best possible.
     """
 
     upper: float
@@ -77,11 +83,19 @@ class Certificate:
         """``gap / upper``."""
         return self.gap / max(abs(self.upper), np.finfo(float).tiny)
 
+    @property
+    def is_weak(self) -> bool:
+        """Whether it leaves open how good the model is: the best possible risk may be half of this one, or less."""
+        return self.relative_gap > 0.5
+
     def __str__(self) -> str:
-        return (
+        risks = (
             f"The worst-case risk of this model on the full data is {self.upper:.6g}; no model can have less than "
-            f"{self.lower:.6g}, so it is within {100 * self.relative_gap:.3g} % of the best possible."
+            f"{self.lower:.6g}, "
         )
+        if self.is_weak:
+            return risks + "which leaves open how near to the best possible it is."
+        return risks + f"so it is within {100 * self.relative_gap:.3g} % of the best possible."
 
 
 class LinearModel(Protocol):
@@ -132,9 +146,8 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     for width in _widths(problem, t):
         if upper - lower <= 1e-10 * abs(upper):
             break
-        lower = max(
-            lower, lower_bound(problem, data, dual_point(problem, t, data, size, width), upper, width=width, t=t)
-        )
+        point = dual_point(problem, t, data, size, width)
+        lower = max(lower, lower_bound(problem, data, point, upper, width=width, t=t, coef=theta))
     return Certificate(upper, min(lower, upper))
 
 
@@ -239,6 +252,7 @@ def lower_bound(
     repair: bool = True,
     width: float = 0.0,
     t: FloatArray | None = None,
+    coef: FloatArray | None = None,
 ) -> float:
     """Return a lower bound on the optimal worst-case risk on ``data``, from any dual point.
 
@@ -253,15 +267,17 @@ def lower_bound(
         Whether to try the nearest feasible point as well, at the cost of one weighted Gram matrix.
     width, t
         How the point was made by `dual_point`, if it was; tells the repair which rows can give.
+    coef : ndarray of shape (m,), optional
+        The model the point was made at: tells the repair which moment would make that model optimal.
     """
     form = problem.form
-    if isinstance(form, SquaredHingeForm) and point.share is not None:
-        return max(trivial_bound(problem), _bound_squared_flips(problem, data, point, upper))
     bound = _bound_squared if isinstance(form, SquaredForm) else _bound_first_order
+    if isinstance(form, SquaredHingeForm) and point.share is not None:
+        bound = _bound_squared_flips
     best = max(trivial_bound(problem), bound(problem, data, _balanced(problem, data, point), upper))
     if repair and data.rows.m <= _REPAIR_FEATURES and upper - best > 1e-10 * abs(upper):
         for _ in range(2):
-            moved = _repaired(problem, data, point, width, t)
+            moved = _repaired(problem, data, point, width, t, coef)
             if moved is None:
                 break
             point = moved
@@ -448,15 +464,33 @@ def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float)
 def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
     """Bound for the squared hinge with flips: let the moved mass cancel the moment, pay for what it cannot reach."""
     point = _balanced(problem, data, point)
+    q, stay, flip = _apart(point)
+    w, sigma = data.masses, problem.radius
+    if problem.geometry.label_cost**2 * float(w @ q) > sigma**2:
+        return -np.inf
+    reach = _reach(problem, data, point)
+    inner = inner_minimum(problem, _moment(problem, data, point), reach, 0.0, np.sqrt(max(upper, 0.0)) / sigma)
+    linear = float(w @ ((1.0 - q) * stay + q * flip))
+    quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2))
+    best = linear + inner - quadratic
+    if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
+        best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
+    return float(best)
+
+
+def _apart(point: DualPoint) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the flipped share of every row and the sizes of its two slopes, free of the shares."""
     if point.flip is None or point.share is None:
         raise ValueError("a dual point with flips is needed here")
-    w, gamma, sigma = data.masses, problem.geometry.label_cost, problem.radius
     q = point.share
     stay = np.divide(-point.stay, 1.0 - q, out=np.zeros_like(q), where=q < 1.0)
-    flip = np.divide(point.flip, q, out=np.zeros_like(q), where=q > 0.0)
-    spent = gamma**2 * float(w @ q)
-    if spent > sigma**2:
-        return -np.inf
+    return q, stay, np.divide(point.flip, q, out=np.zeros_like(q), where=q > 0.0)
+
+
+def _reach(problem: Problem, data: Data, point: DualPoint) -> float:
+    """Return how long a moment the radius holds: what rows gain, moved where that gains most for its price."""
+    q, stay, flip = _apart(point)
+    w, gamma, sigma = data.masses, problem.geometry.label_cost, problem.radius
 
     def cost_and_reach(tau: float) -> tuple[float, float]:
         near, far = tau * stay, np.maximum(tau * flip - gamma, 0.0)
@@ -469,17 +503,12 @@ def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: 
     for _ in range(100):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if cost_and_reach(middle)[0] <= sigma**2 else (low, middle)
-    reach = cost_and_reach(low)[1]
-    inner = inner_minimum(problem, _moment(problem, data, point), reach, 0.0, np.sqrt(max(upper, 0.0)) / sigma)
-    linear = float(w @ ((1.0 - q) * stay + q * flip))
-    quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2))
-    best = linear + inner - quadratic
-    if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
-        best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
-    return best
+    return cost_and_reach(low)[1]
 
 
-def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None) -> DualPoint | None:
+def _repaired(
+    problem: Problem, data: Data, point: DualPoint, width: float, t: FloatArray | None, coef: FloatArray | None
+) -> DualPoint | None:
     """Move the slopes as little as possible (in the metric of their room to move) so that the moment fits.
 
     Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``; then clips to
@@ -489,7 +518,7 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     low, high = loss.slope_range
     stays = 1.0 if point.share is None else 1.0 - point.share
     if not np.isfinite(low):
-        room = np.ones_like(point.stay)
+        room = np.ones_like(point.stay) * stays
     elif width > 0.0 and t is not None:
         room = np.maximum(loss.slope(t + width) - loss.slope(t - width), 0.0) / (2.0 * width)
     else:
@@ -500,12 +529,14 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     moment = _moment(problem, data, point)
     slope = point.stay if point.flip is None else point.stay + point.flip
     excess = float((w * slope * sign).sum()) if problem.fit_intercept else 0.0
-    if isinstance(problem.form, SquaredForm):
+    if isinstance(problem.form, SquaredForm) and point.share is not None:
+        budget = _reach(problem, data, point)
+    elif isinstance(problem.form, SquaredForm):
         budget = problem.radius * np.sqrt(float(w @ slope**2))
     else:
         spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
         budget = loss.lipschitz * max(problem.radius - spent, 0.0)
-    goal = moment if problem.ridge > 0.0 else problem.geometry.norm.project(moment, budget * (1.0 - 1e-13))
+    goal = _goal(problem, moment, budget * (1.0 - 1e-13), coef)
     if not np.any(goal != moment) and excess == 0.0:
         return None
     weights = w * room
@@ -518,8 +549,20 @@ def _repaired(problem: Problem, data: Data, point: DualPoint, width: float, t: F
     along = data.rows.dot(change[: data.rows.m])
     if problem.fit_intercept:
         along += change[-1]
-    new = np.clip(point.stay + room * sign * along, low * stays, high * stays)
+    least = low * stays if np.isfinite(low) else low
+    new = np.clip(point.stay + room * sign * along, least, high * stays)
     return DualPoint(new, point.flip, point.share)
+
+
+def _goal(problem: Problem, moment: FloatArray, budget: float, coef: FloatArray | None) -> FloatArray:
+    """Return the moment to aim at: the one that makes ``coef`` optimal, or the nearest that the budget covers."""
+    norm, ridge = problem.geometry.norm, problem.ridge
+    if coef is None:
+        return moment if ridge > 0.0 else norm.project(moment, budget)
+    floor = 0.0 if problem.is_classification else problem.geometry.target_slope
+    if problem.size(coef) < floor * (1.0 - 1e-9):  # the norm is not felt below the price of the target
+        return -ridge * coef
+    return -(norm.face(coef, -moment - ridge * coef, budget) + ridge * coef)
 
 
 def _solve_psd(system: FloatArray, right: FloatArray) -> npt.NDArray[np.float64]:

@@ -29,7 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Data = Annotated[Path, typer.Argument(help="Rows: .csv or .tsv with a line of names, .parquet, .npy or .npz.")]
+Data = Annotated[
+    Path, typer.Argument(help="Rows: .csv or .tsv with a line of names, .parquet, .npy, .npz, or a folder.")
+]
 ModelFile = Annotated[Path, typer.Argument(help="A model written by fit.")]
 Target = Annotated[str, typer.Option("--target", "-t", help="Column to learn, by name or position.")]
 Loss = Annotated[
@@ -272,7 +274,10 @@ def _terminate(*_: Any) -> None:
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command began its work
+        sys.exit(Exit.INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,20 @@ _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, OSErro
 
 @dataclass(frozen=True)
 class Anchor:
-    """The model around which a coreset is built: coefficients, intercept and multiplier."""
+    """The model around which a coreset is built: coefficients, intercept and multiplier.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_features,)
+    intercept : float
+    multiplier : float
+        The dual variable; at least ``problem.kappa(coef)``.
+
+    Examples
+    --------
+    >>> Anchor(np.array([0.5, 0.0]), 0.1, multiplier=0.5).coef.size
+    2
+    """
 
     coef: FloatArray
     intercept: float

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
+# Coefficients this near to zero, or to the largest, relatively, count as there.
+_TIED = 1e-6
+
 __all__ = ["Box", "FloatArray", "Geometry", "L1Norm", "L2Norm", "LinfNorm", "Norm", "get_norm"]
 
 
@@ -55,8 +58,18 @@ class Norm:
         """
         if self.weights is None:
             return self._project(vector, radius)
-        scaled = vector * np.where(np.isfinite(self.weights), self.weights, 0.0)
-        return self._project(scaled, radius) / self.weights
+        return self._project(_finite_product(vector, self.weights), radius) / self.weights
+
+    def face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        """Return the point nearest to ``pull`` among the subgradients of ``radius * ||coef||_*``."""
+        if not coef.any():
+            return self.project(pull, radius)
+        if self.weights is None:
+            return self._face(coef, pull, radius)
+        return self._face(coef / self.weights, _finite_product(pull, self.weights), radius) / self.weights
+
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _face")
 
     def _value(self, vector: FloatArray) -> float:
         raise NotImplementedError("a Norm subclass defines _value")
@@ -89,6 +102,16 @@ class L1Norm(Norm):
             out[j] = np.sign(coef[j])
         return out
 
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        out = np.zeros_like(coef)
+        top = np.flatnonzero(np.abs(coef) >= (1.0 - _TIED) * self._dual(coef))
+        along = pull[top] * np.sign(coef[top])  # to the simplex of size radius
+        size = np.sort(along)[::-1]
+        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
+        above = np.flatnonzero(size > excess)
+        out[top] = np.sign(coef[top]) * np.maximum(along - excess[above[-1] if above.size else 0], 0.0)
+        return out
+
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         if self._value(vector) <= radius:
             return vector.copy()
@@ -115,6 +138,9 @@ class L2Norm(Norm):
         size = float(np.linalg.norm(coef))
         return coef / size if size > 0.0 else np.zeros_like(coef)
 
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        return radius * self._steepest(coef)
+
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         size = float(np.linalg.norm(vector))
         return vector.copy() if size <= radius else vector * (radius / size)
@@ -134,8 +160,16 @@ class LinfNorm(Norm):
     def _steepest(self, coef: FloatArray) -> FloatArray:
         return np.sign(coef)
 
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        at_rest = np.abs(coef) <= _TIED * np.abs(coef).max()
+        return np.where(at_rest, np.clip(pull, -radius, radius), radius * np.sign(coef))
+
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         return np.clip(vector, -radius, radius)
+
+
+def _finite_product(vector: FloatArray, weights: FloatArray) -> FloatArray:
+    return vector * np.where(np.isfinite(weights), weights, 0.0)
 
 
 _NORMS: dict[str, type[Norm]] = {cls.name: cls for cls in (L1Norm, L2Norm, LinfNorm)}

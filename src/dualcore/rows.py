@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import nullcontext
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -228,6 +229,12 @@ def as_rows(X: Any) -> Rows:
     """
     if isinstance(X, Rows):
         return X
+    if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
+        found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
+        raise TypeError(
+            f"This needs rows in memory, got {found}. The risk of a model on any source comes from assess or certify; "
+            "fit_coreset, radius_path and the estimators with coreset= are trained on one."
+        )
     if sp.issparse(X):
         rows: Rows = SparseRows(X if X.format in ("csr", "csc") else X.tocsr())
     elif hasattr(X, "to_numpy") and hasattr(X, "dtypes"):

@@ -424,6 +424,7 @@ class Reading:
         self.cell_count = summary.cell_count
         self.cell_mass = masses if summary.weighted else summary.cell_count / summary.n_rows
         self.sample = summary.sample.in_row_order()
+        self.known_bound = -np.inf
         self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
         if isinstance(self.problem.form, SquaredForm) and np.isfinite(self.anchor.multiplier):
             # Any multiplier bounds the risk from above; with flips of order 2 this is all that sums can tell.
@@ -434,6 +435,10 @@ class Reading:
             )
             if self.flipped:
                 self.risk, self.multiplier = bound, self.anchor.multiplier
+
+    def settle(self, risk: float, multiplier: float, lower: float) -> None:
+        """Put what a closer look has found in the place of what sums could tell."""
+        self.risk, self.multiplier, self.known_bound = risk, multiplier, lower
 
     def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
         """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
@@ -471,7 +476,7 @@ class Reading:
 
         ``upper`` is the risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
         """
-        best = trivial_bound(self.problem)
+        best = max(trivial_bound(self.problem), self.known_bound)
         for dual in self._duals:
             best = max(best, self._bound(dual, upper))
         return best

@@ -21,7 +21,7 @@ from dualcore.geometry import FloatArray
 __all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "edge_spans", "leaf_rows", "split_rows"]
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
-_LEAF_NUMBERS = 4096
+_LEAF_NUMBERS = 8192
 _FEWEST, _MOST = 16, 1024
 # A sparse leaf gives dense sums of m numbers, so it needs many rows.
 _SPARSE_ROWS = 4096
@@ -33,7 +33,7 @@ def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
     Examples
     --------
     >>> leaf_rows(20), leaf_rows(785), leaf_rows(3)
-    (128, 16, 1024)
+    (256, 16, 1024)
     """
     if sparse:
         return _SPARSE_ROWS

@@ -7,6 +7,7 @@ import math
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -16,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
+from dualcore.sources import SourceError, list_files
 
-__all__ = ["SUFFIXES", "Table", "TableError", "read_table", "write_csv"]
+__all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".npy", ".npz")
+SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".npy", ".npz")
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
 _CSV_ROWS = 20000
 
@@ -63,13 +65,7 @@ class Table:
 
     def find(self, name: str) -> str:
         """Return the name of a column, given by name or, where there is none of that name, by position."""
-        if name in self.columns:
-            return name
-        try:
-            return self.names[int(name)]
-        except (ValueError, IndexError):
-            shown = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
-            raise TableError(f"{self.source} has no column {name!r}. It has: {shown}.") from None
+        return find_column(self.source, self.names, name)
 
     def labels(self, name: str) -> Column:
         """Return a column as class labels: text, or numbers (whole ones as integers)."""
@@ -128,19 +124,46 @@ class Table:
         )
 
 
+def find_column(source: str, names: Sequence[str], name: str) -> str:
+    """Return the name of a column, given by name or, where there is none of that name, by position.
+
+    Examples
+    --------
+    >>> find_column("t.csv", ["a", "b"], "b"), find_column("t.csv", ["a", "b"], "0")
+    ('b', 'a')
+    """
+    if name in names:
+        return name
+    try:
+        return names[int(name)]
+    except (ValueError, IndexError):
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        near = get_close_matches(name, names, 1)
+        guess = f" Did you mean {near[0]!r}?" if near else ""
+        raise TableError(f"{source} has no column {name!r}.{guess} It has: {shown}.") from None
+
+
 def read_table(path: str | Path) -> Table:
     """Read a table; the suffix of the file says which kind it is.
 
     CSV and TSV files begin with a line of column names. Parquet needs pyarrow. An ``npy`` file holds a matrix, whose
     columns are called x0, x1 and so on, or a structured array; an ``npz`` file named vectors, or a matrix and vectors.
+    A folder holds Parquet or CSV files with the same columns, one after the other by name.
     """
     path = Path(path)
+    if path.is_dir():
+        return _read_folder(path)
     suffix = path.suffix.lower()
-    readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npy": _read_npy, ".npz": _read_npz}
+    readers = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".parquet": _read_parquet,
+        ".pq": _read_parquet,
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+    }
     if suffix not in readers:
         raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
-    if path.is_dir():
-        raise TableError(f"{path.name} is a folder, not a file.")
     try:
         columns = readers[suffix](path)
     except TableError:
@@ -156,6 +179,21 @@ def read_table(path: str | Path) -> Table:
         if len(column) != table.n_rows:
             raise TableError(f"{path.name}: {name!r} has {len(column)} rows, the others {table.n_rows}.")
     return table
+
+
+def _read_folder(folder: Path) -> Table:
+    """Read the files of a folder, which must have the same columns."""
+    try:
+        files = list_files(folder, (".parquet", ".pq", ".csv", ".tsv"))
+    except SourceError:
+        raise TableError(f"{folder.name} is a folder that holds no Parquet, CSV or TSV file.") from None
+    tables = [read_table(file) for file in files]
+    names = tables[0].names
+    for table in tables[1:]:
+        if set(table.names) != set(names):
+            odd = sorted(set(table.names) ^ set(names))[0]
+            raise TableError(f"{files[0].name} and {table.source} differ in column {odd!r}: the files do not match.")
+    return Table(folder.name, {name: _join([table.columns[name] for table in tables]) for name in names})
 
 
 def write_csv(columns: dict[str, Sequence[Any]]) -> str:
@@ -236,7 +274,7 @@ def _as_column(texts: Sequence[str]) -> Column:
 def _join(parts: list[Column]) -> Column:
     if not parts:
         return np.empty(0)
-    if len({part.dtype.kind for part in parts}) > 1:  # text further down: the column is text from its start
+    if len({part.dtype.kind == "U" for part in parts}) > 1:  # text further down: the column is text from its start
         parts = [part if part.dtype.kind == "U" else np.array([f"{value:.17g}" for value in part]) for part in parts]
     return np.concatenate(parts)
 

@@ -42,6 +42,13 @@ class WorstCase:
         Bound on worst-case risk minus ``expected_loss``; 0 where the supremum is attained.
     attained : bool
         Whether the supremum is a maximum.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.5], [-0.5]]), np.array([1.0, -1.0])
+    >>> worst = worst_case_distribution(Problem("hinge", radius=0.25), [1.0], 0.0, X, y)
+    >>> float(worst.expected_loss), float(worst.transport_cost), bool(worst.attained)
+    (0.75, 0.25, True)
     """
 
     X: Any

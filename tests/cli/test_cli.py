@@ -271,13 +271,21 @@ def test_the_demo_writes_pictures_and_a_report(tmp_path):
     ("arguments", "code", "message"),
     [
         (("fit", "{rows}", "-t", "nosuch"), 3, "rows.csv has no column 'nosuch'. It has: age, dose, x, y, label"),
+        (("fit", "{rows}", "-t", "lable"), 3, "no column 'lable'. Did you mean 'label'? It has: age"),
         (("fit", "{rows}", "-t", "label"), 3, "Column 'word' of rows.csv is not numeric: 'b' in row 1"),
         (("fit", "{rows}", "-t", "label", "--drop", "nosuch"), 3, "no column 'nosuch'"),
         (("fit", "{rows}", "-t", "label", "--weight", "word"), 3, "Column 'word' of rows.csv is not numeric"),
         (("fit", "absent.csv", "-t", "label"), 3, "There is no file absent.csv"),
-        (("fit", "{folder}", "-t", "label"), 3, "is of no kind that can be read"),
+        (("fit", "{folder}", "-t", "label"), 3, "Column 'word' of data"),
+        (("fit", "{rows}.xlsx", "-t", "label"), 3, "rows.csv.xlsx is of no kind that can be read"),
+        (("fit", ".", "-t", "label"), 3, "is a folder that holds no Parquet, CSV or TSV file"),
+        (("fit", ".", "-t", "label", "--coreset", "0.1"), 3, "holds no file that ends in .parquet"),
         (("fit", "{rows}", "-t", "target"), 3, "800 different labels"),
-        (("fit", "{rows}", "-t", "word", "--loss", "huber"), 3, "Column 'word' of rows.csv is not numeric"),
+        (
+            ("fit", "{rows}", "-t", "word", "--loss", "huber"),
+            3,
+            "is not numeric, and a regression learns numbers. For labels use",
+        ),
         (("fit", "{rows}", "-t", "label", "--radius", "-1"), 2, "radius must be finite and non-negative"),
         (("fit", "{rows}", "-t", "label", "--norm", "l7"), 2, "Unknown norm 'l7'"),
         (("fit", "{rows}", "-t", "label", "--loss", "luck"), 2, "--loss luck is unknown"),
@@ -305,6 +313,22 @@ def test_what_is_wrong_is_said_in_one_line(data, tmp_path, monkeypatch, argument
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_coreset_that_proves_little_is_noted(data, tmp_path):
+    path = data[0]
+    options = ("--target", "label", "--coreset", 12, "--rounds", 1, *DROP, "--out", tmp_path / "m.json")
+    code, out, errors = call("fit", path, *options)
+    assert code == 0
+    assert errors.startswith("note: the certified gap ")
+    assert "Use a larger --coreset" in errors
+    assert errors.count("\n") == 1
+    assert call("fit", path, *options, "--require-gap", 0.01)[0] == 4
+    code, out, _ = call("coreset", path, "--target", "label", "--size", 12, *DROP, "--out", tmp_path / "c.csv")
+    assert code == 0
+    n_rows = read_table(tmp_path / "c.csv").n_rows
+    assert f"{n_rows} of 800 rows written" in out
+    assert (f"weights of the other {12 - n_rows} rows" in out) == (n_rows < 12)
 
 
 def test_wrong_usage_of_the_parser_has_its_own_code():

@@ -188,7 +188,7 @@ class Adversary:
             loss, cost = self.outcome(moves)
             return loss - multiplier * cost
 
-        return climb(objective, len(self.row), self.starts, steps=30 if self.case.order == 1 else 60)
+        return climb(objective, len(self.row), self.starts, steps=30 if self.case.order == 1 else 100)
 
     def kappa(self) -> float:
         """The steepest rate at which a far move earns loss per unit of cost; ``h`` is infinite below it."""

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore import Problem
+from dualcore import Problem, solve
 from dualcore.rows import Rows, as_rows, as_target, as_weights
+from dualcore.sources import ArraySource
 
 N, M = 40_000, 24
 
@@ -390,3 +391,12 @@ def test_weights_become_masses():
     np.testing.assert_array_equal(given, [1, 2, 5])
     assert as_weights(None, 3) is None
     np.testing.assert_allclose(as_weights(2.0, 4), np.full(4, 0.25))
+
+
+def test_a_path_or_a_source_is_sent_where_it_can_be_read(tmp_path):
+    source = ArraySource(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    for X, found in (("rows.parquet", "a path"), (tmp_path, "a path"), (source, r"a source \(ArraySource\)")):
+        with pytest.raises(TypeError, match=rf"needs rows in memory, got {found}.*assess or certify"):
+            Problem("logistic").risk(np.ones(3), 0.0, X, None)
+        with pytest.raises(TypeError, match="needs rows in memory"):
+            solve(Problem("logistic"), X, None)

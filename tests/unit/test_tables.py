@@ -170,12 +170,24 @@ def test_pickled_arrays_are_refused(tmp_path):
         read_table(tmp_path / "v.npy")
 
 
+def test_the_files_of_a_folder_are_one_table(tmp_path):
+    (tmp_path / "b.csv").write_text("label,x\nno,3\nyes,4.5\n")
+    (tmp_path / "a.csv").write_text("x,label\n1,yes\n2,no\n")
+    table = read_table(tmp_path)
+    np.testing.assert_array_equal(table.numbers("x"), [1.0, 2.0, 3.0, 4.5])
+    assert table.labels("label").tolist() == ["yes", "no", "no", "yes"]
+
+
 def test_what_is_no_table_is_refused(tmp_path):
     for name, message in (("t.xlsx", "Use one of: .csv"), ("absent.csv", "There is no file")):
         with pytest.raises(TableError, match=message):
             read_table(tmp_path / name)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(TableError, match="is a folder"):
+        read_table(tmp_path / "folder.csv")
+    (tmp_path / "folder.csv" / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "folder.csv" / "b.csv").write_text("x,z\n1,2\n")
+    with pytest.raises(TableError, match=r"a.csv and b.csv differ in column 'y'"):
         read_table(tmp_path / "folder.csv")
     with pytest.raises(TableError, match="no feature columns left"):
         Table("t", {"a": np.ones(2)}).features(without=["a"])

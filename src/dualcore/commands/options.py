@@ -36,6 +36,7 @@ __all__ = [
     "parse_radii",
     "parse_size",
     "signs",
+    "text_target",
 ]
 
 ESTIMATORS: dict[str, type[Any]] = {
@@ -184,6 +185,8 @@ def load_rows(options: DataOptions, classification: bool) -> Rows:
     """Read a table and take it apart into features, target and weights."""
     table = read_table(options.path)
     target = table.find(options.target)
+    if not classification and table.columns[target].dtype.kind == "U":
+        raise text_target(table.source, target)
     y = table.labels(target) if classification else table.numbers(target)
     if classification:
         found = np.unique(y)
@@ -199,6 +202,14 @@ def load_rows(options: DataOptions, classification: bool) -> Rows:
     X, names = table.features(without=others)
     scaling = Scaling.fit(X) if options.standardize else None
     return Rows(X if scaling is None else scaling.apply(X), y, names, target, weights, scaling)
+
+
+def text_target(source: str, target: str) -> TableError:
+    """Return the error of a regression whose target is text."""
+    return TableError(
+        f"Column {target!r} of {source} is not numeric, and a regression learns numbers. For labels use --loss "
+        "logistic or --loss hinge."
+    )
 
 
 def signs(rows: Rows, command: str) -> tuple[FloatArray, list[Any]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -15,9 +17,9 @@ from dualcore.coreset import Coreset
 from dualcore.path import PathStep
 from dualcore.problem import Problem
 from dualcore.samplers import CoresetFit, Round, Sampler
-from dualcore.sources import Source
+from dualcore.sources import Chunk, PreparedSource, Source
 
-__all__ = ["Observed", "Watch", "watching"]
+__all__ = ["Observed", "Watch", "WatchedSource", "watching"]
 
 
 @dataclass
@@ -43,17 +45,49 @@ class Observed(Sampler):
         return self.inner.fit(problem, X, y, sample_weight, **(settings | {"callback": self.callback}))
 
 
+class WatchedSource(PreparedSource):
+    """Rows that are counted as they are read, so that a long read is seen to move."""
+
+    def __init__(self, inner: Source, seen: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self.seen = seen
+
+    def _run(
+        self,
+        function: Callable[[Chunk], Any],
+        merge: Callable[[list[Any]], Any] | None = None,
+        *,
+        features: bool = True,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[Any]:
+        def counted(chunk: Chunk) -> Any:
+            result = function(chunk)
+            self.seen(len(chunk.y))
+            return result
+
+        return self.inner._run(counted if features else function, merge, features=features, wanted=wanted)
+
+
 class Watch:
     """A line of progress that callbacks keep up to date; silent where nobody looks."""
 
     def __init__(self, progress: Progress | None, total: int | None) -> None:
         self._progress = progress
         self._task = None if progress is None else progress.add_task("", total=total)
+        self._text, self._rows = "", 0
 
     def say(self, text: str, done: int | None = None, total: int | None = None) -> None:
         """Show a text, and how much is done."""
         if self._progress is not None and self._task is not None:
+            self._text = text
             self._progress.update(self._task, description=text, completed=done, total=total)
+
+    def rows(self, count: int) -> None:
+        """Show that so many more rows were read."""
+        self._rows += count
+        if self._progress is not None and self._task is not None:
+            text = f"{self._text}; {self._rows:,} rows read in all" if self._text else f"{self._rows:,} rows read"
+            self._progress.update(self._task, description=text)
 
     def round(self, done: Round) -> None:
         """Show a read of the data."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +16,18 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table as Grid
 
-from dualcore import Certificate, Problem, __version__, certify
-from dualcore.commands.options import ESTIMATORS, DataOptions, ProblemOptions, TrainingOptions, load_rows, signs
+from dualcore import Certificate, Problem, __version__, assess, certify
+from dualcore.commands.options import ESTIMATORS, DataOptions, ProblemOptions, Rows, TrainingOptions, load_rows, signs
 from dualcore.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
-from dualcore.commands.progress import Observed, watching
+from dualcore.commands.progress import Observed, WatchedSource, watching
+from dualcore.commands.streams import Stream, can_stream, is_large, open_stream, stream_for_model
+from dualcore.commands.streams import measure_quality as stream_quality
 from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.model import Model
 from dualcore.path import radius_path, select_radius, suggest_radius
+from dualcore.samplers.resolve import resolve_size
+from dualcore.sources import list_files
 from dualcore.tables import Table, read_table, write_csv
 
 __all__ = [
@@ -48,7 +53,8 @@ def fit_model(
     """Train a model and write it to a JSON file."""
     settings, sampler = problem.settings(), training.sampler()
     check_output(out, ".json")
-    rows = load_rows(data, problem.is_classification)
+    rows = open_rows(data, problem.is_classification, sampler, output)
+    n_rows = rows.source.n_rows if isinstance(rows, Stream) else int(rows.y.size)
     arguments = {name: value for name, value in settings.items() if name != "loss"}
     began = time.perf_counter()
     with watching(output, "training", None if sampler is None else training.rounds + 1) as watch:
@@ -59,7 +65,12 @@ def fit_model(
             random_state=training.seed,
             **arguments,
         )
-        estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*the certificate leaves open")  # said below, in terms of options
+            if isinstance(rows, Stream):
+                estimator.fit(WatchedSource(rows.source, watch.rows))
+            else:
+                estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
     solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
@@ -74,7 +85,7 @@ def fit_model(
             "version": __version__,
             "data": data.path.name,
             "sha256": digest(data.path),
-            "rows": int(rows.y.size),
+            "rows": n_rows,
             "drop": list(data.drop),
             "weight": data.weight,
             "coreset": training.coreset,
@@ -96,7 +107,7 @@ def fit_model(
     values = {
         "command": "fit",
         "model": str(out),
-        "rows": int(rows.y.size),
+        "rows": n_rows,
         "features": len(rows.names),
         "classes": None if model.classes is None else list(model.classes),
         "coreset_rows": trained_on,
@@ -107,12 +118,18 @@ def fit_model(
     }
 
     def show(console: Console) -> None:
-        used = "all rows" if trained_on is None else f"{sum(trained_on):,} rows"
-        console.print(f"Trained on {used} of {rows.y.size:,}, {len(rows.names)} features, in {seconds:.2f} s.")
+        used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
+        if trained_on is not None and len(trained_on) == 1:
+            used = f"a coreset of {trained_on[0]:,} rows"
+        console.print(f"Trained on {used} of {n_rows:,}, {len(rows.names)} features, in {seconds:.2f} s.")
         show_certificates(console, model)
         console.print(f"Written to {out}.", markup=False)
 
     output.result(values, show)
+    if converged and sampler is not None and worst > max(10.0 * training.gap, 1e-2):
+        advice = "Use a larger --coreset, more --rounds, --standardize, or no coreset where the rows are few."
+        note = f"note: the certified gap {worst:.1e} is far from --gap {training.gap:g}. {advice}"
+        output.errors.print(note, markup=False, highlight=False)
     if not converged:
         asked = f"a relative gap of {training.tol:.0e}" if require_gap is None else f"a gap of {require_gap:g}"
         output.errors.print(f"not converged: asked for {asked}, certified {worst:.2e}", markup=False)
@@ -127,10 +144,13 @@ def draw_coreset(
     if sampler is None:
         raise OptionError("coreset needs --size.")
     check_output(out, ".npz", ".csv")
-    rows = load_rows(data, problem.is_classification)
-    y = signs(rows, "coreset")[0] if problem.is_classification else rows.y
-    with watching(output, "reading the data and drawing"):
-        coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
+    rows = open_rows(data, problem.is_classification, sampler, output)
+    with watching(output, "reading the data and drawing") as watch:
+        if isinstance(rows, Stream):
+            coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
+        else:
+            y = signs(rows, "coreset")[0] if problem.is_classification else rows.y
+            coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
     with writing(out):
         if out.suffix.lower() == ".npz":
             coreset.save(out)
@@ -141,6 +161,9 @@ def draw_coreset(
 
     def show(console: Console) -> None:
         console.print(f"{len(coreset):,} of {coreset.n_rows:,} rows written to {out}.", markup=False)
+        asked = resolve_size(sampler.size or 1, coreset.n_rows)
+        if len(coreset) < asked:
+            console.print(f"The weights of the other {asked - len(coreset):,} rows that were drawn came out as zero.")
 
     output.result(values | {"details": coreset.details}, show)
     return Exit.OK
@@ -148,6 +171,9 @@ def draw_coreset(
 
 def certify_model(model_path: Path, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
     """Say what is known about a model on the rows of a file."""
+    model = Model.load(model_path)
+    if is_large(data_path) and len(model.coef) == 1:
+        return _certify_stream(model, data_path, target, weight, output)
     model, (table, X) = open_model(model_path, data_path)
     name = table.find(target or model.target)
     labels = table.labels(name) if model.is_classifier else table.numbers(name)
@@ -161,8 +187,24 @@ def certify_model(model_path: Path, data_path: Path, target: str | None, weight:
             one = SimpleNamespace(coef=coef, intercept=float(intercept))
             certificates.append(certify(problem, one, scaled, y, weights))
             watch.say("certifying", number + 1)
-    quality = measure_quality(model, X, labels)
-    values: dict[str, Any] = {"command": "certify", "rows": int(labels.size)}
+    return _show_certified(model, certificates, measure_quality(model, X, labels), int(labels.size), output)
+
+
+def _certify_stream(model: Model, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
+    """Certify by one read of rows that are not loaded, and measure the quality by another."""
+    with watching(output, "certifying, one read", 2) as watch:
+        source = stream_for_model(model, data_path, target, weight)
+        one = SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0]))
+        certificate = assess(model.problem, one, WatchedSource(source, watch.rows))
+        watch.say("measuring the quality, one read", 1)
+        quality = stream_quality(model, source)
+    return _show_certified(model, [certificate], quality, source.n_rows, output)
+
+
+def _show_certified(
+    model: Model, certificates: Sequence[Certificate], quality: dict[str, float], n_rows: int, output: Output
+) -> Exit:
+    values: dict[str, Any] = {"command": "certify", "rows": n_rows}
     values |= {"certificates": [certificate_values(certificate) for certificate in certificates], **quality}
 
     def show(console: Console) -> None:
@@ -225,23 +267,32 @@ def follow_path(
     check_output(out, ".json")
     check_output(picture, ".png")
     at = Problem(**settings)
-    rows = load_rows(data, problem.is_classification)
-    y, classes = signs(rows, "path") if problem.is_classification else (rows.y, None)
+    in_memory = suggest or (folds is not None and len(radii) > 1)  # folds and the bootstrap need all rows at once
+    rows = open_rows(data, problem.is_classification, None if in_memory else sampler, output)
+    X: Any
+    y: Any
+    classes: Sequence[Any] | None
+    if isinstance(rows, Stream):
+        X, y, weights, classes = rows.source, None, None, rows.classes
+    else:
+        X, weights = rows.X, rows.weights
+        y, classes = signs(rows, "path") if problem.is_classification else (rows.y, None)
     with watching(output, "training", len(radii)) as watch:
+        X = WatchedSource(X, watch.rows) if isinstance(rows, Stream) else X
         path = radius_path(
-            at, rows.X, y, radii, sampler, rows.weights,
+            at, X, y, radii, sampler, weights,
             tol=training.tol, max_iter=training.max_iter, random_state=training.seed, callback=watch.step,
         )  # fmt: skip
     choices: dict[str, float] = {}
     if folds is not None and len(radii) > 1:
         with watching(output, f"cross-validating, {folds} folds"):
             choices["cross_validated"] = select_radius(
-                at, rows.X, y, radii, folds, sampler, "loss", rows.weights, random_state=training.seed
+                at, X, y, radii, folds, sampler, "loss", weights, random_state=training.seed
             ).radius
     if suggest:
         with watching(output, "measuring the noise of the score"):
             choices["suggested"] = suggest_radius(
-                at, rows.X, y, sample_weight=rows.weights, coreset=sampler, random_state=training.seed
+                at, X, y, sample_weight=weights, coreset=sampler, random_state=training.seed
             )
     points = [
         {"radius": p.radius, "coef": p.solution.coef.tolist(), "intercept": p.solution.intercept, "build": p.build}
@@ -274,6 +325,17 @@ def follow_path(
 
     output.result(values, show)
     return Exit.OK
+
+
+def open_rows(data: DataOptions, classification: bool, sampler: Any, output: Output) -> Rows | Stream:
+    """Return the rows of a file: streamed where a coreset is asked for and the file can be, else loaded."""
+    if sampler is not None and can_stream(data.path):
+        with watching(output, "opening"):
+            stream = open_stream(data, classification)
+        if stream is not None:
+            return stream
+    with watching(output, "loading"):
+        return load_rows(data, classification)
 
 
 def open_model(model_path: Path, data_path: Path) -> tuple[Model, tuple[Table, FloatArray]]:
@@ -315,6 +377,10 @@ def show_certificates(console: Console, model: Model, certificates: Sequence[Cer
 
 
 def digest(path: Path) -> str:
-    """Return the SHA-256 sum of a file."""
+    """Return the SHA-256 sum of a file; of a folder, that of the names and sums of its files."""
+    if path.is_dir():
+        files = list_files(path, (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz"))
+        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in files]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -9,12 +9,20 @@ from dualcore.estimators.regressors import (
     WassersteinLinearSVR,
     WassersteinQuantileRegressor,
 )
+from dualcore.estimators.selection import (
+    WassersteinHuberRegressorCV,
+    WassersteinLinearSVCCV,
+    WassersteinLogisticRegressionCV,
+)
 
 __all__ = [
     "WassersteinHuberRegressor",
+    "WassersteinHuberRegressorCV",
     "WassersteinLinearRegression",
     "WassersteinLinearSVC",
+    "WassersteinLinearSVCCV",
     "WassersteinLinearSVR",
     "WassersteinLogisticRegression",
+    "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -19,8 +22,9 @@ from dualcore.refine import as_sampler, fit_coreset
 from dualcore.rows import Rows, as_rows
 from dualcore.samplers import Round
 from dualcore.solvers import Solution, solve
+from dualcore.sources import Source
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -48,6 +52,7 @@ class WassersteinLinearModel(BaseEstimator):
         *,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         support: Any = None,
         ridge: float = 0.0,
@@ -61,6 +66,7 @@ class WassersteinLinearModel(BaseEstimator):
     ) -> None:
         self.radius = radius
         self.norm = norm
+        self.feature_weights = feature_weights
         self.label_cost = label_cost
         self.support = support
         self.ridge = ridge
@@ -96,6 +102,7 @@ class WassersteinLinearModel(BaseEstimator):
             self._loss(),
             radius=self.radius,
             norm=self.norm,
+            feature_weights=self.feature_weights,
             label_cost=self.label_cost,
             support=self.support,
             ridge=self.ridge,
@@ -112,7 +119,39 @@ class WassersteinLinearModel(BaseEstimator):
         checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
         return checked
 
-    def _train(self, problem: Problem, X: Any, y: FloatArray, weights: FloatArray | None, name: str = "") -> Training:
+    def _check_source(self) -> None:
+        """See, before a source is opened, that it can be trained on."""
+        if self.coreset is None:
+            raise TypeError(
+                f"{type(self).__name__} reads a source in chunks and needs a coreset for it: give coreset= a size or "
+                "a sampler, for example coreset=0.05, or pass the rows as arrays."
+            )
+
+    def _note_features(self, source: Source) -> None:
+        """Keep number and names of the features, as `validate_data` does for rows in memory."""
+        self.n_features_in_ = source.n_features
+        if source.feature_names is not None:
+            self.feature_names_in_ = np.array(source.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _match_features(self, source: Source) -> None:
+        """See that a source has the features of the fit."""
+        if source.n_features != self.n_features_in_:
+            raise ValueError(
+                f"The source has {source.n_features} features, {type(self).__name__} was trained on "
+                f"{self.n_features_in_}."
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and source.feature_names is not None and tuple(known) != source.feature_names:
+            raise ValueError(
+                "The features of the source are not those of the training data, in their order: "
+                f"{list(source.feature_names[:5])} instead of {list(known[:5])}."
+            )
+
+    def _train(
+        self, problem: Problem, X: Any, y: FloatArray | None, weights: FloatArray | None, name: str = ""
+    ) -> Training:
         """Train on the whole data or through a coreset, as the parameter ``coreset`` says."""
         title = type(self).__name__ + (f" {name}" if name else "")
         if self.coreset is None:
@@ -134,8 +173,16 @@ class WassersteinLinearModel(BaseEstimator):
                 callback=(lambda done: _print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
+            if found.certificate.is_weak:
+                warnings.warn(
+                    f"{title}: the certificate leaves open how good the model is (relative gap "
+                    f"{found.certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None "
+                    "where the rows are few.",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
         if self.verbose:
-            _print_outcome(title, training, history=self.verbose > 1)
+            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
@@ -153,14 +200,14 @@ def _print_round(title: str, done: Round) -> None:
     )
 
 
-def _print_outcome(title: str, training: Training, *, history: bool) -> None:
-    solution = training.solution
+def print_outcome(title: str, solution: Any, certificate: Certificate, *, history: bool) -> None:
+    """Say how a solve ended and what is known about the model."""
     if history:
         for line in solution.history:
             print(f"[{title}] iteration {line.iteration}: value {line.value:.8g}, gap {line.gap:.2e}")
     print(
         f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
-        f"{solution.seconds:.2f} s. {training.certificate}"
+        f"{solution.seconds:.2f} s. {certificate}"
     )
 
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_expit, logsumexp
+from scipy.special import log_expit, log_softmax, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.assess import assess
 from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
 from dualcore.geometry import FloatArray, Norm
-from dualcore.losses import Hinge, Logistic, Loss
-from dualcore.problem import Data
+from dualcore.losses import Hinge, Logistic, Loss, SquaredHinge
+from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows, as_weights
+from dualcore.sources import PreparedSource, Source, is_source_like, open_labelled
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
+
+_HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 
 
 class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
@@ -31,12 +37,14 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     class_weight_: FloatArray
     coef_: FloatArray
     intercept_: FloatArray
+    multi_class: str = "ovr"
 
     def __init__(
         self,
         *,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         support: Any = None,
         ridge: float = 0.0,
@@ -52,6 +60,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             support=support,
             ridge=ridge,
@@ -65,22 +74,27 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         )
         self.class_weight = class_weight
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the classifier.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
+            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
+            collection, a function that returns parts. It is read in chunks, a few times, for two classes.
         y : array of shape (n_samples,)
-            Labels of any kind, two or more different ones.
+            Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
+            the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter.
+            Masses of the rows; only their ratios matter. With a source as ``y``.
 
         Returns
         -------
         self
         """
         problem = self._make_problem()
+        if is_source_like(X):
+            return self._fit_source(problem, X, y, sample_weight)
         X, y = self._read_pair(X, y, reset=True, y_numeric=False)
         check_classification_targets(y)
         self.classes_, code = np.unique(y, return_inverse=True)
@@ -89,6 +103,9 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         weights = as_weights(sample_weight, code.size)
         self.class_weight_ = self._weigh_classes(y, code, weights)
         self.problem_ = problem
+        if self._is_joint:
+            fit_multinomial(self, problem, X, code, self._row_weights(code, weights))
+            return self
         binary = self.classes_.size == 2
         found = []
         for positive in range(1 if binary else 0, self.classes_.size):
@@ -111,6 +128,31 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             self.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
         return self
 
+    def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Train on the rows of a source, two classes."""
+        self._check_source()
+        before = X.n_reads if isinstance(X, Source) else 0
+        source, classes = open_labelled(X, y, sample_weight)
+        self._note_features(source)
+        survey = source.survey()
+        masses = np.array([survey.mass(-1.0), survey.mass(1.0)])
+        self.classes_ = np.array(classes)
+        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(2), masses)
+        self.problem_ = problem
+        found = self._train(problem, self._weigh_source(source), None, None)
+        self.solution_, self.coreset_ = found.solution, found.coreset
+        # A source without a count of its rows was read once more, to find the labels.
+        self.certificate_ = replace(found.certificate, n_reads=source.n_reads - before)
+        self.coef_, self.intercept_ = found.solution.coef[None], np.array([found.solution.intercept])
+        self.dual_variable_, self.n_iter_ = found.solution.dual_variable, found.solution.iterations
+        self.worst_case_risk_ = found.certificate.upper
+        return self
+
+    def _weigh_source(self, source: Source) -> Source:
+        """Return a source whose rows weigh as ``class_weight_`` says."""
+        low, high = self.class_weight_.tolist()
+        return source if low == high == 1.0 else PreparedSource(source, factors=(low, high))
+
     def decision_function(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes."""
         scores = self._scores(X)
@@ -122,14 +164,25 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
-    def worst_case_risk(self, X: Any, y: Any, sample_weight: Any = None) -> float | FloatArray:
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float | FloatArray:
         """Return the training objective of this model on other data: worst-case risk, ridge included.
 
         Rows are weighted by ``class_weight_`` times ``sample_weight``. With more than two classes there is one risk for
-        each class against the rest, shape (n_classes,).
+        each class against the rest, shape (n_classes,); a multinomial model has one. The data are arrays or, for two
+        classes, a source, which is read once.
         """
+        if is_source_like(X):
+            check_is_fitted(self)
+            if self.classes_.size != 2:
+                raise ValueError(f"A source is about two classes, this model has {self.classes_.size}: pass arrays.")
+            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist())
+            self._match_features(source)
+            model = SimpleNamespace(coef=self.coef_[0], intercept=float(self.intercept_[0]))
+            return assess(self.problem_, model, self._weigh_source(source)).upper
         X, code = self._read_labels(X, y)
         rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
+        if self._is_joint:
+            return multinomial_risk(self, rows, code, weights)
         first = 1 if self.classes_.size == 2 else 0
         risks = [
             self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
@@ -145,14 +198,19 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         if self.classes_.size != 2:
             raise ValueError(
-                f"worst_case_distribution is about two classes, this model has {self.classes_.size}: each class "
-                "against the rest has an adversary of its own. Fit a classifier on (y == label) to see one of them."
+                f"worst_case_distribution is about two classes, this model has {self.classes_.size}: one-vs-rest, each "
+                "class has an adversary of its own. Fit a classifier on (y == label) to see one of them."
             )
         weights = self._row_weights(code, as_weights(sample_weight, code.size))
         worst = worst_case_distribution(
             self.problem_, self.coef_[0], float(self.intercept_[0]), X, np.where(code == 1, 1.0, -1.0), weights
         )
         return replace(worst, y=self.classes_[(worst.y > 0.0).astype(np.int64)])
+
+    @property
+    def _is_joint(self) -> bool:
+        """Whether all classes share one softmax model; with two classes that is the binary model itself."""
+        return self.multi_class == "multinomial" and self.classes_.size > 2
 
     def _scores(self, X: Any) -> FloatArray:
         return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
@@ -205,14 +263,23 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     .. math:: \min_{\theta, b} \; \sup_{W_1(Q, P_n) \le \sigma} E_Q \log(1 + e^{-y (\theta \cdot x + b)})
               + \tfrac{\rho}{2} \|\theta\|_2^2
 
-    Where labels cannot flip (``label_cost=inf``) this is the mean loss plus ``radius * ||theta||_*``.
+    Where labels cannot flip (``label_cost=inf``) this is the mean loss plus ``radius * ||theta||_*``. With more than
+    two classes and ``multi_class="multinomial"`` the loss is that of the softmax, ``log sum_k exp(s_k) - s_y``, and
+    the norm becomes ``max_{j,k} ||theta_j - theta_k||_*``.
 
     Parameters
     ----------
+    multi_class : {"ovr", "multinomial"}, default="ovr"
+        With more than two classes: a model for each class against the rest, or one softmax model of all classes with
+        one worst-case risk and one certificate. A multinomial model takes as ``coreset`` a size, a `UniformCoreset` or
+        Algorithm 1 (``DualCoreset(calibrate=False, focus=False)``); a size means Algorithm 1. With two classes both
+        are the same.
     radius : float, default=0.1
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
     support : (low, high) or None, default=None
@@ -264,7 +331,51 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     >>> model = WassersteinLogisticRegression(radius=0.05).fit(X[50:], y[50:])
     >>> model.predict(X[[50, 149]]), bool(model.certificate_.relative_gap < 1e-6)
     (array([1, 2]), True)
+    >>> joint = WassersteinLogisticRegression(radius=0.05, multi_class="multinomial").fit(X, y)
+    >>> joint.coef_.shape, bool(joint.certificate_.relative_gap < 1e-6)
+    ((3, 4), True)
     """
+
+    def __init__(
+        self,
+        *,
+        multi_class: str = "ovr",
+        radius: float = 0.1,
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            radius=radius,
+            norm=norm,
+            feature_weights=feature_weights,
+            label_cost=label_cost,
+            support=support,
+            ridge=ridge,
+            fit_intercept=fit_intercept,
+            class_weight=class_weight,
+            coreset=coreset,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.multi_class = multi_class
+
+    def _make_problem(self) -> Problem:
+        check_multi_class(self)
+        return super()._make_problem()
 
     def _loss(self) -> Loss:
         return Logistic()
@@ -274,13 +385,16 @@ class WassersteinLogisticRegression(WassersteinClassifier):
         scores = self._scores(X)
         if self.classes_.size == 2:
             return np.asarray(log_expit(np.hstack([-scores, scores])))
+        if self._is_joint:
+            return np.asarray(log_softmax(scores, axis=1))
         logs = log_expit(scores)
         return np.asarray(logs - logsumexp(logs, axis=1, keepdims=True))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return probabilities, shape (n_samples, n_classes), columns as in ``classes_``.
 
-        Two classes: the logistic function of the score. More: that of each class against the rest, over their sum.
+        Two classes: the logistic function of the score. More: the softmax of the scores of a multinomial model, else
+        the logistic function of each class against the rest, over their sum.
         """
         return np.exp(self.predict_log_proba(X))
 
@@ -292,14 +406,18 @@ class WassersteinLinearSVC(WassersteinClassifier):
               + \tfrac{\rho}{2} \|\theta\|_2^2
 
     Where labels cannot flip (``label_cost=inf``) this is the mean hinge loss plus ``radius * ||theta||_*``. With
-    ``radius=0`` and ``ridge = 1 / (C n)`` it is the usual support vector machine.
+    ``radius=0`` and ``ridge = 1 / (C n)`` it is the usual support vector machine. With ``loss="squared_hinge"`` the
+    distance is that of order 2, and the risk without flips ``(rms of max(0, 1 - margin) + radius * ||theta||_*)^2``.
 
     Parameters
     ----------
+    loss : {"hinge", "squared_hinge"}, default="hinge"
     radius : float, default=0.1
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
     support : (low, high) or None, default=None
@@ -335,5 +453,44 @@ class_weight_, problem_, n_features_in_, feature_names_in_
     (array(['hot'], dtype='<U4'), 0.5)
     """
 
+    def __init__(
+        self,
+        *,
+        loss: str = "hinge",
+        radius: float = 0.1,
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            radius=radius,
+            norm=norm,
+            feature_weights=feature_weights,
+            label_cost=label_cost,
+            support=support,
+            ridge=ridge,
+            fit_intercept=fit_intercept,
+            class_weight=class_weight,
+            coreset=coreset,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.loss = loss
+
     def _loss(self) -> Loss:
-        return Hinge()
+        if self.loss not in _HINGES:
+            raise ValueError(f"loss must be one of {sorted(_HINGES)}, got {self.loss!r}.")
+        return _HINGES[self.loss]()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.assess import assess
 from dualcore.estimators.base import WassersteinLinearModel, check_number
 from dualcore.geometry import FloatArray, Norm
 from dualcore.losses import EpsilonInsensitive, Huber, Loss, Pinball, Squared
+from dualcore.sources import is_source_like, open_source
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
@@ -27,22 +31,31 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     coef_: FloatArray
     intercept_: float
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the regressor.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
+            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
+            collection, a function that returns parts. It is read in chunks, a few times.
         y : array of shape (n_samples,)
+            With a source what `open_source` takes for it: None where the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter.
+            Masses of the rows; only their ratios matter. With a source as ``y``.
 
         Returns
         -------
         self
         """
         problem = self._make_problem()
-        X, y = self._read_pair(X, y, reset=True, y_numeric=True)
+        if is_source_like(X):
+            self._check_source()
+            X = open_source(X, y, sample_weight)
+            self._note_features(X)
+            y = sample_weight = None
+        else:
+            X, y = self._read_pair(X, y, reset=True, y_numeric=True)
         solution, certificate, coreset = self._train(problem, X, y, sample_weight)
         self.problem_, self.solution_, self.certificate_, self.coreset_ = problem, solution, certificate, coreset
         self.coef_, self.intercept_ = solution.coef, solution.intercept
@@ -54,9 +67,16 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         """Return ``X coef + intercept``, shape (n_samples,)."""
         return self._read_rows(X).dot(self.coef_) + self.intercept_
 
-    def worst_case_risk(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the training objective of this model on other data: worst-case risk, ridge included."""
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the training objective of this model on other data: worst-case risk, ridge included.
+
+        The data are arrays, or a source, which is read once.
+        """
         check_is_fitted(self)
+        if is_source_like(X):
+            source = open_source(X, y, sample_weight)
+            self._match_features(source)
+            return assess(self.problem_, SimpleNamespace(coef=self.coef_, intercept=self.intercept_), source).upper
         X, y = self._read_pair(X, y, reset=False, y_numeric=True)
         return self.problem_.risk(self.coef_, self.intercept_, X, y, sample_weight)
 
@@ -84,6 +104,8 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
@@ -137,6 +159,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         delta: float = 1.35,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         support: Any = None,
         ridge: float = 0.0,
@@ -151,6 +174,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             support=support,
             ridge=ridge,
@@ -185,6 +209,8 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
@@ -224,6 +250,7 @@ n_features_in_, feature_names_in_
         quantile: float = 0.5,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         support: Any = None,
         ridge: float = 0.0,
@@ -238,6 +265,7 @@ n_features_in_, feature_names_in_
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             support=support,
             ridge=ridge,
@@ -270,6 +298,8 @@ class WassersteinLinearRegression(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : None
@@ -324,6 +354,8 @@ class WassersteinLinearSVR(WassersteinRegressor):
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
@@ -363,6 +395,7 @@ n_features_in_, feature_names_in_
         epsilon: float = 0.1,
         radius: float = 0.1,
         norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
         label_cost: float = np.inf,
         support: Any = None,
         ridge: float = 0.0,
@@ -377,6 +410,7 @@ n_features_in_, feature_names_in_
         super().__init__(
             radius=radius,
             norm=norm,
+            feature_weights=feature_weights,
             label_cost=label_cost,
             support=support,
             ridge=ridge,

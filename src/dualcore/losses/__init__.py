@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from dualcore.losses.base import Loss, MarginLoss, ResidualLoss
+from dualcore.losses.contract import check_loss
 from dualcore.losses.margin import Hinge, Logistic, SmoothHinge, SquaredHinge
 from dualcore.losses.residual import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
 
@@ -23,6 +24,7 @@ __all__ = [
     "SmoothHinge",
     "Squared",
     "SquaredHinge",
+    "check_loss",
     "get_loss",
 ]
 

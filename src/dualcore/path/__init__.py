@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualcore.path.choose import RadiusSelection, select_radius, suggest_radius
+from dualcore.path.choose import RadiusSelection, held_out_loss, radius_grid, select_radius, suggest_radius
 from dualcore.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.path.run import radius_path
 
@@ -11,6 +11,8 @@ __all__ = [
     "PathStep",
     "RadiusPath",
     "RadiusSelection",
+    "held_out_loss",
+    "radius_grid",
     "radius_path",
     "select_radius",
     "suggest_radius",

@@ -18,8 +18,9 @@ from dualcore.refine import fit_coreset
 from dualcore.rows import as_rows
 from dualcore.samplers import Sampler
 from dualcore.solvers import solve
+from dualcore.sources import is_source_like
 
-__all__ = ["RadiusSelection", "select_radius", "suggest_radius"]
+__all__ = ["RadiusSelection", "held_out_loss", "radius_grid", "select_radius", "suggest_radius"]
 
 Indices = npt.NDArray[np.int64]
 Scoring = str | Callable[[Problem, FloatArray, float, Data], float]
@@ -47,6 +48,25 @@ class RadiusSelection:
     radii: FloatArray
     scores: FloatArray
     rule: str
+
+    @classmethod
+    def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str) -> RadiusSelection:
+        """Return the choice that ``rule`` makes of these scores; see `select_radius`.
+
+        Examples
+        --------
+        >>> scores = np.array([[1.0, 2.0], [0.9, 1.9], [1.0, 2.0]])
+        >>> [RadiusSelection.by_rule(np.arange(3.0), scores, rule).radius for rule in ("best", "one_standard_error")]
+        [1.0, 2.0]
+        """
+        if rule not in ("best", "one_standard_error"):
+            raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+        selection = cls(float("nan"), radii, scores, rule)
+        mean = selection.mean
+        best = int(mean.argmin())
+        if rule == "one_standard_error":
+            best = int(np.flatnonzero(mean <= mean[best] + selection.standard_error[best])[-1])
+        return cls(float(radii[best]), radii, scores, rule)
 
     @property
     def mean(self) -> FloatArray:
@@ -110,6 +130,7 @@ def select_radius(
     score = _scorer(scoring)
     if rule not in ("best", "one_standard_error"):
         raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+    _refuse_source(X, "select_radius splits rows into folds")
     data = problem.validate(X, y, sample_weight)
     columns = []
     order: FloatArray | None = None
@@ -130,12 +151,15 @@ def select_radius(
         columns.append([score(problem, p.solution.coef, p.solution.intercept, held) for p in path.points])
     if order is None or len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
-    selection = RadiusSelection(float("nan"), order, np.array(columns).T, rule)
-    mean = selection.mean
-    best = int(mean.argmin())
-    if rule == "one_standard_error":
-        best = int(np.flatnonzero(mean <= mean[best] + selection.standard_error[best])[-1])
-    return RadiusSelection(float(order[best]), order, selection.scores, rule)
+    return RadiusSelection.by_rule(order, np.array(columns).T, rule)
+
+
+def _refuse_source(X: Any, why: str) -> None:
+    if is_source_like(X):
+        raise TypeError(
+            f"{why} and needs them in memory, got {type(X).__name__}. Give it the rows of a uniform sample, or use "
+            "radius_path, which reads any source."
+        )
 
 
 def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
@@ -162,13 +186,14 @@ def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable
 def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, float, Data], float]:
     if callable(scoring):
         return scoring
-    scorers = {"loss": _held_out_loss, "error": _held_out_error}
+    scorers = {"loss": held_out_loss, "error": _held_out_error}
     if scoring not in scorers:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(scorers)}, or a callable.")
     return scorers[scoring]
 
 
-def _held_out_loss(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
+def held_out_loss(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
+    """Return the mean loss of a model, without radius or ridge."""
     return float(data.masses @ problem.loss.value(problem.signal(coef, intercept, data)))
 
 
@@ -177,6 +202,52 @@ def _held_out_error(problem: Problem, coef: FloatArray, intercept: float, data: 
     # A score of exactly 0 is predicted as the negative class.
     wrong = np.where(data.y > 0.0, t <= 0.0, t < 0.0) if problem.is_classification else np.abs(t)
     return float(data.masses @ wrong)
+
+
+def radius_grid(
+    problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
+) -> FloatArray:
+    r"""Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
+
+    .. math:: \sigma_{\max} = \frac{1}{\mathrm{Lip}} \Bigl\| \sum_i w_i s_i x_i \Bigr\|
+
+    with ``s_i`` the slope of the loss at the best constant model: from there on every coefficient is zero (sooner where
+    the loss has kinks or labels move). The grid goes from ``reach`` times that radius up to it, as the grids of
+    scikit-learn's lasso do, so it knows the scale of the features.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The data.
+    size : int
+        How many radii.
+    reach : float, default=1e-3
+
+    Examples
+    --------
+    >>> X, y = np.array([[3.0], [1.0], [-1.0], [-3.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    >>> radius_grid(Problem("hinge"), X, y, 4).round(3)
+    array([0.002, 0.02 , 0.2  , 2.   ])
+    """
+    if size < 1:
+        raise ValueError(f"A grid needs at least one radius, got {size!r}.")
+    data = problem.validate(X, y, sample_weight)
+    constant = _constant(problem, data)
+    t = data.y * constant if problem.is_classification else constant - data.y
+    slope, bar = _slopes(problem, data, t)
+    pull = data.masses * slope * (data.y if problem.is_classification else 1.0)
+    if problem.is_classification and problem.fit_intercept:
+        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
+        ups, downs = float(np.maximum(pull, 0.0).sum()), float(np.maximum(-pull, 0.0).sum())
+        share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
+        share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
+        pull = share * max(ups, downs)
+    largest = problem.geometry.norm.value(data.rows.transpose_dot(pull)) / bar if bar > 0.0 else 0.0
+    # Where nothing can be learned at any radius the grid does not matter, but it must be one.
+    largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
+    return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])
 
 
 def suggest_radius(
@@ -237,6 +308,7 @@ def suggest_radius(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws!r}.")
+    _refuse_source(X, "suggest_radius weighs every row many times")
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     rng = np.random.default_rng(seed_from(random_state))
@@ -271,19 +343,24 @@ def _constant(problem: Problem, data: Data) -> float:
     return 0.5 * (low + high)
 
 
+def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:
+    """Return the slope of every row, and what ``sigma ||theta||_*`` is multiplied by; 0 where no slope is left."""
+    slope = np.asarray(problem.loss.slope(t), dtype=np.float64)
+    if problem.geometry.order == 1:
+        return slope, problem.loss.lipschitz
+    # sigma stands beside the root of the mean loss: slopes of that root
+    root = float(np.sqrt(data.masses @ problem.loss.value(t)))
+    return (slope / (2.0 * root), 1.0) if root > 0.0 else (slope, 0.0)
+
+
 def _noise_quantile(
     problem: Problem, data: Data, t: FloatArray, confidence: float, draws: int, rng: np.random.Generator
 ) -> float:
     """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers."""
     loss, masses = problem.loss, data.masses
-    slope = np.asarray(loss.slope(t), dtype=np.float64)
-    if problem.geometry.order == 2:  # sigma stands beside the root of the mean loss: slopes of that root
-        root = float(np.sqrt(masses @ loss.value(t)))
-        if root == 0.0:
-            return 0.0
-        slope, bar = slope / (2.0 * root), 1.0
-    else:
-        bar = loss.lipschitz
+    slope, bar = _slopes(problem, data, t)
+    if bar == 0.0:
+        return 0.0
     centre = np.zeros(data.rows.m)
     if problem.fit_intercept:
         spread = float(np.sqrt(masses @ (t - float(masses @ t)) ** 2))

@@ -58,6 +58,13 @@ class RadiusPath:
     n_reads : int
         How many times the data were read from end to end, for all points together.
     seconds : float
+
+    Examples
+    --------
+    >>> from dualcore import Problem, radius_path
+    >>> path = radius_path(Problem("hinge"), [[2.0], [1.0], [-1.0], [-2.0]], [1.0, 1.0, -1.0, -1.0], [0.5, 0.25])
+    >>> path.radii, path.risk.round(4)
+    (array([0.25, 0.5 ]), array([0.25, 0.5 ]))
     """
 
     points: tuple[PathPoint, ...]

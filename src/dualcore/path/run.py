@@ -36,7 +36,7 @@ from dualcore.samplers.pilot import pilot_sample
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
-from dualcore.sources import Source
+from dualcore.sources import Source, is_source_like
 from dualcore.summary import Pass, read
 
 __all__ = ["radius_path"]
@@ -68,7 +68,8 @@ def radius_path(
     problem : Problem
         Its own radius is not used.
     X, y, sample_weight
-        The full data, as arrays or frames; or one source for ``X``, with ``y=None``.
+        The full data, as arrays or frames; or, with ``coreset`` set, whatever `open_source` takes: a source for ``X``
+        with ``y=None``, a path and the name of its target.
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
@@ -104,7 +105,7 @@ def radius_path(
     order = _check_radii(radii)
     if not target_gap > 0.0:
         raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
-    if isinstance(X, Source) and coreset is None:
+    if is_source_like(X) and coreset is None:
         raise TypeError("A source is read in chunks: give coreset= a size or a sampler, or pass arrays.")
     settings: dict[str, Any] = {"solver": solver, "max_iter": max_iter}
     if coreset is not None:
@@ -116,7 +117,8 @@ def radius_path(
     points: list[PathPoint] = []
     reads = 0
     last: Solution | None = None
-    for number, radius in enumerate(order):
+    # From the largest radius down: its model is the simplest, and a start that is too small does not stall the solver.
+    for number, radius in enumerate(reversed(order)):
         last = solve(problem.replace(radius=radius), X, y, sample_weight, tol=tol, warm_start=last, **settings)
         reads += last.iterations + 1  # every iteration and the final score read all rows once
         certificate = Certificate(last.value, last.lower_bound, last.iterations + 1)
@@ -124,7 +126,7 @@ def radius_path(
         if callback is not None:
             worst = max(point.certificate.relative_gap for point in points)
             callback(PathStep("solve", number + 1, len(order), 0, reads, worst))
-    return RadiusPath(tuple(points), (), reads, time.perf_counter() - began)
+    return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
 
 
 def _check_radii(radii: npt.ArrayLike) -> list[float]:

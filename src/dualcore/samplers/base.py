@@ -18,6 +18,7 @@ from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.pilot import pilot_anchor
 from dualcore.samplers.resolve import resolve_size
+from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.solvers import Solution, solve
 from dualcore.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.summary import CellRule, Pass, Reading, read
@@ -52,6 +53,14 @@ class CoresetFit:
     certificate : Certificate
     coreset : Coreset
     history : tuple of Round
+
+    Examples
+    --------
+    >>> from dualcore import fit_coreset
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> fit = fit_coreset(Problem("hinge", radius=0.1), X, np.sign(X[:, 0]), coreset=200, random_state=0)
+    >>> len(fit.coreset), fit.solution.value == fit.certificate.upper == fit.history[-1].upper
+    (200, True)
     """
 
     solution: Solution
@@ -175,7 +184,11 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, float(solution.intercept), float(multiplier))
     width = 0.05 if problem.loss.kinks else 0.0
-    return read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+    if flips_of_order_two(problem):
+        known, multiplier = settle_flips(problem, source, anchor)
+        reading.settle(known.upper, multiplier, known.lower)
+    return reading
 
 
 def stands_for_all(source: Source, coreset: Coreset) -> bool:

@@ -97,6 +97,13 @@ class ImportanceCoreset(Sampler):
     ----------
     size : int or float
     random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> X, y = np.arange(20.0)[:, None], np.tile([-1.0, 1.0], 10)
+    >>> coreset = ImportanceCoreset(size=8, random_state=0).build(Problem("logistic", radius=0.1), X, y)
+    >>> len(coreset) <= 8, round(float(coreset.weights.sum()), 9)
+    (True, 1.0)
     """
 
     name = "ImportanceCoreset"
@@ -181,6 +188,13 @@ class LayeredCoreset(Sampler):
     anchor : Anchor, Solution or None
         None trains one on a pilot sample.
     random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> X, y = np.arange(40.0)[:, None], np.tile([-1.0, 1.0], 20)
+    >>> coreset = LayeredCoreset(size=10, random_state=0).build(Problem("logistic", radius=0.1), X, y)
+    >>> coreset.method, round(float(coreset.weights.sum()), 9)
+    ('LayeredCoreset', 1.0)
     """
 
     name = "LayeredCoreset"

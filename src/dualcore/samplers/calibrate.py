@@ -13,6 +13,8 @@ __all__ = ["Calibrated", "calibrate"]
 
 # As good as no softness at all.
 _EXACT = 1e-14
+# How many times the largest value in the coreset a mean may be and still be approached.
+_FAR = 1000.0
 
 
 class Calibrated(NamedTuple):
@@ -50,6 +52,10 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     centre = weights @ moments[:, varied]
     basis = np.column_stack([np.ones(weights.size), (moments[:, varied] - centre) / spread[varied]])
     goal = np.concatenate([[1.0], (targets[varied] - centre) / spread[varied]])
+    # A moment far beyond that of any row comes from rows that were not drawn: chasing it would leave a row or two.
+    within = np.abs(goal) <= _FAR * np.abs(basis).max(axis=0)
+    missed = float(np.abs(goal[~within]).max(initial=0.0))
+    basis, goal = basis[:, within], goal[within]
     nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
     if goal.size < weights.size:
         exact_nu, exact_lift, off = _dual_newton(weights, basis, goal, nu, _EXACT)
@@ -58,9 +64,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
             lift = exact_lift
     new = weights * lift
     if not new.sum() > 0.0 or not np.isfinite(new).all():
-        return Calibrated(weights, float(np.abs(goal[1:]).max(initial=0.0)))
+        return Calibrated(weights, max(missed, float(np.abs(goal[1:]).max(initial=0.0))))
     new = normalised(new)
-    return Calibrated(new, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0)))
+    return Calibrated(new, max(missed, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0))))
 
 
 def _dual_newton(

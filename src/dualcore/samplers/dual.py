@@ -167,11 +167,11 @@ class DualCoreset(Sampler):
 
         h = collect(source, row_h)
         masses = row_masses(source)
-        grid = build_grid(h, h, masses)
+        grid = build_grid(h, h, masses, by_mass=self.epsilon is not None)
         details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells}
         draws: Any = size
         if self.epsilon is not None:
-            sizes = sample_sizes(grid, h, h, self.epsilon, self._region(problem, source, anchor, h))
+            sizes = sample_sizes(grid, h, h, self.epsilon, self._region(problem, source, anchor, h), masses)
             draws, details["sizes"], details["message"] = sizes.draws, sizes.as_dict(), sizes.report(source.n_rows)
         drawn = draw_grid(grid, draws, seed_from(seed, 2), slack=float(grid.upper_mean), masses=masses)
         details["merged"] = drawn.merged

@@ -37,7 +37,8 @@ def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
 class Grid:
     """The partition: for each row its lower layer i, upper layer j, and cell.
 
-    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above.
+    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Where a guarantee is
+    asked for and rows weigh differently, ``octaves`` part each cell by the mass of its rows, in powers of two.
     """
 
     lower_layer: npt.NDArray[np.intp]
@@ -48,6 +49,14 @@ class Grid:
     counts: npt.NDArray[np.int64]
     masses: FloatArray
     ranges: FloatArray
+    octaves: int = 1
+
+    @property
+    def layers_of_cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The lower and the upper layer of every cell."""
+        n_lower, n_upper = int(self.lower_layer.max()) + 1, int(self.upper_layer.max()) + 1
+        i, j = np.divmod(np.arange(self.counts.size) % (n_lower * n_upper), n_upper)
+        return i, j
 
     @property
     def n_cells(self) -> int:
@@ -55,20 +64,28 @@ class Grid:
         return int(np.count_nonzero(self.counts))
 
 
-def build_grid(lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None) -> Grid:
-    """Partition rows by lower and by upper bound, and intersect the two partitions."""
+def build_grid(
+    lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None, *, by_mass: bool = False
+) -> Grid:
+    """Partition rows by lower and by upper bound, and intersect the two partitions; ``by_mass``, by mass as well."""
     n = lower.size
     A = float(lower.mean()) if masses is None else float(masses @ lower)
     B = float(upper.mean()) if masses is None else float(masses @ upper)
     i, j = layers(lower, A), layers(upper, B)
     cell = i * (int(j.max()) + 1) + j
+    octaves = 1
+    if by_mass and masses is not None:
+        least = float(masses[masses > 0.0].min())
+        octave = np.maximum(np.frexp(masses / least)[1] - 1, 0).astype(np.intp)  # [2^k, 2^{k+1}) times the least
+        octaves = int(octave.max()) + 1
+        cell = cell + octave * ((int(i.max()) + 1) * (int(j.max()) + 1))
     counts = np.bincount(cell)
     mass = np.asarray(counts / n if masses is None else np.bincount(cell, masses), dtype=np.float64)
     low, high = np.full(counts.size, np.inf), np.full(counts.size, -np.inf)
     np.minimum.at(low, cell, lower)
     np.maximum.at(high, cell, upper)
     ranges = np.where(counts > 0, high - np.where(counts > 0, low, 0.0), 0.0)
-    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges)
+    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges, octaves)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coreset import Anchor, normalised
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
-from dualcore.solvers import solve
+from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
 
-__all__ = ["Pilot", "pilot_anchor", "pilot_sample"]
+__all__ = ["Pilot", "anchor_at", "pilot_anchor", "pilot_sample"]
 
 
 class Pilot(NamedTuple):
@@ -54,4 +54,13 @@ def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anch
     with warnings.catch_warnings():  # an anchor need not be optimal: what it is worth is measured on the full data
         warnings.simplefilter("ignore", ConvergenceWarning)
         solution = solve(problem, pilot.X, pilot.y, pilot.weights, tol=1e-5)
-    return Anchor(solution.coef, solution.intercept, solution.dual_variable)
+    return anchor_at(problem, solution)
+
+
+def anchor_at(problem: Problem, solution: Solution) -> Anchor:
+    """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
+    multiplier = solution.dual_variable
+    if problem.geometry.order == 2 and np.isfinite(multiplier):
+        # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+        multiplier = max(multiplier, 1.01 * problem.kappa(solution.coef) + 1e-9)
+    return Anchor(solution.coef, solution.intercept, multiplier)

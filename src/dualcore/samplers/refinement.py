@@ -14,7 +14,8 @@ from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.samplers.base import Callback, CoresetFit, Round, finish
-from dualcore.samplers.pilot import pilot_sample
+from dualcore.samplers.pilot import anchor_at, pilot_sample
+from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
@@ -136,11 +137,21 @@ class Refinement:
             raise RuntimeError("the loop always reads at least once")
         if coreset is None:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
+        if flips_of_order_two(self.problem):
+            self._settle(best)
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
         solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
         return finish(
             solution, best.risk, best.multiplier, self.lower, coreset, tuple(self.history), self.history[-1].read
         )
+
+    def _settle(self, best: Reading) -> None:
+        """Look closer at the best model: of order 2 sums bound the risk of flips from above only."""
+        known, multiplier = settle_flips(self.problem, self.source, best.anchor)
+        best.settle(known.upper, multiplier, known.lower)
+        self.lower = min(max(self.lower, known.lower), known.upper)
+        reads, rows = self.source.n_reads - self.before, self.history[-1].rows
+        self.history.append(Round(reads, rows, known.upper, known.upper, self.lower))
 
     def _tight(self) -> bool:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
@@ -173,12 +184,7 @@ class Refinement:
 
     def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
         solution = self._solve(X, y, weights)
-        multiplier = solution.dual_variable
-        if self.problem.geometry.order == 2 and np.isfinite(multiplier):
-            # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
-            multiplier = max(multiplier, 1.01 * self.problem.kappa(solution.coef) + 1e-9)
-        anchor = Anchor(solution.coef, solution.intercept, multiplier)
-        return _Model(anchor, X, y, weights, solution)
+        return _Model(anchor_at(self.problem, solution), X, y, weights, solution)
 
     def _read(self, model: _Model, number: int) -> Reading:
         """Read the data at a model; return the reading to draw from next, the model's own unless it is a step back."""

@@ -79,12 +79,19 @@ class SampleSizes:
         return {"asked": self.asked, "chosen": self.chosen, "vacuous": self.vacuous}
 
 
-def sample_sizes(grid: Grid, lower: FloatArray, upper: FloatArray, epsilon: float, region: Region) -> SampleSizes:
+def sample_sizes(
+    grid: Grid,
+    lower: FloatArray,
+    upper: FloatArray,
+    epsilon: float,
+    region: Region,
+    masses: FloatArray | None = None,
+) -> SampleSizes:
     """Return the draws of every cell that make a dual ``epsilon``-coreset over ``region``.
 
     Follows the union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the
     deviations ``eps H / 9`` in the cells and ``eps H / 3`` in all, ``H`` being the least mean of ``h`` over
-    the region.
+    the region. With ``masses`` the grid must part its cells by mass.
     """
     n, mass = lower.size, grid.masses
     least = region.least
@@ -99,25 +106,30 @@ def sample_sizes(grid: Grid, lower: FloatArray, upper: FloatArray, epsilon: floa
     if region.flip_lipschitz * region.multiplier_radius > 0.0:
         eps2 = epsilon * least / (6.0 * region.flip_lipschitz * region.multiplier_radius)
         net += math.log(math.ceil(1.0 / eps2))
-    n_upper = int(grid.upper_layer.max()) + 1
-    i, j = np.divmod(np.arange(grid.counts.size), n_upper)
+    i, j = grid.layers_of_cells
     layers = int(max(grid.lower_layer.max(), grid.upper_layer.max())) + 1
 
-    log_cells = math.log(2.0) + math.log(n) + 2.0 * math.log(layers) + net
+    # A cell's estimate is the mean of h weighted by mass. Its error is that of the mean of m_i (h_i - mean) over the
+    # least m_i, and masses in a cell differ by less than a factor of two: so does what they add to every range.
+    uneven = 1.0 if masses is None else 2.0
+    log_cells = math.log(2.0) + math.log(n) + 2.0 * math.log(layers) + math.log(grid.octaves) + net
     span = 2.0**j * grid.upper_mean - np.where(i > 0, 2.0 ** (i - 1.0) * grid.lower_mean, 0.0) + 2.0 * region.drift
+    span *= uneven
     deviation = epsilon * least * (2.0 ** (i - 1.0) + 2.0 ** (j - 1.0)) / 9.0
     per_cell = np.ceil(span**2 * log_cells / (2.0 * deviation**2))
     cells_draws = np.where(occupied, np.minimum(per_cell, grid.counts), 0).astype(np.int64)
 
     log_all, t = math.log(2.0) + math.log(n) + net, epsilon * least / 3.0
-    actual = grid.ranges + 2.0 * region.drift
+    actual = uneven * (grid.ranges + 2.0 * region.drift)
     deviations = np.zeros(grid.counts.size)
     middle = 0.5 * (lower + upper)
-    first = np.bincount(grid.cell, middle, grid.counts.size) / np.maximum(grid.counts, 1)
+    weights = np.ones(n) if masses is None else masses
+    total = np.maximum(np.bincount(grid.cell, weights, grid.counts.size), 1e-300)
+    first = np.bincount(grid.cell, weights * middle, grid.counts.size) / total
     second = np.bincount(grid.cell, (middle - first[grid.cell]) ** 2, grid.counts.size) / np.maximum(grid.counts, 1)
     slop = np.zeros(grid.counts.size)
     np.maximum.at(slop, grid.cell, 0.5 * (upper - lower))
-    deviations[occupied] = (np.sqrt(second) + slop + region.drift)[occupied]
+    deviations[occupied] = uneven * (np.sqrt(second) + slop + region.drift)[occupied]
     deviations = np.maximum(deviations, 1e-300)
     pooled = float(mass @ np.where(occupied, deviations, 0.0))
     wide = float((actual[occupied] * pooled / deviations[occupied]).max())

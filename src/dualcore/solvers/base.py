@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dualcore.certificate import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status"]
+__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint"]
 
 
 class IncompatibleError(TypeError):
@@ -41,6 +41,17 @@ class Iterate:
     gap: float
 
 
+class Waypoint(NamedTuple):
+    """A point near the central path, in the units of the problem: where a run on similar data may set out from."""
+
+    coef: FloatArray
+    rest: FloatArray  # intercept, lam, and bounds where the dual norm is a sum
+    cone_s: FloatArray
+    cone_z: FloatArray
+    cone_weight: float
+    mu: float
+
+
 @dataclass(frozen=True)
 class RawSolution:
     """What a solver hands back: a primal point, a dual point, and how it went. `solve` scores it."""
@@ -53,6 +64,7 @@ class RawSolution:
     stopped_early: bool = False
     # A rigorous bound of the solver's own, where it has one that needs no dual point.
     lower: float = -np.inf
+    waypoint: Waypoint | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,13 @@ class Solution:
     seconds : float
     dual : DualPoint or None
         The dual point behind ``lower_bound``, one entry a row; `certify` on the same rows starts from it.
+
+    Examples
+    --------
+    >>> from dualcore import Problem, solve
+    >>> solution = solve(Problem("hinge", radius=0.5), [[2.0], [1.0], [-1.0], [-2.0]], [1.0, 1.0, -1.0, -1.0])
+    >>> solution.converged, solution.status.value
+    (True, 'Solved: the certified relative gap is within tolerance.')
     """
 
     coef: FloatArray

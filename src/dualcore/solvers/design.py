@@ -19,9 +19,11 @@ class Design:
     ----------
     problem : Problem
     data : Data
+    scales : ndarray of shape (m,), optional
+        Column sizes to divide by, those of the data by default.
     """
 
-    def __init__(self, problem: Problem, data: Data) -> None:
+    def __init__(self, problem: Problem, data: Data, scales: FloatArray | None = None) -> None:
         self.kept: np.ndarray | None = None
         rows, y, masses = data.rows, data.y, data.masses
         if data.weights is not None and not data.weights.all():
@@ -31,7 +33,8 @@ class Design:
         self.rows, self.y, self.weights = rows, y, masses
         self.m = rows.m
         self.sign = y if problem.is_classification else None
-        scales = column_sizes(Data(rows, y, masses))
+        if scales is None:
+            scales = column_sizes(Data(rows, y, masses))
         self.scales = np.where(scales > 0.0, scales, 1.0)
 
     def signal(self, coef: FloatArray, intercept: float, *, linear: bool = False) -> FloatArray:

@@ -9,24 +9,42 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.barrier import MaxCone, norm_cone
-from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.base import Iterate, RawSolution, Waypoint
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState
 
-__all__ = ["InteriorPoint"]
+__all__ = ["InteriorPoint", "Settled"]
 
 # How far along a step to the boundary to go.
 _KEEP = 0.99
 # How often a step is corrected for products far from their target; each costs a pair of products with X.
-_CORRECTORS = 2
+_CORRECTORS = 4
+# How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
+# products are enormous would otherwise set the direction for all: with label flips the iterations double.
+_MODEST = 3.0
+# The relative gap at which a run marks the point from which a run on similar data may set out.
+_WAYPOINT = 0.05
 # Iterations without progress after which the best point is handed back.
 _PATIENCE = 30
+
+
+class Settled(NamedTuple):
+    """What rows that are not among the data add to the objective: linear, and quadratic in (coef, intercept).
+
+    ``scales`` are the column sizes of all rows, those that are not among the data included.
+    """
+
+    coef: FloatArray
+    intercept: float
+    multiplier: float
+    constant: float
+    hessian: FloatArray | None  # (m + 1, m + 1)
+    scales: FloatArray
 
 
 class _Direction(NamedTuple):
@@ -61,34 +79,42 @@ class InteriorPoint:
     problem : Problem
         Of order 1.
     data : Data
-    start : (coef, intercept), optional
-    on : ndarray of int, optional
-        Rows that may flip, where the loss is smooth but for flips; all by default.
+    start : (coef, intercept) or Waypoint, optional
+    settled : Settled, optional
+        What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
+        every row, and the data add their pieces alone.
     """
 
     def __init__(
         self,
         problem: Problem,
         data: Data,
-        start: tuple[FloatArray, float] | None = None,
-        on: npt.NDArray[np.int64] | None = None,
+        start: tuple[FloatArray, float] | Waypoint | None = None,
+        settled: Settled | None = None,
     ) -> None:
         self.problem = problem
-        self.design = design = Design(problem, data)
+        self.design = design = Design(problem, data, None if settled is None else settled.scales)
         self.w, self.m, self.lam_at = design.weights, design.m, design.m + 1
         self.cone = norm_cone(problem, design.scales)
-        self.pieces = Pieces(problem)
-        x = np.zeros(self.m + 2)
-        if start is not None:
-            x[: self.m], x[self.m] = start[0] * design.scales, start[1] if problem.fit_intercept else 0.0
-        z = design.signal(x[: self.m], x[self.m])
-        spread = max(1.0, float(self.w @ np.abs(z)))
-        if start is not None:  # near the optimum already: start close to the boundary, but not on it
-            spread = max(1e-2, 0.1 * float(self.w @ np.abs(z - self.w @ z)))
-        self.x = self.cone.start(x, 0.5 * spread, problem.radius)
-        self.rows = RowState(self.pieces, self.w, z, self.lam, spread, on)
+        bare = settled is not None and settled.hessian is not None
+        self.pieces = Pieces(problem, bare=bare, springs=not bare)
         self.linear = np.zeros(self.cone.dimension)
         self.linear[self.lam_at] = problem.radius
+        self.constant, self.hessian = 0.0, None
+        if settled is not None:
+            self.linear[: self.m] += settled.coef / design.scales
+            self.linear[self.m] += settled.intercept if problem.fit_intercept else 0.0
+            self.linear[self.lam_at] += settled.multiplier
+            self.constant = settled.constant
+            if settled.hessian is not None:
+                scales = np.append(design.scales, 1.0)
+                self.hessian = settled.hessian / np.outer(scales, scales)
+        self.waypoint: Waypoint | None = None
+        mass = max(float(self.w.sum()), np.finfo(float).tiny)
+        if isinstance(start, Waypoint):
+            self._resume(start)
+        else:
+            self._set_out(start, mass)
         self.ridge = np.zeros(self.cone.dimension)
         self.ridge[: self.m] = problem.ridge / design.scales**2
         # Primal and dual steps may differ only where nothing is curved.
@@ -99,9 +125,30 @@ class InteriorPoint:
         #: whether Newton overshot before: then rows are taken to curve as their secants do
         self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
-        thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * z.size < self.m
+        thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
         self.few = design.dense_rows() if thin else None
-        self.least = 1e-3 * float(self.w @ problem.loss.value(at_rest)) + 1e-300
+        self.least = 1e-3 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
+
+    def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
+        """Start from the origin or a given model, at a distance from every constraint."""
+        x = np.zeros(self.m + 2)
+        if start is not None:
+            x[: self.m], x[self.m] = start[0] * self.design.scales, start[1] if self.problem.fit_intercept else 0.0
+        z = self.design.signal(x[: self.m], x[self.m])
+        spread = max(1.0, float(self.w @ np.abs(z)) / mass)
+        if start is not None:  # near the optimum already: closer to the boundary, but a start that hugs it crawls
+            spread = max(1e-2, 0.3 * float(self.w @ np.abs(z - self.w @ z / mass)) / mass)
+        left = float(self.linear[self.lam_at])  # what settled flips leave of the radius
+        self.x = self.cone.start(x, 0.5 * spread, left if left > 0.0 else self.problem.radius)
+        self.rows = RowState(self.pieces, self.w, z)
+        self.rows.rise(self.lam, spread)
+
+    def _resume(self, start: Waypoint) -> None:
+        """Start on the central path of similar data: their norm constraint, and rows brought to the same height."""
+        self.x = np.concatenate([start.coef * self.design.scales, start.rest])
+        self.cone.s, self.cone.z, self.cone.weight = start.cone_s, start.cone_z, start.cone_weight
+        self.rows = RowState(self.pieces, self.w, self.design.signal(self.x[: self.m], self.x[self.m]))
+        self.rows.centre(self.lam, start.mu)
 
     @property
     def lam(self) -> float:
@@ -120,28 +167,54 @@ class InteriorPoint:
             history.append(Iterate(iteration, state.value, state.gap))
             if state.merit < best_merit:
                 best, best_merit, best_at = (self.x, self.rows.z, self.rows.p), state.merit, iteration
+            if self.waypoint is None and state.merit <= _WAYPOINT and state.error < state.gap:
+                self.waypoint = self._mark(state)
             if best_merit <= enough:
                 early = False
                 break
             if iteration == max_iter or iteration - best_at > _PATIENCE or not np.isfinite(state.merit):
+                break
+            if state.value < -abs(history[0].value):  # losses are not negative: settled rows alone can run away
                 break
             if not self._iterate(state):
                 break
         x, z, p = best
         dual = self.design.spread(self.rows.dual(z, p))
         return RawSolution(
-            x[: self.m] / self.design.scales, float(x[self.m]), dual, iteration, tuple(history), stopped_early=early
+            x[: self.m] / self.design.scales,
+            float(x[self.m]),
+            dual,
+            iteration,
+            tuple(history),
+            stopped_early=early,
+            waypoint=self.waypoint,
         )
+
+    def _mark(self, state: _State) -> Waypoint:
+        return Waypoint(
+            self.x[: self.m] / self.design.scales,
+            self.x[self.m :],
+            self.cone.s,
+            self.cone.z,
+            self.cone.weight,
+            state.gap / self._degree(),
+        )
+
+    def _degree(self) -> float:
+        """Return how many complementarity products there are, each with the mass of its row."""
+        return len(self.rows.now) * float(self.rows.w.sum()) + self.cone.weight * self.cone.degree
 
     def _measure(self) -> _State:
         rows, cone = self.rows, self.cone
         gradient = self._gradient()
         residual, drift = rows.residual(self.lam), cone.s - cone.slack(self.x)
         gap = rows.gap() + cone.gap()
-        value = float(self.linear @ self.x) + 0.5 * float(self.ridge @ (self.x * self.x)) + rows.mean_value()
-        error = (
-            self._worth(gradient) + float((np.abs(residual) @ rows.w_on).sum()) + float(np.abs(drift).max(initial=0.0))
-        )
+        value = self.constant + float(self.linear @ self.x) + 0.5 * float(self.ridge @ (self.x * self.x))
+        value += rows.mean_value()
+        if self.hessian is not None:
+            model = self.x[: self.m + 1]
+            value += 0.5 * float(model @ self.hessian @ model)
+        error = self._worth(gradient) + float((np.abs(residual) @ rows.w).sum()) + float(np.abs(drift).max(initial=0.0))
         if rows.v is not None:
             error += float(self.w @ np.abs(rows.v - rows.force(rows.p)))
         return _State(gradient, residual, drift, gap, error, value, (gap + error) / max(abs(value), self.least))
@@ -152,7 +225,11 @@ class InteriorPoint:
         out = self.linear + self.ridge * self.x - self.cone.pull(self.cone.z)
         out[self.lam_at] -= self.rows.priced(self.rows.p)
         out[: self.m] += self.design.transpose(slopes)
-        out[self.m] = self.design.total(slopes) if self.problem.fit_intercept else 0.0
+        out[self.m] += self.design.total(slopes)
+        if self.hessian is not None:
+            out[: self.m + 1] += self.hessian @ self.x[: self.m + 1]
+        if not self.problem.fit_intercept:
+            out[self.m] = 0.0
         return out
 
     def _worth(self, gradient: FloatArray) -> float:
@@ -171,7 +248,7 @@ class InteriorPoint:
         self.cone.scale()
         curvature = self.rows.curvature(cautious=self.cautious)
         system = self._system(curvature)
-        degree = len(self.rows.now) + self.cone.weight * self.cone.degree
+        degree = self._degree()
         centre = state.gap / degree if degree else 0.0
         if self.pieces.curved and self.rows.now:
             return self._guarded(state, system, curvature, 0.1 * centre)
@@ -184,7 +261,8 @@ class InteriorPoint:
         if state.error > 10.0 * state.gap:  # complementarity must not run ahead of feasibility
             sigma = max(sigma, 1.0)
         mu = sigma * centre
-        cones, target = (step.cone_s, step.cone_z), mu - step.s * step.p
+        cones = step.cone_s, step.cone_z
+        target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._reach(step, _KEEP)
         for _ in range(_CORRECTORS if self.rows.now else 0):
@@ -214,12 +292,15 @@ class InteriorPoint:
         m, lam_at, design = self.m, self.lam_at, self.design
         out = self.cone.hessian()
         out.flat[:: out.shape[0] + 1] += self.ridge
+        if self.hessian is not None:
+            out[: m + 1, : m + 1] += self.hessian
         first, total = design.first_moment(curvature.zz)
         if self.problem.fit_intercept:
             out[:m, m] += first
             out[m, :m] += first
             out[m, m] += total
         else:
+            out[m, :] = out[:, m] = 0.0
             out[m, m] = 1.0
         if curvature.z_lam is not None:
             column, corner = design.transpose(curvature.z_lam), design.total(curvature.z_lam)
@@ -324,6 +405,6 @@ class InteriorPoint:
 
     def _residual_size(self, gradient: FloatArray, mu: float) -> float:
         rows, cone = self.rows, self.cone
-        size = float(gradient @ gradient) + float(rows.w_on @ (1.0 - rows.p.sum(axis=0)) ** 2)
-        size += float((((rows.p * rows.s - mu) ** 2) @ rows.w_on).sum())
+        size = float(gradient @ gradient) + float(rows.w @ (1.0 - rows.p.sum(axis=0)) ** 2)
+        size += float((((rows.p * rows.s - mu) ** 2) @ rows.w).sum())
         return float(np.sqrt(size + (cone.gap() - mu * cone.weight * cone.degree) ** 2))

@@ -7,10 +7,9 @@ and the multipliers ``p_k`` (which sum to one) eliminate in closed form from the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.certificate import DualPoint
 from dualcore.geometry import FloatArray
@@ -41,19 +40,21 @@ class Pieces:
         The loss is a Moreau envelope: its polyhedral function behind a unit spring, which eliminates like the rest.
     curved : bool
         A full Newton step may overshoot and needs a line search.
+
+    With ``bare`` the smooth part is left out: somebody else looks after it. Without ``springs`` envelopes are smooth.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, bare: bool = False, springs: bool = True) -> None:
         self.loss: Loss = problem.loss
         self.label_cost = problem.geometry.label_cost
         self.flips = problem.is_classification and bool(np.isfinite(self.label_cost)) and problem.radius > 0.0
         self.logistic = isinstance(problem.loss, Logistic)
         self.polyhedral = problem.loss.pieces
-        self.spring = self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
+        self.spring = springs and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
         if self.spring:
             self.polyhedral = problem.loss.envelope_of
-        self.smooth = self.logistic or (self.polyhedral is None and not self.flips)
-        self.curved = self.polyhedral is None and not (self.logistic and self.flips)
+        self.smooth = not bare and (self.logistic or (self.polyhedral is None and not self.flips))
+        self.curved = not bare and self.polyhedral is None and not (self.logistic and self.flips)
 
     def __call__(self, z: FloatArray) -> list[Piece]:
         """Return the pieces at ``z``."""
@@ -110,39 +111,27 @@ class RowStep(NamedTuple):
 
 
 class RowState:
-    """Margins ``z`` (n,), and of the rows that have pieces: heights, slacks and multipliers.
+    """Margins ``z`` (n,), and, where there are pieces, heights, slacks and multipliers.
 
-    These are ``t`` (n_on,), ``s`` and ``p`` (k, n_on).
+    These are ``t`` (n,), ``s`` and ``p`` (k, n).
 
     Parameters
     ----------
     pieces : Pieces
     weights : ndarray of shape (n,)
     z : ndarray of shape (n,)
-    lam : float
-    spread : float
-        Height of the start above the epigraph.
-    on : ndarray of int, optional
-        Which rows have pieces, all by default. Where the pieces stand for flips only, rows that cannot flip do without.
     """
 
-    def __init__(
-        self,
-        pieces: Pieces,
-        weights: FloatArray,
-        z: FloatArray,
-        lam: float,
-        spread: float,
-        on: npt.NDArray[np.int64] | None = None,
-    ) -> None:
+    def __init__(self, pieces: Pieces, weights: FloatArray, z: FloatArray) -> None:
         self.pieces = pieces
-        self.on: Any = slice(None) if on is None else on
         self.w = weights
-        self.w_on = weights[self.on]
         self.v: FloatArray | None = np.zeros_like(z) if pieces.spring else None
         self.at(z)
-        self.t = np.zeros_like(self.w_on)
-        self.s = self.p = np.zeros((0, self.w_on.size))
+        self.t = np.zeros_like(self.w)
+        self.s = self.p = np.zeros((0, self.w.size))
+
+    def rise(self, lam: float, spread: float) -> None:
+        """Start ``spread`` above the epigraph, with the products of a row alike."""
         if self.now:
             heights = self.heights(lam)
             self.t = heights.max(axis=0) + spread
@@ -150,26 +139,43 @@ class RowState:
             self.p = 1.0 / self.s
             self.p /= self.p.sum(axis=0)
 
+    def centre(self, lam: float, mu: float) -> None:
+        """Start on the central path: the height at which ``p = mu / s`` sums to one."""
+        if not self.now:
+            return
+        heights = self.heights(lam)
+        top = heights.max(axis=0)
+        below, rise = top - heights, np.full_like(top, mu)
+        for _ in range(20):  # convex and decreasing in the rise: Newton approaches from below
+            s = below + rise
+            excess = (mu / s).sum(axis=0) - 1.0
+            if float(excess.max(initial=0.0)) < 1e-10:
+                break
+            rise += excess / (mu / s**2).sum(axis=0)
+        self.t, self.s = top + rise, below + rise
+        self.p = mu / self.s
+        self.p /= self.p.sum(axis=0)
+
     def at(self, z: FloatArray) -> None:
         """Evaluate pieces and smooth part at ``z``."""
         self.z = z
-        self.now = self.pieces(z[self.on] if self.v is None else z - self.v)
+        self.now = self.pieces(z if self.v is None else z - self.v)
         self.value: FloatArray | None = None
         self.slope: FloatArray | None = None
         if self.pieces.smooth:
             self.value, self.slope = self.pieces.loss.value_and_slope(z)
 
     def heights(self, lam: float) -> FloatArray:
-        """Return ``f_k(z) - price_k lam``, (k, n_on)."""
+        """Return ``f_k(z) - price_k lam``, (k, n)."""
         return np.stack([piece.value - piece.price * lam for piece in self.now])
 
     def residual(self, lam: float) -> FloatArray:
-        """Return what the slacks are off by, (k, n_on)."""
+        """Return what the slacks are off by, (k, n)."""
         return self.s - self.t + self.heights(lam) if self.now else self.s
 
     def mean_value(self) -> float:
         """Return the rows' part of the objective."""
-        value = float(self.w_on @ self.t)
+        value = float(self.w @ self.t)
         if self.value is not None:
             value += float(self.w @ self.value)
         if self.v is not None:
@@ -178,32 +184,24 @@ class RowState:
 
     def gap(self, ds: FloatArray | float = 0.0, dp: FloatArray | float = 0.0) -> float:
         """Return ``sum_i w_i sum_k p_ik s_ik``, after a step where one is given."""
-        return float(((self.p + dp) * (self.s + ds)).sum(axis=0) @ self.w_on) if self.now else 0.0
+        return float(((self.p + dp) * (self.s + ds)).sum(axis=0) @ self.w) if self.now else 0.0
 
     def force(self, shares: FloatArray) -> FloatArray:
-        """Return ``sum_k shares_k f_k'`` of the rows that have pieces: their slope under given multipliers."""
-        out = np.zeros_like(self.w_on)
+        """Return ``sum_k shares_k f_k'`` of the rows: their slope under given multipliers."""
+        out = np.zeros_like(self.w)
         for share, piece in zip(shares, self.now, strict=True):
             out += share * piece.slope
         return out
 
-    def everywhere(self, part: FloatArray) -> FloatArray:
-        """Return a vector over all rows that is ``part`` on those with pieces and zero elsewhere."""
-        if isinstance(self.on, slice):
-            return part
-        out = np.zeros_like(self.w)
-        out[self.on] = part
-        return out
-
     def slopes(self) -> FloatArray:
         """Return the slope of every row in ``z`` at the current multipliers."""
-        out = self.everywhere(self.force(self.p))
+        out = self.force(self.p)
         return out if self.slope is None else out + self.slope
 
     def priced(self, shares: FloatArray) -> float:
         """Return ``sum_i w_i sum_k shares_ik price_k``: minus the slope of the rows in lam."""
         return sum(
-            piece.price * float(self.w_on @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
+            piece.price * float(self.w @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
         )
 
     def curvature(self, *, cautious: bool = False) -> RowCurvature:
@@ -231,15 +229,12 @@ class RowState:
                 zz += pair * turn * turn
                 if price:
                     z_lam -= pair * turn * price
-                    lam_lam += price * price * float(self.w_on @ pair)
+                    lam_lam += price * price * float(self.w @ pair)
         soft = None
         if self.v is not None:
             soft = 1.0 / (1.0 + zz)
             zz *= soft
-        zz = self.everywhere(zz)
-        return RowCurvature(
-            zz if smooth is None else zz + smooth, self.everywhere(z_lam) if lam_lam else None, lam_lam, soft
-        )
+        return RowCurvature(zz if smooth is None else zz + smooth, z_lam if lam_lam else None, lam_lam, soft)
 
     def respond(self, residual: FloatArray, target: FloatArray | float, soft: FloatArray | None) -> RowStep:
         """Return how the rows move towards ``p s = target``, at dz = dlam = 0."""
@@ -249,7 +244,7 @@ class RowState:
         shares = constant - stiff * height
         force = self.force(shares)
         if self.v is None or soft is None:
-            return RowStep(shares, height, self.everywhere(force), None)
+            return RowStep(shares, height, force, None)
         slip = self.force(self.p) + force - self.v
         return RowStep(shares, height, force * soft - (slip - force) * (1.0 - soft), slip)
 
@@ -257,7 +252,6 @@ class RowState:
         self, step: RowStep, residual: FloatArray, soft: FloatArray | None, dz: FloatArray, dlam: float
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return ``dt``, ``ds``, ``dp`` once ``dz`` and ``dlam`` are known."""
-        dz = dz[self.on]
         if step.slip is not None and soft is not None:
             dz = (dz - step.slip) * soft
         stiff = self.p / self.s
@@ -287,9 +281,4 @@ class RowState:
         """Return the dual point of a recorded iterate, an entry for every row."""
         if not self.now:
             return DualPoint(self.pieces.loss.slope(z))
-        if isinstance(self.on, slice):
-            return self.pieces.dual(z, p)
-        part = self.pieces.dual(z[self.on], p)
-        stay = self.pieces.loss.slope(z)
-        stay[self.on] = part.stay
-        return DualPoint(stay, *(None if value is None else self.everywhere(value) for value in part[1:]))
+        return self.pieces.dual(z, p)

@@ -6,15 +6,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
+import scipy.linalg
 
 from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray, L2Norm
-from dualcore.losses import Logistic
 from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows
 from dualcore.solvers.base import RawSolution, Solver
 from dualcore.solvers.interior import InteriorPoint
+from dualcore.solvers.settle import can_settle, sample_rows, solve_settled, worth_settling
 from dualcore.threads import one_blas_thread
 
 __all__ = ["StructuredSolver"]
@@ -64,12 +64,23 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
+    if start is None and worth_settling(problem, data):
+        sample = sample_rows(problem, data)
+        if sample is not None:
+            guess = _run(problem, sample, tol, max_iter, None)
+            found = solve_settled(problem, data, tol, max_iter, guess)
+            if found is not None:
+                return found
     if isinstance(problem.form, MarginForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
-        return _flips_last(problem, problem.form, data, tol, max_iter, start)
-    found = InteriorPoint(problem, data, start).run(tol, max_iter)
-    if start is not None and found.stopped_early:  # a start too near the boundary can stall: once more from afar
-        found = InteriorPoint(problem, data).run(tol, max_iter)
-    return found
+        whole = _flips_last(problem, problem.form, data, tol, max_iter, start)
+    else:
+        whole = InteriorPoint(problem, data, start).run(tol, max_iter)
+        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: once more from afar
+            whole = InteriorPoint(problem, data).run(tol, max_iter)
+    if whole.stopped_early and can_settle(problem):  # Newton with a line search is slower, and harder to stop
+        guess = replace(whole, waypoint=None)
+        whole = solve_settled(problem, data, tol, max_iter, guess, most=1.0) or whole
+    return whole
 
 
 def _in_row_space(
@@ -77,10 +88,25 @@ def _in_row_space(
 ) -> RawSolution:
     """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
     X = data.rows.take(np.arange(data.rows.n))
-    basis, factor = np.linalg.qr(np.asarray(X.toarray() if hasattr(X, "toarray") else X).T)
+    basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X), data.masses)
     inside = None if start is None else (basis.T @ start[0], start[1])
-    found = _run(problem, data._replace(rows=as_rows(factor.T)), tol, max_iter, inside)
+    found = _run(problem, data._replace(rows=as_rows(inner)), tol, max_iter, inside)
     return replace(found, coef=basis @ found.coef)
+
+
+def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return an orthonormal basis of the rows, shape (n_features, rank), and the rows in it, shape (n_rows, rank).
+
+    The principal axes: they depend on the distribution alone, so rows that are repeated and rows of more weight take
+    the same steps to the same digits. And rows that depend on each other leave no direction of rounding noise in the
+    basis, which the solver would scale up to a unit column.
+    """
+    held = masses > 0.0
+    span, factor = np.linalg.qr((np.sqrt(masses[held])[:, None] * X[held]).T)
+    sizes, axes = scipy.linalg.svd(factor.T)[1:]
+    rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
+    basis = span @ axes[:rank].T
+    return basis, X @ basis
 
 
 def _flips_last(
@@ -88,33 +114,17 @@ def _flips_last(
 ) -> RawSolution:
     """Solve without label flips first; where none would pay at that optimum, it is the optimum with flips too.
 
-    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays
-    optimal. Where some pay, solve again from there, giving only the rows near the flip boundary a flip piece
-    if the loss is smooth without it.
+    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays optimal.
+    Where some pay, solve again.
     """
     found = InteriorPoint(problem.replace(label_cost=np.inf), data, start).run(tol, max_iter)
-    spent, history = found.iterations, found.history
     t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
     if not form.candidates(t, size)[0].size:
         return found
-    multiplier = form.minimise(t, data.weights, size).multiplier
-    here = (found.coef, found.intercept)
-    attempts: list[npt.NDArray[np.bool_] | None] = [None]
-    if isinstance(problem.loss, Logistic):
-        attempts = [*(form.flips(t, share * multiplier) for share in (0.5, 0.25)), None]
-    for allowed in attempts:
-        if allowed is not None and 2 * np.count_nonzero(allowed) > t.size:
-            continue
-        on = None if allowed is None else np.flatnonzero(allowed[data.masses > 0.0])
-        found = InteriorPoint(problem, data, here, on).run(tol, max_iter)
+    spent, history = found.iterations, found.history
+    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: once more from afar
+        found = InteriorPoint(problem, data, here).run(tol, max_iter)
         spent, history = spent + found.iterations, history + found.history
-        if found.stopped_early:
-            continue
-        t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
-        flipping = form.flips(t, form.minimise(t, data.weights, size).multiplier * (1.0 - 1e-9))
-        if allowed is None or not (flipping & ~allowed).any():
-            return replace(found, iterations=spent, history=history)
-    found = InteriorPoint(problem, data).run(
-        tol, max_iter
-    )  # a start too near the boundary can stall: once more from afar
-    return replace(found, iterations=spent + found.iterations, history=history + found.history)
+        if not found.stopped_early:
+            break
+    return replace(found, iterations=spent, history=history)

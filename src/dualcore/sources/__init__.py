@@ -6,6 +6,7 @@ gives the same coreset from every source of the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,30 @@ import numpy as np
 from dualcore.rows import as_rows
 from dualcore.sources.arrays import ArraySource
 from dualcore.sources.base import Smallest, Source
-from dualcore.sources.chunk import Chunk, RowError, SourceError
+from dualcore.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
 from dualcore.sources.dask import DaskSource, is_dask
-from dualcore.sources.files import CsvSource, ParquetSource
+from dualcore.sources.files import CsvSource, ParquetSource, column_kinds, list_files
 from dualcore.sources.mapped import open_npy, open_npz
 from dualcore.sources.parts import PartsSource
+from dualcore.sources.prepared import PreparedSource
 
 __all__ = [
     "ArraySource",
     "Chunk",
+    "ClassError",
     "CsvSource",
     "DaskSource",
     "ParquetSource",
     "PartsSource",
+    "PreparedSource",
     "RowError",
     "Smallest",
     "Source",
     "SourceError",
+    "column_kinds",
     "is_source_like",
+    "list_files",
+    "open_labelled",
     "open_npy",
     "open_npz",
     "open_source",
@@ -85,6 +92,58 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
     return ArraySource(as_rows(data), np.asarray(y), sample_weight, **options)
 
 
+def open_labelled(
+    data: Any, y: Any = None, sample_weight: Any = None, *, classes: Sequence[Any] | None = None, **options: Any
+) -> tuple[Source, tuple[Any, Any]]:
+    """Return a source whose targets are -1 and +1, and the two labels these stand for.
+
+    The labels may be any two numbers; in files and arrays that were not opened yet also two texts.
+
+    Parameters
+    ----------
+    data, y, sample_weight, **options
+        As in `open_source`.
+    classes : (negative, positive), optional
+        Labels that are known already, those of a trained model for example.
+
+    Examples
+    --------
+    >>> source, classes = open_labelled(np.eye(3), np.array(["no", "yes", "no"]))
+    >>> classes, source.take(np.arange(3))[1]
+    (('no', 'yes'), array([-1.,  1., -1.]))
+    """
+    if not isinstance(data, Source):
+        text = classes is not None and isinstance(classes[0], str)
+        if not is_dask(data) and not callable(data):
+            options = {"labels": (classes[0], classes[1]) if classes is not None and text else "find"} | options
+        data, y, sample_weight, options = open_source(data, y, sample_weight, **options), None, None, {}
+    source = open_source(data, y, sample_weight, **options)
+    if source.labels is not None:
+        found = source.labels
+        if classes is not None and tuple(classes) != found:
+            raise SourceError(f"The source has the labels {found!r}, the model {tuple(classes)!r}.")
+        return source, found
+    if classes is None:
+        tally = source.survey().tally
+        if tally is None:
+            raise ClassError(
+                "The target holds more than two different values: a classifier is trained from a source for two "
+                "classes. Load the rows into memory for more, or use a regressor."
+            )
+        classes = two_labels([value for value, _ in tally], "The target")
+    low, high = (_as_number(label) for label in classes)
+    whole = low.is_integer() and high.is_integer()
+    labels = (int(low), int(high)) if whole else (low, high)
+    return source if labels == (-1, 1) else PreparedSource(source, labels=labels), labels
+
+
+def _as_number(label: Any) -> float:
+    try:
+        return float(label)
+    except ValueError:
+        raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
+
+
 def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
     kind = path.suffix.lower()
     if kind == ".npy":
@@ -96,6 +155,7 @@ def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) 
     if kind in _PARQUET or (path.is_dir() and not _holds_text(path)):
         return ParquetSource(path, y, weight=sample_weight, **options)
     if kind in _TEXT or path.is_dir():
+        options = {"delimiter": "\t"} | options if kind == ".tsv" else options
         return CsvSource(path, y, weight=sample_weight, **options)
     raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
 

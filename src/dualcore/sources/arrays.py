@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
 from dualcore.rows import Rows, SparseRows, as_rows
-from dualcore.sources.chunk import Chunk, SourceError
+from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.sources.local import LocalSource, chunk_spans, default_chunk_rows
 
 __all__ = ["ArraySource"]
@@ -24,13 +24,15 @@ class ArraySource(LocalSource):
     ----------
     X : array, memory map, sparse matrix or data frame, or Rows
     y : array of shape (n_rows,)
-        Numbers; a memory map stays one.
+        Numbers, or labels of any kind where ``labels`` says what they mean; a memory map stays one.
     weights : ndarray of shape (n_rows,) or None
         Non-negative; the masses are the weights divided by their sum.
     chunk_rows : int, optional
         Rows read at a time; by default a chunk fits the cache. The result of a read does not depend on it.
     checked : bool, default=False
         Whether ``X`` is known to be finite; else the first read checks it.
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" looks for them where targets are text.
 
     Examples
     --------
@@ -49,10 +51,19 @@ class ArraySource(LocalSource):
         *,
         chunk_rows: int | None = None,
         checked: bool = False,
+        labels: tuple[Any, Any] | str | None = None,
     ) -> None:
         super().__init__()
         self.rows: Rows = as_rows(X)
         self.y = y
+        text = getattr(y, "dtype", np.dtype(float)).kind not in "fiub"
+        if labels == "find":
+            labels = two_labels(np.unique(y).tolist(), "y") if text else None
+        if text and labels is None:
+            raise SourceError(
+                "The targets are not numbers; give labels=(negative, positive) to map two values to -1 and +1."
+            )
+        self.labels = None if labels is None else (labels[0], labels[1])
         self._n_rows, self.n_features = self.rows.n, self.rows.m
         if len(y) != self.rows.n:
             raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
@@ -77,11 +88,22 @@ class ArraySource(LocalSource):
             X = self.rows.block(part)
             X = X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X)
         weights = None if self.weights is None else self.weights[part]
-        return Chunk(start, X, np.asarray(self.y[part], dtype=np.float64), weights)
+        return Chunk(start, X, self._targets(part, start), weights)
+
+    def _targets(self, part: Any, start: int = 0) -> FloatArray:
+        if self.labels is None:
+            return np.asarray(self.y[part], dtype=np.float64)
+        y = np.asarray(self.y[part])
+        positive = y == self.labels[1]
+        known = positive | (y == self.labels[0])
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise RowError(start + row, f"The target is {y[row]!r}, not among {self.labels!r}")
+        return np.where(positive, 1.0, -1.0)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
-        return self.rows.take(rows), np.asarray(self.y[rows], dtype=np.float64)
+        return self.rows.take(rows), self._targets(rows)
 
 
 def _as_weights(weights: Any, n: int) -> FloatArray:

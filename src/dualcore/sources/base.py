@@ -56,9 +56,22 @@ class Source(ABC):
         What was read from files, as stored there.
     bytes_moved : int
         What crossed the network, in both directions; 0 where everything is local.
+    feature_names : tuple of str or None
+        Names of the features, where they have one each.
+    labels : (negative, positive) or None
+        What the targets -1 and +1 stand for, where the source translates them.
+
+    Examples
+    --------
+    >>> from dualcore import open_source
+    >>> source = open_source(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> isinstance(source, Source), source.n_rows, source.n_reads
+    (True, 3, 0)
     """
 
     n_features: int
+    feature_names: tuple[str, ...] | None = None
+    labels: tuple[Any, Any] | None = None
     is_weighted: bool = False
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True

@@ -104,6 +104,13 @@ class DaskSource(Source):
     of a partition.
 
     Category and text columns are refused: encode them first.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> X, y = da.ones((6, 2), chunks=(4, 2)), da.ones(6, chunks=3)
+    >>> DaskSource(X, y).n_rows
+    6
     """
 
     def __init__(
@@ -143,6 +150,7 @@ class DaskSource(Source):
             if getattr(X.dtypes[name], "kind", "O") not in "fiub":
                 raise SourceError(f"Column {name!r} is {X.dtypes[name]}, not a number: encode it first.")
         self._names, self.n_features = (chosen, target, weight), len(chosen)
+        self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         aside = [name for name in (target, weight) if name]
         n = X.npartitions
         whole = X[chosen + aside].to_delayed()
@@ -159,6 +167,8 @@ class DaskSource(Source):
             raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
         if isinstance(y, str) or isinstance(weights, str):
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
+        if getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub":
+            raise SourceError(f"The targets are {y.dtype}, not numbers: encode two labels as -1 and +1 first.")
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         self.n_features, self._lengths = int(X.shape[1]), list(X.chunks[0])

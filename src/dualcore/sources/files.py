@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +13,24 @@ import numpy.typing as npt
 
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, default_chunk_rows
-from dualcore.sources.tables import Block, Columns, aligned_chunks, import_arrow
+from dualcore.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
 from dualcore.sums import leaf_rows
 
-__all__ = ["CsvSource", "ParquetSource", "list_files"]
+__all__ = ["CsvSource", "ParquetSource", "column_kinds", "list_files"]
 
 Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 1 << 23
+
+
+# Stands for the labels of a target of text until they are found.
+_UNKNOWN: tuple[Any, Any] = ("", "")
+
+
+def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
+    return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
 
 
 def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
@@ -45,6 +54,23 @@ def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
     if not files:
         raise SourceError("No file was given.")
     return files
+
+
+def column_kinds(paths: Paths) -> dict[str, str]:
+    """Return the columns of the first file with what they hold: "number", "category" (text too) or "other"."""
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    suffixes = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz")
+    first = list_files(given, suffixes)[0]
+    try:
+        if first.suffix.lower() in (".parquet", ".pq"):
+            schema = import_arrow("pyarrow.parquet").read_schema(first)
+        else:
+            delimiter = "\t" if first.suffix.lower() == ".tsv" else ","
+            csv = import_arrow("pyarrow.csv")
+            schema = csv.open_csv(first, parse_options=csv.ParseOptions(delimiter=delimiter)).schema
+    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+        raise SourceError(f"{first} is not a whole file of rows: {error}") from None
+    return {field.name: kind_of(field.type) for field in schema}
 
 
 class _File(NamedTuple):
@@ -94,8 +120,8 @@ class ParquetSource(LocalSource):
     features : sequence of str, optional
         In this order; all columns but target and weight by default.
     weight : str, optional
-    labels : (negative, positive), optional
-        The two values of a classifier's target; they become -1 and +1.
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
     fill : float or mapping of str to float, optional
@@ -110,6 +136,14 @@ class ParquetSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
     share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,
     as they are unless there are more row groups than pilot rows, that is one read and ``n_reads`` counts it.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"x": [0.5, 1.5], "y": ["no", "yes"]}), f"{folder}/rows.parquet")
+    ...     ParquetSource(folder, "y", labels=("no", "yes"))
+    <ParquetSource of 2 rows, 1 features, 1 row groups>
     """
 
     extra_threads = 1
@@ -121,14 +155,16 @@ class ParquetSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | None = None,
+        labels: tuple[Any, Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: float | Mapping[str, float] | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
         self._parquet = import_arrow("pyarrow.parquet")
-        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
+        columns = Columns(
+            target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
+        )
         self.files = [_File.of(file) for file in list_files(path, (".parquet", ".pq"))]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
@@ -136,7 +172,9 @@ class ParquetSource(LocalSource):
         for place, file in enumerate(self.files):
             footer, schema = self._footer(file.path)
             if resolved is None:
-                resolved = columns.resolve(schema, str(file.path))
+                unknown = labels == "find" and is_text(schema, target)
+                resolved = replace(columns, labels=_UNKNOWN if unknown else _given(labels))
+                resolved = resolved.resolve(schema, str(file.path))
             else:
                 resolved.check(schema, str(file.path), exactly=features is None)
             self._footers.append(footer)
@@ -147,9 +185,14 @@ class ParquetSource(LocalSource):
             )
         self.columns, self.is_weighted = resolved, weight is not None
         self.n_features = resolved.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        if resolved.labels is _UNKNOWN:
+            self.partial_reads += self._label_share()
+            batches = (batch for group in self._groups for batch in self._batches(group, False))
+            self.columns = replace(resolved, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
         self._starts = [group.start for group in self._groups]
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -230,7 +273,7 @@ class ParquetSource(LocalSource):
 
 
 class CsvSource(LocalSource):
-    """A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
+    r"""A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
 
     How many rows there are is not known before all of them were parsed: the first use counts them, and their labels,
     in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
@@ -242,6 +285,14 @@ class CsvSource(LocalSource):
         As for `ParquetSource`; an empty field is a null.
     delimiter : str, default=","
     chunk_rows : int, optional
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "rows.csv").write_text("x,y\n0.5,-1\n1.5,1\n")
+    ...     CsvSource(f"{folder}/rows.csv", "y").n_rows
+    2
     """
 
     labels_alone = False
@@ -253,7 +304,7 @@ class CsvSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | None = None,
+        labels: tuple[Any, Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: float | Mapping[str, float] | None = None,
         delimiter: str = ",",
@@ -263,8 +314,9 @@ class CsvSource(LocalSource):
         self._csv = import_arrow("pyarrow.csv")
         self.delimiter = delimiter
         self.files = [_File.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
-        columns = Columns(target, tuple(features) if features else None, weight, labels, dict(categories or {}), fill)
         schema = self._reader(self.files[0].path, None).schema
+        chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
+        columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
         self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
         for file in self.files[1:]:
             found = _as_text(self._reader(file.path, None).schema, columns)
@@ -273,6 +325,11 @@ class CsvSource(LocalSource):
         self.n_features = self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._starts: list[int] = [0]
+        if chosen is _UNKNOWN:
+            self.n_reads += 1
+            batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
+            self.columns = replace(self.columns, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv

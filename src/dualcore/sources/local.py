@@ -21,9 +21,9 @@ __all__ = ["LocalSource", "chunk_spans", "default_chunk_rows"]
 
 T = TypeVar("T")
 
-# Rows of a chunk, times features: about 2 MiB of float64, so that a chunk's two products and its O(rows) work share
-# the cache.
-_CHUNK_NUMBERS = 262144
+# Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
+# does once a chunk stays small beside them.
+_CHUNK_NUMBERS = 524288
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
@@ -32,7 +32,7 @@ def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
     Examples
     --------
     >>> default_chunk_rows(20), default_chunk_rows(5000)
-    (16384, 1024)
+    (32768, 1024)
     """
     wanted = 1 << max(10, round(math.log2(_CHUNK_NUMBERS / n_features)))
     return max(wanted, leaf_rows(n_features, sparse=sparse))

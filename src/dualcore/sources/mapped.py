@@ -18,6 +18,7 @@ from dualcore.sources.chunk import SourceError
 
 __all__ = ["ColumnRows", "map_npz", "open_npy", "open_npz"]
 
+Labels = tuple[Any, Any] | str | None
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 
 
@@ -78,7 +79,9 @@ def _map_member(path: str | Path, file: Any, header_offset: int) -> npt.NDArray[
     return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
 
 
-def open_npy(X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | None = None) -> ArraySource:
+def open_npy(
+    X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | None = None, labels: Labels = None
+) -> ArraySource:
     """Return the rows of an ``.npy`` file, mapped into memory.
 
     Parameters
@@ -86,6 +89,8 @@ def open_npy(X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | No
     X : path of a two-dimensional array
     y, weights : path of an ``.npy`` file, or array
     chunk_rows : int, optional
+    labels : (negative, positive) or "find", optional
+        As in `ArraySource`.
     """
 
     def load(data: Any) -> Any:
@@ -93,7 +98,8 @@ def open_npy(X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | No
 
     if y is None:
         raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
-    return ArraySource(_map_npy(X), load(y), None if weights is None else load(weights), chunk_rows=chunk_rows)
+    weights = None if weights is None else load(weights)
+    return ArraySource(_map_npy(X), load(y), weights, chunk_rows=chunk_rows, labels=labels)
 
 
 def _map_npy(path: str | Path) -> npt.NDArray[Any]:
@@ -110,6 +116,7 @@ def open_npz(
     features: str | Sequence[str] | None = None,
     weight: str | None = None,
     chunk_rows: int | None = None,
+    labels: Labels = None,
 ) -> ArraySource:
     """Return the rows of an ``.npz`` archive, mapped into memory.
 
@@ -124,6 +131,8 @@ def open_npz(
         one, else all vectors but target and weight.
     weight : str, optional
     chunk_rows : int, optional
+    labels : (negative, positive) or "find", optional
+        As in `ArraySource`.
     """
     arrays = map_npz(path)
 
@@ -136,7 +145,7 @@ def open_npz(
     if features is None:
         features = "X" if "X" in arrays else [name for name in arrays if name not in (target, weight)]
     if isinstance(features, str):
-        return ArraySource(get(features), y, weights, chunk_rows=chunk_rows)
+        return ArraySource(get(features), y, weights, chunk_rows=chunk_rows, labels=labels)
     columns = [get(name) for name in features]
     for name, column in zip(features, columns, strict=True):
         if column.ndim != 1 or column.size != y.size or column.dtype.kind not in "fiub":
@@ -145,4 +154,6 @@ def open_npz(
             )
     if not columns:
         raise SourceError(f"{path} holds no features besides {target!r}.")
-    return ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows)
+    source = ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows, labels=labels)
+    source.feature_names = tuple(features)
+    return source

@@ -118,7 +118,10 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
     """Return a part ``(X, y)`` or ``(X, y, weights)`` as float64 rows."""
     if not isinstance(part, (tuple, list)) or len(part) not in (2, 3):
         raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
-    y = np.asarray(part[1], dtype=np.float64)
+    try:
+        y = np.asarray(part[1], dtype=np.float64)
+    except ValueError as error:
+        raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
     if y.ndim != 1:
         raise SourceError(f"{name}: y must be one-dimensional, got shape {y.shape}.")
     if y.size == 0:

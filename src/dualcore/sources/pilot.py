@@ -33,13 +33,14 @@ class Survey:
     """How many rows there are, in all and of either class, and their weights.
 
     Counts of the classes are of rows with positive weight; ``other`` is the first row (and its target) that is of
-    neither class.
+    neither class. ``tally`` holds the different targets with how many rows have each, where there are two at most.
     """
 
     n_rows: int
     counts: tuple[int, int, int]  # with positive weight: all, of class -1, of class +1
     sums: tuple[RowSum, RowSum, RowSum] | None
     other: tuple[int, float] | None
+    tally: tuple[tuple[float, int], ...] | None = None
 
     @classmethod
     def of_equal(cls, n_rows: int) -> Survey:
@@ -59,6 +60,7 @@ class Survey:
             counts,  # type: ignore[arg-type]
             sums,  # type: ignore[arg-type]
             min((part.other for part in parts if part.other is not None), default=None),
+            _join_tallies([part.tally for part in parts]),
         )
 
     @property
@@ -73,6 +75,30 @@ class Survey:
     def mass(self, label: float | None) -> float:
         """Sum of the weights of this class."""
         return float(self.count(label)) if self.sums is None else self.sums[_group(label)].total()
+
+
+def _tally(y: FloatArray) -> tuple[tuple[float, int], ...] | None:
+    """Return the different values with their counts; None where there are more than two."""
+    if y.size == 0:
+        return ()
+    first = y == y[0]
+    count = int(np.count_nonzero(first))
+    if count == y.size:
+        return ((float(y[0]), count),)
+    second = y[int(np.argmin(first))]
+    if count + int(np.count_nonzero(y == second)) < y.size:
+        return None
+    return tuple(sorted([(float(y[0]), count), (float(second), y.size - count)]))
+
+
+def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[tuple[float, int], ...] | None:
+    counts: dict[float, int] = {}
+    for tally in tallies:
+        if tally is None:
+            return None
+        for value, count in tally:
+            counts[value] = counts.get(value, 0) + count
+    return tuple(sorted(counts.items())) if len(counts) <= 2 else None
 
 
 def _group(label: float | None) -> int:
@@ -92,7 +118,8 @@ class SurveyTask:
             first = int(np.flatnonzero(~(low | high))[0])
             other = (int(chunk.start) + first, float(y[first]))
         if weights is None:
-            return Survey(y.size, (y.size, int(np.count_nonzero(low)), int(np.count_nonzero(high))), None, other)
+            counted = (y.size, int(np.count_nonzero(low)), int(np.count_nonzero(high)))
+            return Survey(y.size, counted, None, other, _tally(y))
         _check_finite(weights, chunk.start, "The weight")
         if (weights < 0.0).any():
             row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
@@ -104,7 +131,7 @@ class SurveyTask:
             RowSum.of(chunk.start, np.where(low, weights, 0.0)),
             RowSum.of(chunk.start, np.where(high, weights, 0.0)),
         )
-        return Survey(y.size, (int(counts[0]), int(counts[1]), int(counts[2])), sums, other)
+        return Survey(y.size, (int(counts[0]), int(counts[1]), int(counts[2])), sums, other, _tally(y))
 
 
 def _check_finite(values: FloatArray, start: int, what: str) -> None:

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
-from dualcore.sources.chunk import Chunk, RowError, SourceError
+from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.sources.local import chunk_spans
 
-__all__ = ["Block", "Columns", "aligned_chunks", "import_arrow"]
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text", "kind_of"]
 
 # Numbers turned from columns to rows at a time: what is written, a column at a time, stays in the cache.
 _TRANSPOSED = 81920
@@ -112,7 +112,7 @@ class Columns:
                 "Name the columns to use with features=[...]."
             )
         for name in wanted:
-            kind = _kind(schema.field(name).type)
+            kind = kind_of(schema.field(name).type)
             is_label = name == self.target and self.labels is not None
             if kind == "number" or is_label or (kind == "category" and name in self.categories):
                 continue
@@ -132,6 +132,11 @@ class Columns:
     def n_features(self) -> int:
         """How many features come out, categories written out."""
         return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
+
+    @property
+    def plain_names(self) -> tuple[str, ...] | None:
+        """Names of the features, None where a category becomes several."""
+        return None if self.categories else self.features
 
     def block(self, batch: Any, start: int, *, features: bool) -> Block:
         """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
@@ -159,16 +164,36 @@ class Columns:
         return np.where(_places(column, list(self.labels), self.target, start) == 1, 1.0, -1.0)
 
 
-def _kind(arrow_type: Any) -> str:
+def kind_of(arrow_type: Any) -> str:
+    """Return what a type of Arrow holds: "number", "category" or "other"."""
     types = import_arrow("pyarrow").types
     if types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
-        return "category" if _kind(arrow_type) in ("number", "category") else "other"
+        return "category" if kind_of(arrow_type) in ("number", "category") else "other"
     if types.is_integer(arrow_type) or types.is_floating(arrow_type):
         return "number"
     if types.is_boolean(arrow_type) or types.is_decimal(arrow_type) or types.is_null(arrow_type):
         return "number"
     return "category" if types.is_string(arrow_type) or types.is_large_string(arrow_type) else "other"
+
+
+def is_text(schema: Any, name: str) -> bool:
+    """Whether a column is there and holds something else than numbers."""
+    types = import_arrow("pyarrow").types
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    return kind_of(kind) == "category" or types.is_boolean(kind)
+
+
+def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
+    """Return the two values of a column of text, in their order."""
+    pc, found = import_arrow("pyarrow.compute"), set[Any]()
+    for batch in batches:
+        found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
+        if len(found) > 2:
+            break
+    return two_labels(found, f"Column {target!r}")
 
 
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:

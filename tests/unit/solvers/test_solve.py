@@ -424,9 +424,6 @@ def test_columns_from_thousandths_to_thousands(norm, solver):
         assert solution.relative_gap <= 1e-6
 
 
-@pytest.mark.xfail(
-    strict=False, reason="features far from the origin leave the structured solver short of its tolerance"
-)
 @both_solvers
 def test_a_far_away_origin(solver):
     X, y = classes()

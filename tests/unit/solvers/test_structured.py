@@ -9,15 +9,17 @@ from scipy.special import ndtr
 
 from dualcore import Problem, solve
 from dualcore.losses import Logistic, MarginLoss, ResidualLoss
+from dualcore.solvers import settle, structured
 from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.newton import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
-from dualcore.solvers.structured import StructuredSolver
+from dualcore.solvers.structured import StructuredSolver, _row_space
 
 NORMS = ("l1", "l2", "linf")
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
+stalls = pytest.mark.xfail(strict=False, reason="curved flips of a user's loss under weights from 1e-4 to 1 may stall")
 every_norm = pytest.mark.parametrize("norm", NORMS)
 every_loss = pytest.mark.parametrize("loss", FIRST_ORDER)
 
@@ -113,11 +115,12 @@ def test_a_loss_of_the_users_own_is_solved_and_certified(loss, norm, extra):
     assert solution.relative_gap <= 1e-6
 
 
-@pytest.mark.xfail(strict=False, reason="without a radius nothing absorbs the residual of a numerical curvature")
 @pytest.mark.parametrize("loss", OWN.values(), ids=OWN)
 def test_a_loss_of_the_users_own_at_radius_zero(loss):
     problem = Problem(loss)
     X, y = sample(problem)
+    if problem.is_classification:  # not separable, so that a minimiser exists
+        y[::5] *= -1.0
     solution = solve(problem, X, y)
     assert solution.converged
     gradient = problem.gradient(solution.coef, solution.intercept, X, y)
@@ -215,9 +218,16 @@ def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     assert (gain[flipping] >= 2.0 * solution.dual_variable * (1.0 - 1e-3)).all()
 
 
-@pytest.mark.xfail(strict=False, reason="curved pieces and weights that differ by four orders of magnitude stall")
 @every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge", "probit", "capped_exponential"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "logistic",
+        "hinge",
+        "smooth_hinge",
+        *(pytest.param(own, marks=stalls) for own in ("probit", "capped_exponential")),
+    ],
+)
 @pytest.mark.parametrize("label_cost", [0.5, 2.0])
 def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm):
     problem = Problem(OWN.get(loss, loss), radius=0.1, norm=norm, label_cost=label_cost)
@@ -239,6 +249,32 @@ def test_wide_data_take_other_routes_to_the_same_optimum(loss, norm, size):
     assert solution.converged
     reference = solve(problem, X, y, solver="conic")
     assert solution.value == pytest.approx(reference.value, rel=1e-6)
+
+
+def test_repeated_rows_leave_no_noise_in_the_row_space():
+    X, times = np.random.default_rng(0).random((9, 30)), np.array([0, 1, 4, 2, 0, 3, 1, 1, 4])
+    repeated = np.repeat(X, times, axis=0)
+    basis, inner = _row_space(repeated, np.full(16, 1.0 / 16.0))
+    assert basis.shape == (30, 7)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-13)
+    np.testing.assert_allclose(inner @ basis.T, repeated, atol=1e-13)
+    weighted, _ = _row_space(X, times / 16.0)
+    np.testing.assert_allclose(np.abs(weighted), np.abs(basis), atol=1e-12)
+    basis, inner = _row_space(np.zeros((3, 5)), np.full(3, 1.0 / 3.0))
+    assert basis.shape == (5, 1)
+    assert not inner.any()
+
+
+@pytest.mark.parametrize("label_cost", [np.inf, 2.0])
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
+    problem = Problem(loss, radius=0.1, label_cost=label_cost)
+    X, y = sample(problem, 12, 40, seed=3)
+    times = np.arange(12) % 4
+    weighted = solve(problem, X, y, times)
+    repeated = solve(problem, np.repeat(X, times, axis=0)[::-1], np.repeat(y, times)[::-1])
+    assert repeated.iterations == weighted.iterations
+    np.testing.assert_allclose(repeated.coef, weighted.coef, rtol=1e-6, atol=1e-8)
 
 
 def test_a_start_is_used_and_not_modified():
@@ -286,7 +322,8 @@ def test_the_pieces_of_a_row_make_its_dual_loss(loss, label_cost):
 def row_state(problem: Problem, n: int = 7) -> tuple[RowState, float]:
     rng = np.random.default_rng(1)
     weights = rng.uniform(0.5, 1.5, size=n)
-    state = RowState(Pieces(problem), weights / weights.sum(), rng.normal(size=n), 0.8, 1.0)
+    state = RowState(Pieces(problem), weights / weights.sum(), rng.normal(size=n))
+    state.rise(0.8, 1.0)
     state.s = rng.uniform(0.5, 2.0, size=state.s.shape)
     state.p = rng.uniform(0.2, 1.0, size=state.p.shape)
     return state, 0.8
@@ -501,3 +538,53 @@ def test_the_thin_system_is_the_dense_one(seed):
     right = rng.normal(size=m + k)
     expected = np.linalg.solve(matrix, right)
     np.testing.assert_allclose(ThinNewton(diagonal, rows, weights, border, corner).solve(right), expected, rtol=1e-8)
+
+
+SETTLING = [
+    ("logistic", {"label_cost": np.inf}),
+    ("logistic", {"label_cost": 2.0}),
+    ("hinge", {"label_cost": np.inf}),
+    ("hinge", {"label_cost": 2.0}),
+    ("pinball", {"quantile": 0.3}),
+    ("epsilon_insensitive", {"label_cost": 7.0}),
+]
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize(("loss", "settings"), SETTLING)
+def test_settled_rows_change_nothing(loss, settings, norm, monkeypatch):
+    """The large-data path and the whole problem agree to the tolerance, weights and ridge included."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(8000, 3)) * [1.0, 10.0, 0.1]
+    score = X @ [1.0, -0.1, 5.0] + 0.5 * rng.normal(size=8000)
+    y = np.where(score * rng.choice([1.0] * 9 + [-1.0], size=8000) > 0.0, 1.0, -1.0)
+    problem = Problem(loss, radius=0.05, norm=norm, ridge=0.01 if norm == "l2" else 0.0, **settings)
+    y = y if problem.is_classification else score
+    weights = rng.exponential(size=8000) * (rng.random(8000) < 0.9)
+    whole = solve(problem, X, y, weights, solver="structured")
+    settled = []
+
+    def watched(*args, **options):
+        settled.append(settle.solve_settled(*args, **options))
+        return settled[-1]
+
+    monkeypatch.setattr(settle, "_MANY", 1000)
+    monkeypatch.setattr(settle, "_MANY_SMOOTH", 1000)
+    monkeypatch.setattr(structured, "solve_settled", watched)
+    quick = solve(problem, X, y, weights, solver="structured")
+    assert settled
+    assert settled[-1] is not None
+    assert quick.relative_gap <= 1e-6
+    assert quick.value == pytest.approx(whole.value, rel=1e-6)
+
+
+def test_a_stalled_interior_point_is_finished_by_newton_steps():
+    """Columns over four orders of magnitude and uneven weights once stopped the interior point at a gap of 20 %."""
+    rng = np.random.default_rng(1)
+    for _ in range(8):
+        X = rng.normal(size=(600, 8)) * 10.0 ** rng.uniform(-3, 3, 8)
+        score = X @ (rng.normal(size=8) / X.std(axis=0)) + 0.5 * rng.normal(size=600)
+        y = np.where(score * rng.choice([1.0] * 9 + [-1.0], size=600) > 0.0, 1.0, -1.0)
+        weights = rng.exponential(size=600) * (rng.random(600) < 0.8)
+        problem = Problem("logistic", radius=0.01, norm="l1", label_cost=float(rng.choice([2.0, np.inf])))
+        assert solve(problem, X, y, weights, solver="structured").converged

@@ -1,0 +1,458 @@
+"""Estimators that choose their own radius by cross-validation, a radius path on each training part."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import check_classification_targets
+
+from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore.estimators.regressors import WassersteinHuberRegressor
+from dualcore.geometry import FloatArray, Norm
+from dualcore.path import RadiusSelection, held_out_loss, radius_grid, radius_path
+from dualcore.problem import Data, Problem
+from dualcore.rows import as_rows, as_weights
+from dualcore.sources import is_source_like
+
+__all__ = ["WassersteinHuberRegressorCV", "WassersteinLinearSVCCV", "WassersteinLogisticRegressionCV"]
+
+
+class RadiusSearch:
+    """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``."""
+
+    plain_class: ClassVar[type[WassersteinLinearModel]]
+    radii: Any
+    cv: Any
+    scoring: Any
+    refit: bool
+    rule: str
+    coreset: Any
+    solver: str
+    tol: float
+    max_iter: int
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Choose a radius by cross-validation, then train on all rows with it.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            Masses of the rows, in training and in scoring.
+
+        Returns
+        -------
+        self
+        """
+        if is_source_like(X):
+            raise TypeError(
+                f"{type(self).__name__} splits rows into folds and needs them in memory. Choose a radius on a uniform "
+                f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
+            )
+        plain = self._plain()
+        problem = plain._make_problem()
+        given = X
+        classification = problem.is_classification
+        X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)  # type: ignore[attr-defined]
+        weights = as_weights(sample_weight, len(y))
+        if classification:
+            check_classification_targets(y)
+            plain.classes_ = np.unique(y)
+            if plain.classes_.size < 2:
+                raise ValueError(f"y holds one class only ({plain.classes_[0]!r}); a classifier needs two classes.")
+        plain.n_features_in_ = X.shape[1]
+        radii = self._grid(plain, problem, X, y, weights)
+        scores = [
+            self._score_fold(plain, problem, X, y, weights, radii, train, test)
+            for train, test in check_cv(self.cv, y, classifier=classification).split(X, y)
+        ]
+        if len(scores) < 2:
+            raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
+        self.radii_, self.scores_ = radii, np.array(scores).T
+        self.radius_ = RadiusSelection.by_rule(radii, -self.scores_, self.rule).radius
+        if self.refit:
+            plain = self._plain().set_params(radius=self.radius_).fit(given, y, sample_weight)
+            vars(self).update({name: value for name, value in vars(plain).items() if name.endswith("_")})
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def _plain(self) -> Any:
+        """Return the estimator without a choice, with the parameters of this one."""
+        mine = self.get_params(deep=False)  # type: ignore[attr-defined]
+        return self.plain_class(
+            **{name: mine[name] for name in self.plain_class().get_params(deep=False) if name in mine}
+        )
+
+    def _grid(self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None) -> FloatArray:
+        if isinstance(self.radii, (bool, np.bool_)):
+            raise TypeError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
+        if isinstance(self.radii, (int, np.integer)):
+            targets, masses = _targets(plain, problem, y, weights)
+            grids = [radius_grid(problem, X, target, int(self.radii), masses) for target in targets]
+            return max(grids, key=lambda grid: float(grid[-1]))
+        radii = np.sort(np.asarray(self.radii, dtype=np.float64))
+        if radii.ndim != 1 or radii.size == 0:
+            raise ValueError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
+        return np.asarray(radii, dtype=np.float64)
+
+    def _score_fold(
+        self,
+        plain: Any,
+        problem: Problem,
+        X: Any,
+        y: npt.NDArray[Any],
+        weights: FloatArray | None,
+        radii: FloatArray,
+        train: npt.NDArray[np.int64],
+        test: npt.NDArray[np.int64],
+    ) -> list[float]:
+        """Return the score of every radius on the rows left out; larger is better."""
+        if plain.support is not None or (problem.is_classification and plain._is_joint):
+            return self._score_each(plain, problem, X, y, weights, radii, train, test)
+        rows = as_rows(X)
+        part = None if weights is None else weights[train]
+        targets, masses = _targets(plain, problem, y[train], part)
+        settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": plain._seed()}
+        paths = [
+            radius_path(problem, rows.take(train), target, radii, self.coreset, masses, **settings)
+            for target in targets
+        ]
+        held, labels = rows.take(test), y[test]
+        left = None if weights is None else as_weights(weights[test], test.size)
+        scores = []
+        for points in zip(*(path.points for path in paths), strict=True):
+            solutions = [point.solution for point in points]
+            if self.scoring is None:
+                shares = _masses(plain, problem, labels, left)
+                losses = [
+                    held_out_loss(problem, solution.coef, solution.intercept, Data(as_rows(held), target, shares))
+                    for solution, target in zip(solutions, _signs(plain, problem, labels), strict=True)
+                ]
+                scores.append(-float(np.mean(losses)))
+                continue
+            model = copy.copy(plain)
+            model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
+            if problem.is_classification:
+                model.coef_ = np.vstack([solution.coef for solution in solutions])
+                model.intercept_ = np.array([solution.intercept for solution in solutions])
+            extra = {} if left is None else {"sample_weight": left}
+            scores.append(float(check_scoring(model, self.scoring)(model, held, labels, **extra)))
+        return scores
+
+    def _score_each(
+        self,
+        plain: Any,
+        problem: Problem,
+        X: Any,
+        y: npt.NDArray[Any],
+        weights: FloatArray | None,
+        radii: FloatArray,
+        train: npt.NDArray[np.int64],
+        test: npt.NDArray[np.int64],
+    ) -> list[float]:
+        """Train a model for every radius: softmax models and problems with a support have no paths."""
+        rows = as_rows(X)
+        held, labels = rows.take(test), y[test]
+        part, left = (None, None) if weights is None else (weights[train], weights[test])
+        extra = {} if left is None else {"sample_weight": left}
+        scores = []
+        for radius in radii:
+            model = clone(plain).set_params(radius=float(radius)).fit(rows.take(train), y[train], part)
+            if self.scoring is not None:
+                scores.append(float(check_scoring(model, self.scoring)(model, held, labels, **extra)))
+                continue
+            shares = _masses(model, problem, labels, as_weights(left, test.size))
+            if problem.is_classification and model._is_joint:
+                logs = model.predict_log_proba(held)[np.arange(test.size), np.searchsorted(model.classes_, labels)]
+                scores.append(float(np.average(logs, weights=shares)))
+                continue
+            losses = [
+                held_out_loss(problem, coef, float(b), Data(as_rows(held), target, shares))
+                for coef, b, target in zip(
+                    np.atleast_2d(model.coef_),
+                    np.atleast_1d(model.intercept_),
+                    _signs(model, problem, labels),
+                    strict=True,
+                )
+            ]
+            scores.append(-float(np.mean(losses)))
+        return scores
+
+
+def _targets(
+    plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None
+) -> tuple[list[FloatArray], FloatArray | None]:
+    """Return what is learned from rows and what they weigh; sees to the class weights of the estimator."""
+    if problem.is_classification:
+        code = np.searchsorted(plain.classes_, y)
+        missing = plain.classes_[np.bincount(code, minlength=plain.classes_.size) == 0]
+        if missing.size:
+            raise ValueError(f"A training part holds no row of class {missing[0]!r}: use fewer folds.")
+        plain.class_weight_ = plain._weigh_classes(y, code, weights)
+    return _signs(plain, problem, y), _masses(plain, problem, y, weights)
+
+
+def _signs(plain: Any, problem: Problem, y: npt.NDArray[Any]) -> list[FloatArray]:
+    """Return the targets, or a vector of signs for each class against the rest."""
+    if not problem.is_classification:
+        return [y]
+    code, first = np.searchsorted(plain.classes_, y), 1 if plain.classes_.size == 2 else 0
+    return [np.where(code == positive, 1.0, -1.0) for positive in range(first, plain.classes_.size)]
+
+
+def _masses(plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None) -> FloatArray | None:
+    if not problem.is_classification:
+        return weights
+    masses: FloatArray | None = plain._row_weights(np.searchsorted(plain.classes_, y), weights)
+    return masses
+
+
+class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
+    """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
+
+    A radius path is followed on every training part, with warm starts and, through coresets, with one coreset for
+    radii within a factor of two; then the model is trained on all rows with the radius that did best on the rows left
+    out.
+
+    Parameters
+    ----------
+    radii : int or array-like of shape (n_radii,), default=10
+        The radii to choose from. A number stands for that many, evenly spaced in logarithm from a thousandth of the
+        radius at which nothing is learned up to that one (see `dualcore.path.radius_grid`).
+    cv : int, splitter or iterable of (train, test), default=None
+        As everywhere in scikit-learn: None is 5 folds, stratified in classification.
+    scoring : str, callable or None, default=None
+        A scorer of scikit-learn, larger is better. None is the held-out mean loss, negated: without radius or ridge,
+        with the weights of rows and classes, the mean over the classes against the rest where there are more than two.
+    refit : bool, default=True
+        Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
+    rule : {"best", "one_standard_error"}, default="best"
+        The radius of the best mean score, or the largest one within a standard error of it: the more robust model
+        where the data cannot tell them apart.
+    multi_class, norm, feature_weights, label_cost, support, ridge, fit_intercept, class_weight, coreset, solver, tol, \
+max_iter, random_state, verbose
+        As in `WassersteinLogisticRegression`.
+
+    Attributes
+    ----------
+    radius_ : float
+        The chosen radius.
+    radii_ : ndarray of shape (n_radii,)
+        Ascending.
+    scores_ : ndarray of shape (n_radii, n_folds)
+        Held-out scores, larger is better.
+    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
+class_weight_, problem_, n_features_in_, feature_names_in_
+        Of the final model, as in `WassersteinLogisticRegression`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = WassersteinLogisticRegressionCV(radii=[0.001, 0.01, 0.1], cv=3).fit(scale(X), y)
+    >>> model.radius_, model.scores_.shape
+    (0.01, (3, 3))
+    """
+
+    plain_class = WassersteinLogisticRegression
+
+    def __init__(
+        self,
+        *,
+        multi_class: str = "ovr",
+        radii: int | npt.ArrayLike = 10,
+        cv: int | Iterable[Any] | None = None,
+        scoring: str | Callable[..., float] | None = None,
+        refit: bool = True,
+        rule: str = "best",
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.multi_class = multi_class
+        self.radii = radii
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.rule = rule
+        self.norm = norm
+        self.feature_weights = feature_weights
+        self.label_cost = label_cost
+        self.support = support
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.coreset = coreset
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class WassersteinLinearSVCCV(RadiusSearch, WassersteinLinearSVC):
+    """`WassersteinLinearSVC` with a radius chosen by cross-validation.
+
+    Parameters
+    ----------
+    radii, cv, scoring, refit, rule
+        As in `WassersteinLogisticRegressionCV`.
+    loss, norm, feature_weights, label_cost, support, ridge, fit_intercept, class_weight, coreset, solver, tol, \
+max_iter, random_state, verbose
+        As in `WassersteinLinearSVC`.
+
+    Attributes
+    ----------
+    radius_, radii_, scores_
+        As in `WassersteinLogisticRegressionCV`.
+    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
+class_weight_, problem_, n_features_in_, feature_names_in_
+        Of the final model, as in `WassersteinLogisticRegression`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = WassersteinLinearSVCCV(radii=[0.01, 0.1, 1.0], cv=3, scoring="accuracy").fit(X[:100], y[:100])
+    >>> model.radius_, model.score(X[:100], y[:100])
+    (0.01, 1.0)
+    """
+
+    plain_class = WassersteinLinearSVC
+
+    def __init__(
+        self,
+        *,
+        loss: str = "hinge",
+        radii: int | npt.ArrayLike = 10,
+        cv: int | Iterable[Any] | None = None,
+        scoring: str | Callable[..., float] | None = None,
+        refit: bool = True,
+        rule: str = "best",
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.loss = loss
+        self.radii = radii
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.rule = rule
+        self.norm = norm
+        self.feature_weights = feature_weights
+        self.label_cost = label_cost
+        self.support = support
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.coreset = coreset
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+
+class WassersteinHuberRegressorCV(RadiusSearch, WassersteinHuberRegressor):
+    """`WassersteinHuberRegressor` with a radius chosen by cross-validation.
+
+    Parameters
+    ----------
+    radii, cv, scoring, refit, rule
+        As in `WassersteinLogisticRegressionCV`.
+    delta, norm, feature_weights, label_cost, support, ridge, fit_intercept, coreset, solver, tol, \
+max_iter, random_state, verbose
+        As in `WassersteinHuberRegressor`.
+
+    Attributes
+    ----------
+    radius_, radii_, scores_
+        As in `WassersteinLogisticRegressionCV`.
+    coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, problem_, \
+n_features_in_, feature_names_in_
+        Of the final model, as in `WassersteinHuberRegressor`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = WassersteinHuberRegressorCV(delta=50.0, radii=4, cv=3).fit(X, y)
+    >>> model.radii_.size, bool(model.radius_ < model.radii_[-1])
+    (4, True)
+    """
+
+    plain_class = WassersteinHuberRegressor
+
+    def __init__(
+        self,
+        *,
+        delta: float = 1.35,
+        radii: int | npt.ArrayLike = 10,
+        cv: int | Iterable[Any] | None = None,
+        scoring: str | Callable[..., float] | None = None,
+        refit: bool = True,
+        rule: str = "best",
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.delta = delta
+        self.radii = radii
+        self.cv = cv
+        self.scoring = scoring
+        self.refit = refit
+        self.rule = rule
+        self.norm = norm
+        self.feature_weights = feature_weights
+        self.label_cost = label_cost
+        self.support = support
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.coreset = coreset
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose

@@ -1,0 +1,104 @@
+"""Rigorous lower bounds on the optimal softmax risk, from any dual point.
+
+Row by row, for probabilities ``p`` and labels ``u`` after flips, both in the simplex,
+
+    h_i(s, lam) >= (p - u) . s + H(p) - lam gamma (1 - u_y) ,        H the entropy,
+
+so the sum over rows bounds the optimum once it is minimised over the model. That minimum is finite only if every class
+keeps its mass, ``sum w (p - u) = 0`` (an intercept), and if the moment ``V_k = sum_i w_i (p_ik - u_ik) x_i`` is the
+divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - u_y)``; see `dualcore.softmax.cones`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import softmax, xlogy
+
+from dualcore.geometry import FloatArray
+from dualcore.softmax.cones import routing_cost
+from dualcore.softmax.design import ClassDesign
+from dualcore.softmax.newton import Step
+
+__all__ = ["lower_bound"]
+
+
+def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> float:
+    """Return a lower bound on the optimal risk, from a model and the Newton step taken from it; reads the data twice.
+
+    The probabilities of the model are moved by the step's tilt to first order, which makes their moment that of the
+    step's transport, then balanced, then drawn towards the labels until the flow that explains their moment fits the
+    radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit.
+    """
+    base, m = design.problem.base, design.scale.size
+    flipped = step.flips.mass(design.data)
+    budget = base.radius - (base.geometry.label_cost * flipped if flipped else 0.0)
+    mean_chance, mean_label, moment_chance, moment_label = _sums(design, W, step)
+    keep, give = np.ones(W.shape[0]), np.zeros(W.shape[0])
+    if base.fit_intercept:
+        keep, give = _balance(mean_chance, mean_label)
+    freed = (1.0 - keep) @ moment_chance
+    moment = keep[:, None] * moment_chance + give[:, None] * freed - moment_label
+    rest = moment[:, :m] - step.transport.moment
+    cost = step.transport.cost
+    value = _entropy(design, W, step, keep, give, 1.0)
+    if base.ridge > 0.0:
+        # What the radius does not hold the ridge does, at a price.
+        held = min(1.0, budget / cost) if cost > 0.0 else 1.0
+        rest = moment[:, :m] - held * step.transport.moment
+        return value - 0.5 * float((rest**2 / design.ridge[:, :m]).sum())
+    prices = design.norm.weights
+    loose = np.ones(m, dtype=bool) if base.radius == 0.0 or prices is None else np.isinf(prices)
+    # Nothing bounds these coefficients, so their moment must vanish; what rounding leaves is not held against it.
+    rest[:, loose & (np.abs(rest).max(axis=0) <= 1e-11)] = 0.0
+    total = cost + routing_cost(design.norm, rest) if base.radius > 0.0 else (np.inf if rest.any() else 0.0)
+    if total <= budget * (1.0 + 1e-14):
+        return value
+    best = value - (total - budget) * upper / base.radius if base.radius > 0.0 else 0.0
+    return max(best, _entropy(design, W, step, keep, give, budget / total) if budget > 0.0 else 0.0)
+
+
+def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
+    """Return probabilities moved by the tilt to first order, shape (rows, K)."""
+    chance = softmax(block @ W.T, axis=1)
+    push = block @ tilt.T
+    chance = chance * np.maximum(1.0 + push - (chance * push).sum(axis=1, keepdims=True), 0.0)
+    return np.asarray(chance / chance.sum(axis=1, keepdims=True))
+
+
+def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return mean probabilities and labels (K,) and their moments (K, width)."""
+    masses, n_classes = design.data.masses, W.shape[0]
+    chances, labels = np.zeros(n_classes), np.zeros(n_classes)
+    moment_chance, moment_label = np.zeros(W.shape), np.zeros(W.shape)
+    for part, block in design.blocks():
+        chance = masses[part, None] * _chances(block, W, step.tilt)
+        label = masses[part, None] * step.flips.labels(design.data.code, part, n_classes)
+        chances += chance.sum(axis=0)
+        labels += label.sum(axis=0)
+        moment_chance += chance.T @ block
+        moment_label += label.T @ block
+    return chances, labels, moment_chance, moment_label
+
+
+def _balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return which share of each class's probability to keep, and who is given what is freed.
+
+    Classes with too much keep ``wanted / found`` of it in every row; the others share the rest.
+    """
+    lack = np.maximum(wanted - found, 0.0)
+    keep = np.where(found > wanted, wanted / np.where(found > 0.0, found, 1.0), 1.0)
+    total = float(lack.sum())
+    return (keep, lack / total) if total > 0.0 else (np.ones(found.size), np.zeros(found.size))
+
+
+def _entropy(design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray, share: float) -> float:
+    """Return ``sum_i w_i H(u_i + share (p_i - u_i))`` with the balanced probabilities."""
+    total = 0.0
+    for part, block in design.blocks():
+        chance = _chances(block, W, step.tilt)
+        chance = chance * keep + (chance @ (1.0 - keep))[:, None] * give
+        if share < 1.0:
+            label = step.flips.labels(design.data.code, part, W.shape[0])
+            chance = label + share * (chance - label)
+        total -= float(design.data.masses[part] @ xlogy(chance, chance).sum(axis=1))
+    return total

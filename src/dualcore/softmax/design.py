@@ -1,0 +1,90 @@
+"""Softmax data in units that suit a solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.geometry import FloatArray, Norm
+from dualcore.softmax.problem import ClassData, SoftmaxProblem
+
+__all__ = ["ClassDesign"]
+
+# A column whose spread is this small a part of its mean is constant up to rounding.
+_CONSTANT = 1e-13
+
+
+@dataclass(frozen=True)
+class ClassDesign:
+    """The rows with features centred (where there is an intercept) and of size one.
+
+    With ``x' = (x - shift) / scale`` a model ``W`` of shape (K, width), its last column the levels where there is an
+    intercept, stands for ``theta = W / scale`` and ``b = level - shift . theta``. The norm is repriced to match, so
+    risks and bounds are those of the data as they came.
+    """
+
+    problem: SoftmaxProblem
+    data: ClassData
+    shift: FloatArray
+    scale: FloatArray
+    norm: Norm
+
+    @classmethod
+    def of(cls, problem: SoftmaxProblem, data: ClassData) -> ClassDesign:
+        """Measure the columns."""
+        w = data.masses
+        shift = data.rows.transpose_dot(w) if problem.base.fit_intercept else np.zeros(data.rows.m)
+        squares = np.zeros(data.rows.m)
+        for part, block in data.rows.blocks():
+            squares += w[part] @ (_dense(block) - shift) ** 2
+        spread = np.sqrt(squares)
+        scale = np.where(spread <= _CONSTANT * np.abs(shift), 1.0, spread)
+        scale[scale == 0.0] = 1.0
+        norm = problem.base.geometry.norm
+        return cls(problem, data, shift, scale, type(norm)(scale if norm.weights is None else scale * norm.weights))
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the last column of a model holds levels."""
+        return self.problem.base.fit_intercept
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of a model: classes, numbers per class."""
+        return self.problem.n_classes, self.scale.size + int(self.intercept)
+
+    @property
+    def ridge(self) -> FloatArray:
+        """Ridge on every number of a model, shape (K, width)."""
+        per_class = np.append(self.problem.base.ridge / self.scale**2, np.zeros(int(self.intercept)))
+        return np.tile(per_class, (self.problem.n_classes, 1))
+
+    def rows(self, block: Any) -> FloatArray:
+        """Return rows in units of the design, with a column of ones where there is an intercept."""
+        out = np.ones((block.shape[0], self.shape[1]))
+        np.divide(_dense(block) - self.shift, self.scale, out=out[:, : self.scale.size])
+        return out
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield ``(rows, block)``, blocks dense and in units of the design."""
+        for part, block in self.data.rows.blocks():
+            yield part, self.rows(block)
+
+    def model(self, W: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients and intercepts in the units of the data, relative to the mean over classes."""
+        W = W - W.mean(axis=0)  # only differences between classes count
+        coef = W[:, : self.scale.size] / self.scale
+        return coef, (W[:, -1] - coef @ self.shift if self.intercept else np.zeros(W.shape[0]))
+
+    def weights(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return a model in units of the design."""
+        W = coef * self.scale
+        return np.column_stack([W, intercept + coef @ self.shift]) if self.intercept else W
+
+
+def _dense(block: Any) -> FloatArray:
+    return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)

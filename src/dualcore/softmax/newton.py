@@ -1,0 +1,197 @@
+"""Newton's method for softmax problems, through small cone programs that hold few rows or none.
+
+One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the
+differences of coefficients and the rows near a change of label, enters a cone program as it is. Its solution is the
+next model; its multipliers, with the probabilities moved to first order, are a dual point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import softmax
+
+from dualcore.geometry import FloatArray
+from dualcore.softmax.cones import CurvedProgram, Transport, bound_differences
+from dualcore.softmax.design import ClassDesign
+from dualcore.softmax.flips import Flips, OpenRows, settle
+from dualcore.solvers.cones import Affine, ConeProgram
+
+__all__ = ["Step", "newton_step"]
+
+# A share of the mean curvature: directions that have none stay at rest.
+_DAMPING = 1e-10
+
+
+class Step(NamedTuple):
+    """A Newton step and the dual point that comes with it.
+
+    Attributes
+    ----------
+    change : ndarray of shape (K, width)
+        Leads to the next model.
+    tilt : ndarray of shape (K, width)
+        Moves the probabilities of the dual point, to first order; the change, freed of what the cone program left over.
+    flips : Flips
+        Labels of the dual point.
+    transport : Transport
+        The moment of the dual point that the radius holds.
+    """
+
+    change: FloatArray
+    tilt: FloatArray
+    flips: Flips
+    transport: Transport
+
+
+class Expansion(NamedTuple):
+    """The mean loss to second order, and what decides on changes of label."""
+
+    gradient: FloatArray
+    curvature: FloatArray
+    gain: FloatArray
+    tie: FloatArray
+    lowest: npt.NDArray[np.int64]
+
+
+def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: float) -> Step:
+    """Read the data once at ``W`` and solve the problem to second order around it.
+
+    ``multiplier`` is that of the risk at ``W``.
+    """
+    problem, m = design.problem.base, design.scale.size
+    here = _expand(design, W)
+    flips, open_rows = Flips.none(), None
+    if design.problem.flips:
+        flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
+    ridge = design.ridge
+    total, factor = _factor(here.curvature + np.diag(ridge.ravel()), W.shape)
+    slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
+    if problem.radius == 0.0:
+        change, transport = -cho_solve(factor, slope), Transport(np.zeros((W.shape[0], m)), 0.0)
+    else:
+        program = CurvedProgram()
+        step, lam = program.variables(W.size), program.variables(1)
+        program.minimise_form(total, step)
+        spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
+        program.minimise(step.mapped(slope[None, :]) + (problem.radius - spent) * lam)
+        program.nonnegative(lam)
+        coef = (step + W.ravel()).mapped(sp.csr_array(sp.kron(sp.eye_array(W.shape[0]), sp.eye_array(m, W.shape[1]))))
+        read_flow = bound_differences(program, design.norm, lam, coef, W.shape[0], m)
+        read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
+        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100)
+        change, transport = found.value(step), read_flow(found)
+        if read_flips is not None:
+            flips = flips.joined(read_flips(found.multipliers))
+            flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
+    # A dual point wants its moment to the last digit, a cone program gives eight.
+    wanted = -ridge * (W + change.reshape(W.shape))
+    wanted[:, :m] += transport.moment
+    excess = (here.gradient + _moment(design, flips) - wanted).ravel()
+    tilt = change.copy()
+    for _ in range(3):
+        tilt -= cho_solve(factor, excess + here.curvature @ tilt)
+    return Step(change.reshape(W.shape), tilt.reshape(W.shape), flips, transport)
+
+
+def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
+    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor.
+
+    Moving all classes alike changes no loss: such moves are given the mean curvature, and so are not made.
+    """
+    mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
+    curvature = curvature + mean * np.kron(np.full((shape[0], shape[0]), 1.0 / shape[0]), np.eye(shape[1]))
+    for damping in _DAMPING * 100.0 ** np.arange(6):
+        damped = curvature + damping * mean * np.eye(len(curvature))
+        try:
+            return damped, cho_factor(damped, lower=True)
+        except LinAlgError:
+            continue
+    raise FloatingPointError("The curvature of the softmax loss is no number: check the features for huge values.")
+
+
+def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
+    """Read the data once."""
+    data, masses, size = design.data, design.data.masses, W.size
+    gradient, curvature = np.zeros(W.shape), np.zeros((size, size))
+    diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
+    gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
+    for part, block in design.blocks():
+        scores, w, own = block @ W.T, masses[part], data.code[part]
+        chance = softmax(scores, axis=1)
+        joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
+        curvature -= joint.T @ joint
+        for k in range(W.shape[0]):
+            diagonal[k] += block.T @ (block * (w * chance[:, k])[:, None])
+        residual = w[:, None] * chance
+        residual[np.arange(own.size), own] -= w
+        gradient += residual.T @ block
+        if design.problem.flips:
+            two = np.partition(scores, 1, axis=1)[:, :2]
+            lowest[part], tie[part] = scores.argmin(axis=1), two[:, 1] - two[:, 0]
+            gain[part] = scores[np.arange(own.size), own] - two[:, 0]
+    for k in range(W.shape[0]):
+        part = slice(k * W.shape[1], (k + 1) * W.shape[1])
+        curvature[part, part] += diagonal[k]
+    return Expansion(gradient, curvature, gain, tie, lowest)
+
+
+def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
+    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, shape (K, width)."""
+    out = np.zeros(design.shape)
+    if flips.row.size:
+        rows, index = np.unique(flips.row, return_inverse=True)
+        features = design.rows(design.data.rows.take(rows))
+        push = np.zeros((rows.size, design.shape[0]))
+        weight = design.data.masses[flips.row] * flips.share
+        np.add.at(push, (index, design.data.code[flips.row]), weight)
+        np.add.at(push, (index, flips.label), -weight)
+        out = push.T @ features
+    return out
+
+
+def _leave_open(
+    program: ConeProgram, design: ClassDesign, rows: OpenRows, lam: Affine, step: Affine
+) -> Callable[[FloatArray], Flips]:
+    """Let every open row take the label that gains most, or none."""
+    width, entries = design.shape[1], rows.row.size
+    masses, first = design.data.masses, rows.features.shape[0]
+    extra = program.variables(first)
+    owner = np.zeros(first, dtype=np.int64)
+    owner[rows.place] = rows.row
+    program.minimise(extra.mapped(masses[owner][None, :]))
+    program.nonnegative(extra)
+    own, features = design.data.code[rows.row], rows.features[rows.place]
+    across = np.arange(width)
+    places = np.repeat(np.arange(entries), width)
+    push = sp.csr_array(
+        (
+            np.concatenate([features.ravel(), -features.ravel()]),
+            (
+                np.concatenate([places, places]),
+                np.concatenate(
+                    [(own[:, None] * width + across).ravel(), (rows.label[:, None] * width + across).ravel()]
+                ),
+            ),
+        ),
+        shape=(entries, step.offset.size),
+    )
+    repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
+    price = design.problem.base.geometry.label_cost * lam.spread(entries)
+    taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
+
+    def read(multipliers: FloatArray) -> Flips:
+        weight = masses[rows.row]
+        share = np.divide(multipliers[taken], weight, out=np.zeros(entries), where=weight > 0.0)
+        share = np.maximum(share, 0.0)
+        total = np.bincount(rows.place, share, first)
+        share /= np.maximum(total, 1.0)[rows.place]
+        kept = share > 0.0
+        return Flips(rows.row[kept], rows.label[kept], share[kept])
+
+    return read

@@ -1,0 +1,253 @@
+"""Solve a large problem on the rows that matter: those that may still change piece.
+
+``h`` is a smooth part and a maximum of linear pieces. Far from the kinks a row lies on one piece and stays there while
+the model moves little; together such rows are one linear function of the model, and the smooth parts of all rows are
+nearly one quadratic. What is left is a small problem: the few rows near a kink, and the norm. It is set up at the
+solution on a sample and again at its own solution, until that explains the risk of all rows.
+
+Without a smooth part it is a relaxation, because a piece never exceeds the maximum; with one it is a Newton step, taken
+as far as the risk falls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificate import DualPoint, column_sizes
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.rows import DenseRows, as_rows
+from dualcore.solvers.base import RawSolution, Waypoint
+from dualcore.solvers.interior import InteriorPoint, Settled
+from dualcore.solvers.rowmodel import Pieces
+
+__all__ = ["can_settle", "sample_rows", "solve_settled", "worth_settling"]
+
+# Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
+_MANY_SMOOTH, _MANY = 5000, 20000
+# One row in this many is in the sample that guesses.
+_SAMPLE = 8
+# A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that are
+# not settled at first; as densities of margins are of order one, so is the share of such rows.
+_REACH = 1.5
+# Too many rows to be worth the trouble.
+_TOO_MANY = 0.4
+# How well, relatively, the last small problem must have explained the risk for the next to start from its path.
+_NEAR = 0.02
+# A start from an earlier path either pays within this many iterations or not at all.
+_WARM = 25
+# How often the small problem is set up before the whole one is solved after all.
+_ROUNDS = 12
+# By how much the small problem may miss the risk of all rows, as a share of the tolerance.
+_MISS = 0.05
+# How much the last Newton step may have gained, as a share of the root of the tolerance: what is left is its square.
+# Not so where the curvature jumps; there it must gain nothing any more.
+_STEP = 0.1
+
+
+class _Place(NamedTuple):
+    """A model and how the rows stand there: which piece is on top, and by how much."""
+
+    coef: FloatArray
+    intercept: float
+    z: FloatArray
+    lam: float
+    value: float
+    top: npt.NDArray[np.int64] | None
+    lead: FloatArray | None
+
+
+def worth_settling(problem: Problem, data: Data) -> bool:
+    """Whether the rows are many, and most of them can be settled."""
+    many = _MANY_SMOOTH if Pieces(problem, springs=False).smooth else _MANY
+    return can_settle(problem) and data.rows.n >= many and _loose_share(data) < _TOO_MANY
+
+
+def can_settle(problem: Problem) -> bool:
+    """Whether the rows are smooth, or linear, but for kinks between linear pieces."""
+    pieces = Pieces(problem, springs=False)
+    return pieces.smooth or pieces.polyhedral is not None
+
+
+def _loose_share(data: Data) -> float:
+    return min(1.0, float(_REACH * np.sqrt(data.rows.m * _SAMPLE / data.rows.n)))
+
+
+def sample_rows(problem: Problem, data: Data) -> Data | None:
+    """Return one row in so many with their weights, for a guess; None where a class would be lost."""
+    chosen = np.sort(np.random.default_rng(0).permutation(data.rows.n)[: data.rows.n // _SAMPLE])
+    y, masses = data.y[chosen], data.masses[chosen]
+    total = float(masses.sum())
+    if total <= 0.0:
+        return None
+    if problem.is_classification and not all((masses[y == label] > 0.0).any() for label in (-1.0, 1.0)):
+        return None
+    return Data(as_rows(data.rows.take(chosen)), y, masses / total)
+
+
+def solve_settled(
+    problem: Problem, data: Data, tol: float, max_iter: int, guess: RawSolution, *, most: float = _TOO_MANY
+) -> RawSolution | None:
+    """Return the solution, or None where rows do not settle: more than a share ``most`` of them stays loose."""
+    found, spent, history = guess, guess.iterations, guess.history
+    pieces, scales = Pieces(problem, springs=False), column_sizes(data)
+    place = _stand(problem, pieces, data, found.coef, found.intercept)
+    loose, share = np.zeros(data.rows.n, dtype=bool), _loose_share(data)
+    width = _width(place, share)
+    last_gain = np.inf
+    if pieces.smooth:
+        last_gain = _MISS * tol if problem.loss.bends else _STEP * np.sqrt(tol)
+    for _ in range(_ROUNDS):
+        if place.lead is not None:
+            loose |= (place.lead <= width) & (data.masses > 0.0)
+            if np.count_nonzero(loose) > most * data.rows.n:
+                return None
+        # Where the last problem was much like the rows, so is this one, and may set out from its path.
+        near = bool(found.history) and abs(place.value - found.history[-1].value) <= _NEAR * abs(place.value)
+        trial = _solve_small(
+            _small_problem(problem, pieces, data, place, loose, scales), found.waypoint if near else None, tol, max_iter
+        )
+        spent, history = spent + trial.iterations, history + trial.history
+        if trial.stopped_early:  # too few rows hold the model back
+            if share >= most:
+                return None
+            share = min(2.0 * share, most)
+            width = _width(place, share)
+            continue
+        found, before = trial, place
+        explained = found.history[-1].value
+        place = _stand(problem, pieces, data, found.coef, found.intercept)
+        miss, gain = (abs(value - explained) / abs(place.value) for value in (place.value, before.value))
+        if miss <= _MISS * tol and gain <= last_gain:
+            dual = _dual(problem, pieces, found, before, place, loose)
+            return replace(found, dual=dual, iterations=spent, history=history)
+        if pieces.smooth:
+            shorter = _shorten(problem, pieces, data, before, place)
+            if shorter is None:
+                return None
+            place = shorter
+        if before.top is not None and place.top is not None:
+            loose |= (before.top != place.top) & (data.masses > 0.0)
+    return None
+
+
+def _width(place: _Place, share: float) -> float:
+    """Return the lead below which a share of the rows lies."""
+    if place.lead is None:
+        return 0.0
+    nearest = min(int(share * place.lead.size), place.lead.size - 1)
+    return float(np.partition(place.lead, nearest)[nearest])
+
+
+def _stand(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, intercept: float) -> _Place:
+    z, size = problem.signal(coef, intercept, data), problem.size(coef)
+    value, lam = problem.form.minimise(z, data.weights, size)
+    now = pieces(z)
+    if not now:
+        return _Place(coef, intercept, z, lam, value + problem.penalty(coef), None, None)
+    heights = np.stack([piece.value - piece.price * lam for piece in now])
+    top = heights.argmax(axis=0)
+    heights.partition(len(now) - 2, axis=0)
+    return _Place(coef, intercept, z, lam, value + problem.penalty(coef), top, heights[-1] - heights[-2])
+
+
+def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Place, after: _Place) -> _Place | None:
+    """Return the point ahead where the risk has fallen, or one on the way to it; None where it falls nowhere."""
+    step, here = 1.0, after
+    while here.value > before.value:
+        step *= 0.5
+        if step < 1e-3:
+            return None
+        coef = before.coef + step * (after.coef - before.coef)
+        intercept = before.intercept + step * (after.intercept - before.intercept)
+        here = _stand(problem, pieces, data, coef, intercept)
+    return here
+
+
+def _small_problem(
+    problem: Problem, pieces: Pieces, data: Data, place: _Place, loose: npt.NDArray[np.bool_], scales: FloatArray
+) -> tuple[Problem, Data, Settled]:
+    """Return the loose rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
+    z, masses, settled = place.z, data.masses, ~loose
+    slope, value, multiplier = np.zeros_like(z), 0.0, 0.0
+    now = pieces(z)
+    if place.top is not None:
+        for k, piece in enumerate(now):
+            held = settled & (place.top == k)
+            slope[held] = piece.slope[held]
+            mass = float(masses[held].sum())
+            multiplier -= piece.price * mass
+            value += float(masses[held] @ piece.value[held]) - piece.price * mass * place.lam
+    hessian = None
+    model = np.append(place.coef, place.intercept)
+    if pieces.smooth:
+        smooth, rate = problem.loss.value_and_slope(z)
+        slope += rate
+        value += float(masses @ smooth)
+        hessian = _hessian(data, problem.loss.curvature(z) * masses)
+    slope *= masses
+    if problem.is_classification:
+        slope *= data.y
+    gradient = np.append(data.rows.transpose_dot(slope), slope.sum())
+    constant = value - float(gradient @ model) - multiplier * place.lam
+    if hessian is not None:
+        constant += 0.5 * float(model @ hessian @ model)
+        gradient -= hessian @ model
+    rest = Settled(gradient[:-1], float(gradient[-1]), multiplier, constant, hessian, scales)
+    rows = np.flatnonzero(loose)
+    if not rows.size:
+        nothing = Data(DenseRows(np.zeros((0, data.rows.m))), np.zeros(0), np.zeros(0))
+        return problem.replace(label_cost=np.inf) if problem.is_classification else problem, nothing, rest
+    return problem, Data(as_rows(data.rows.take(rows)), data.y[rows], masses[rows]), rest
+
+
+def _solve_small(
+    small: tuple[Problem, Data, Settled], start: Waypoint | None, tol: float, max_iter: int
+) -> RawSolution:
+    problem, data, rest = small
+    cold = InteriorPoint(problem, data, None, rest)
+    if start is None or not data.rows.n:
+        return cold.run(tol, max_iter)
+    found = InteriorPoint(problem, data, start, rest).run(tol, min(max_iter, _WARM))
+    if not found.stopped_early:
+        return found
+    again = cold.run(tol, max_iter)
+    return replace(again, iterations=found.iterations + again.iterations, history=found.history + again.history)
+
+
+def _hessian(data: Data, weights: FloatArray) -> FloatArray:
+    m = data.rows.m
+    out = np.empty((m + 1, m + 1))
+    out[:m, :m] = data.rows.gram(weights)
+    out[:m, m] = out[m, :m] = data.rows.transpose_dot(weights)
+    out[m, m] = weights.sum()
+    return out
+
+
+def _dual(
+    problem: Problem, pieces: Pieces, found: RawSolution, before: _Place, after: _Place, loose: npt.NDArray[np.bool_]
+) -> DualPoint | None:
+    """Return the small problem's dual point, completed with the pieces and slopes of the settled rows."""
+    if found.dual is None:
+        return None
+    if not pieces.smooth:
+        assert before.top is not None
+        shares = before.top == np.arange(len(pieces(before.z[:1])))[:, None]
+        dual = pieces.dual(before.z, shares.astype(np.float64))
+        for whole, part in zip(dual, found.dual, strict=True):
+            if whole is not None and part is not None:
+                whole[loose] = part
+        return dual
+    # The slopes for which the Newton step is stationary, within the domain of the conjugate.
+    slope = problem.loss.slope(before.z) + problem.loss.curvature(before.z) * (after.z - before.z)
+    slope = np.clip(slope, -problem.loss.lipschitz, 0.0 if problem.is_classification else problem.loss.lipschitz)
+    if before.top is None:
+        return DualPoint(slope)
+    share = (before.top == 1).astype(np.float64)
+    if found.dual.share is not None:
+        share[loose] = found.dual.share
+    return DualPoint((1.0 - share) * slope, share * (1.0 + slope), share)

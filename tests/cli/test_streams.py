@@ -1,0 +1,195 @@
+"""Commands on rows that are streamed from Parquet: the same files come out as from rows in memory."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dualcore import Coreset, DualCoreset, WassersteinLogisticRegression
+from dualcore.cli import app
+from dualcore.commands import streams, training
+from dualcore.commands.progress import WatchedSource
+from dualcore.model import Model, Scaling
+from dualcore.sources import ArraySource
+from dualcore.tables import write_csv
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A folder of three Parquet files, one file of the same rows, and the arrays."""
+    folder = tmp_path_factory.mktemp("stream")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3)) * [1.0, 20.0, 0.1] + [50.0, 0.0, 1.0]
+    score = (X - [50.0, 0.0, 1.0]) @ [1.0, -0.1, 5.0]
+    labels = np.where(score + rng.logistic(size=3000) > 0, "sick", "well")
+    columns = {f"x{j}": X[:, j] for j in range(3)}
+    columns |= {"label": labels, "digit": (labels == "well").astype(np.int64), "target": score + rng.normal(size=3000)}
+    columns |= {"grade": np.digitize(score, [-1.0, 1.0]), "w": 1.0 + np.arange(3000) % 3}
+    table = pa.table(columns)
+    pq.write_table(table, folder / "rows.parquet", row_group_size=400)
+    (folder / "rows").mkdir()
+    for number in range(3):
+        pq.write_table(table.slice(1000 * number, 1000), folder / "rows" / f"{number}.parquet")
+    return folder, X, labels
+
+
+def call(*arguments):
+    """Run a command in this process; return code, output, errors."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+def drop(*kept):
+    names = [name for name in ("label", "digit", "target", "grade", "w") if name not in kept]
+    return [option for name in names for option in ("--drop", name)]
+
+
+@pytest.fixture
+def no_loading(monkeypatch):
+    """See that no command loads the rows."""
+
+    def refuse(*_):
+        raise AssertionError("the rows were loaded")
+
+    monkeypatch.setattr(training, "load_rows", refuse)
+    monkeypatch.setattr(training, "read_table", refuse)
+
+
+@pytest.mark.usefixtures("no_loading")
+@pytest.mark.parametrize("name", ["rows", "rows.parquet"])
+@pytest.mark.parametrize("target", ["label", "digit"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_model_is_fitted_from_a_stream(rows, tmp_path, name, target, scaled):
+    folder, X, labels = rows
+    options = ("--radius", 0.05, "--coreset", 0.1, "--seed", 3, *drop(target), *(["--standardize"] if scaled else []))
+    code, out, errors = call("fit", folder / name, "-t", target, *options, "--out", tmp_path / "m.json", "--json")
+    assert (code, errors) == (0, "")
+    told = json.loads(out)
+    assert (told["rows"], told["coreset_rows"]) == (3000, [300])
+    assert told["classes"] == (["sick", "well"] if target == "label" else [0, 1])
+    sampler = DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=3)
+    estimator = WassersteinLogisticRegression(radius=0.05, coreset=sampler, random_state=3)
+    estimator.fit(Scaling.fit(X).apply(X) if scaled else X, labels)
+    model = Model.load(tmp_path / "m.json")
+    np.testing.assert_allclose(model.coef, estimator.coef_, rtol=1e-9)
+    assert model.feature_names == ("x0", "x1", "x2")
+    assert len(model.provenance["sha256"]) == 64
+
+
+@pytest.mark.usefixtures("no_loading")
+def test_weights_regression_coresets_and_paths_are_streamed(rows, tmp_path):
+    folder, _, _ = rows
+    options = ("--loss", "huber", "--coreset", 0.2, *drop("target", "w"), "--weight", "w")
+    assert call("fit", folder / "rows", "-t", "target", *options, "--out", tmp_path / "m.json", "--quiet")[0] == 0
+    options = ("--size", 200, *drop("label"))
+    assert call("coreset", folder / "rows", "-t", "label", *options, "--out", tmp_path / "c.npz")[0] == 0
+    assert call("coreset", folder / "rows.parquet", "-t", "label", *options, "--out", tmp_path / "d.npz")[0] == 0
+    one, other = Coreset.load(tmp_path / "c.npz"), Coreset.load(tmp_path / "d.npz")
+    np.testing.assert_array_equal(one.indices, other.indices)
+    np.testing.assert_allclose(one.weights, other.weights, rtol=1e-12)
+    options = ("--coreset", 0.2, "--radii", "0.01:0.1:3", *drop("label"), "--json")
+    code, out, _ = call("path", folder / "rows", "-t", "label", *options)
+    assert code == 0
+    assert json.loads(out)["classes"] == ["sick", "well"]
+    assert max(point["relative_gap"] for point in json.loads(out)["points"]) < 1e-2
+
+
+@pytest.mark.usefixtures("no_loading")
+def test_a_folder_of_csv_files_is_streamed_too(rows, tmp_path):
+    folder, X, labels = rows
+    inside = tmp_path / "rows"
+    inside.mkdir()
+    for number in range(3):
+        part = slice(1000 * number, 1000 * number + 1000)
+        columns = {f"x{j}": X[part, j].tolist() for j in range(3)} | {"label": labels[part].tolist()}
+        (inside / f"{number}.csv").write_text(write_csv(columns))
+    options = ("-t", "label", "--coreset", 0.1, "--quiet", "--out")
+    assert call("fit", inside, *options, tmp_path / "m.json")[0] == 0
+    assert call("fit", folder / "rows", *options, tmp_path / "n.json", *drop("label"))[0] == 0
+    one, other = Model.load(tmp_path / "m.json"), Model.load(tmp_path / "n.json")
+    np.testing.assert_allclose(one.coef, other.coef, rtol=1e-12)
+    assert one.classes == other.classes == ("sick", "well")
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
+    folder, _, _ = rows
+    model = tmp_path / "m.json"
+    options = ("--coreset", 0.1, *drop("label"), *(["--standardize"] if scaled else []))
+    assert call("fit", folder / "rows", "-t", "label", *options, "--out", model, "--quiet")[0] == 0
+    code, loaded, _ = call("certify", model, folder / "rows.parquet", "--json")
+    assert code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "read_table", None)
+        code, read, errors = call("certify", model, folder / "rows", "--json")
+        assert (code, errors) == (0, "")
+        patch.setattr(streams, "_LARGE", 10)
+        assert json.loads(call("certify", model, folder / "rows.parquet", "--json")[1])["rows"] == 3000
+    loaded, read = json.loads(loaded), json.loads(read)
+    assert read["accuracy"] == loaded["accuracy"]
+    one, other = read["certificates"][0], loaded["certificates"][0]
+    assert one["worst_case_risk"] == pytest.approx(other["worst_case_risk"], rel=1e-12)
+    assert one["lower_bound"] <= one["worst_case_risk"]
+    assert one["relative_gap"] < 1e-3
+    # What cannot be streamed is loaded, folders too.
+    assert call("predict", model, folder / "rows", "--out", tmp_path / "p.csv")[0] == 0
+    assert call("path", folder / "rows", "-t", "label", "--radii", "0.05", "--suggest", *drop("label"))[0] == 0
+
+
+def test_rows_are_counted_as_they_are_read():
+    seen = []
+    source = WatchedSource(ArraySource(np.ones((3000, 2)), np.ones(3000), chunk_rows=1000), seen.append)
+    assert source.survey().n_rows == 3000
+    assert seen == []
+    assert source.fold(lambda chunk: float(chunk.X.sum()), sum) == 6000.0
+    assert seen == [1000, 1000, 1000]
+    assert source.n_reads == source.inner.n_reads == 1
+
+
+def test_three_classes_are_loaded_from_a_file_and_refused_from_a_folder(rows, tmp_path):
+    folder, _, _ = rows
+    options = ("-t", "grade", "--coreset", 0.2, *drop("grade"), "--out", tmp_path / "m.json", "--quiet")
+    assert call("fit", folder / "rows.parquet", *options)[0] == 0
+    assert Model.load(tmp_path / "m.json").classes == (0, 1, 2)
+    code, _, errors = call("fit", folder / "rows", *options)
+    assert code == 3
+    assert "more than two different values" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-t", "nosuch"), "rows has no column 'nosuch'. It has: x0, x1"),
+        (("-t", "label", "--drop", "nosuch"), "rows has no column 'nosuch'"),
+        (("-t", "digit"), "Column 'label' of rows is not numeric. Leave it out with --drop"),
+        (("-t", "label", "--loss", "huber"), "Column 'label' of rows is not numeric"),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_said_in_one_line(rows, tmp_path, options, message):
+    folder, _, _ = rows
+    code, out, errors = call("fit", folder / "rows", *options, "--coreset", 0.1, "--out", tmp_path / "m.json")
+    assert (code, out) == (3, "")
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_of_a_folder_is_named(rows, tmp_path):
+    folder, _, _ = rows
+    inside = tmp_path / "rows"
+    inside.mkdir()
+    whole = (folder / "rows" / "0.parquet").read_bytes()
+    (inside / "0.parquet").write_bytes(whole)
+    (inside / "1.parquet").write_bytes(whole[: len(whole) // 2])
+    code, _, errors = call(
+        "fit", inside, "-t", "label", "--coreset", 0.1, *drop("label"), "--out", tmp_path / "m.json"
+    )  # fmt: skip
+    assert code == 3
+    assert "1.parquet is not a whole Parquet file" in errors
+    assert not (tmp_path / "m.json").exists()

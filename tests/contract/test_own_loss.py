@@ -1,0 +1,186 @@
+"""A loss of one's own: ten lines, one check, and it runs everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualcore import (
+    DualCoreset,
+    Problem,
+    certify,
+    check_loss,
+    fit_coreset,
+    solve,
+    worst_case_distribution,
+)
+from dualcore.estimators.classifiers import WassersteinClassifier
+from dualcore.estimators.regressors import WassersteinRegressor
+from dualcore.losses import (
+    LOSSES,
+    EpsilonInsensitive,
+    Huber,
+    Loss,
+    MarginLoss,
+    Pinball,
+    ResidualLoss,
+)
+
+
+class LogCosh(ResidualLoss):
+    """``log cosh r``."""
+
+    name = "log_cosh"
+    lipschitz = 1.0
+
+    def value(self, t):
+        return np.abs(t) + np.log1p(np.exp(-2.0 * np.abs(t))) - np.log(2.0)
+
+    def slope(self, t):
+        return np.tanh(t)
+
+
+class RootHinge(MarginLoss):
+    """``((1 - z) + sqrt((1 - z)^2 + 1)) / 2``: a hinge without its corner, and never flat."""
+
+    name = "root_hinge"
+    lipschitz = 1.0
+
+    def value(self, t):
+        short = 1.0 - t
+        root = np.hypot(short, 1.0)
+        return np.where(short > 0.0, 0.5 * (short + root), 0.5 / (root + np.abs(short)))
+
+    def slope(self, t):
+        short = 1.0 - t
+        return -self.value(t) / np.hypot(short, 1.0)
+
+
+OWN = {"residual": LogCosh(), "margin": RootHinge()}
+each_own = pytest.mark.parametrize("kind", OWN)
+
+
+def sample(kind, n=400):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    score = X @ np.array([1.0, -2.0, 0.5])
+    if kind == "residual":
+        return X, score + rng.standard_t(2, size=n)
+    return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(cls() for cls in LOSSES.values()),
+        *OWN.values(),
+        Huber(delta=0.01),
+        Huber(delta=30.0),
+        Pinball(quantile=0.9),
+        EpsilonInsensitive(epsilon=0.0),
+        EpsilonInsensitive(epsilon=2.5),
+    ],
+    ids=repr,
+)
+def test_a_sound_loss_passes(loss):
+    summary = check_loss(loss)
+    assert repr(loss) in summary
+    assert "checks passed" in summary
+
+
+@pytest.mark.parametrize(
+    ("parent", "breakage", "sentence"),
+    [
+        (LogCosh, {"value": lambda self, t: np.log(np.cosh(t))}, "overflows"),
+        (LogCosh, {"value": lambda self, t: LogCosh.value(self, t) + 1.0}, "vanish at zero"),
+        (LogCosh, {"value": lambda self, t: LogCosh.value(self, t) - 0.1}, "negative"),
+        (LogCosh, {"value": lambda self, t: np.sqrt(np.abs(t))}, "not convex"),
+        (LogCosh, {"value": lambda self, t: float(np.sum(t))}, "float64 array"),
+        (LogCosh, {"value": lambda self, t: t if t.size < 9 else LogCosh.value(self, t) * np.nan}, "not finite"),
+        (LogCosh, {"slope": lambda self, t: 0.5 * np.tanh(t)}, "derivative of its value"),
+        (LogCosh, {"slope": lambda self, t: t}, "new array"),
+        (LogCosh, {"slope": lambda self, t: np.sign(t)}, "derivative of its value"),
+        (LogCosh, {"lipschitz": 1.01}, "largest slope"),
+        (LogCosh, {"lipschitz": 0.99}, "largest slope"),
+        (LogCosh, {"lipschitz": np.inf}, "positive and finite"),
+        (LogCosh, {"kinks": (0.5,)}, "does not jump"),
+        (LogCosh, {"curvature": lambda self, t: np.full(t.shape, 0.3)}, "derivative of its slope"),
+        (LogCosh, {"curvature": lambda self, t: -np.ones(t.shape)}, "negative"),
+        (LogCosh, {"conjugate": lambda self, s: 0.25 * s * s}, "conjugate"),
+        (LogCosh, {"slope_range": (-2.0, 2.0)}, "slope_range"),
+        (LogCosh, {"pieces": ((1.0, 0.0), (-1.0, 0.0))}, "pieces"),
+        (LogCosh, {"value_and_slope": lambda self, t: (self.value(t), 2.0 * self.slope(t))}, "value_and_slope"),
+        (RootHinge, {"value": lambda self, t: LogCosh.value(self, t), "slope": LogCosh.slope}, "rises"),
+        (RootHinge, {"flip_gain": lambda self, z: z}, "flip_gain"),
+    ],
+)
+def test_a_broken_loss_is_told_what_it_breaks(parent, breakage, sentence):
+    with pytest.raises(AssertionError, match=sentence):
+        check_loss(type("Broken", (parent,), breakage)())
+
+
+def test_an_undeclared_kink_is_found():
+    class Bent(ResidualLoss):
+        name = "bent"
+        lipschitz = 1.0
+
+        def value(self, t):
+            return np.abs(t)
+
+        def slope(self, t):
+            return np.sign(t)
+
+    with pytest.raises(AssertionError, match="kinks"):
+        check_loss(Bent())
+
+
+def test_what_is_no_loss_is_told_so():
+    class Bare(Loss):
+        name = "bare"
+        lipschitz = 1.0
+
+        def value(self, t):
+            return np.abs(t)
+
+        def slope(self, t):
+            return np.sign(t)
+
+    for thing in (Bare(), LogCosh, "hinge"):
+        with pytest.raises(AssertionError, match="MarginLoss or ResidualLoss"):
+            check_loss(thing)
+
+
+@each_own
+@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+def test_it_is_solved_certified_and_drawn(kind, label_cost):
+    X, y = sample(kind)
+    problem = Problem(OWN[kind], radius=0.05, label_cost=label_cost)
+    whole = solve(problem, X, y)
+    assert whole.converged
+    assert certify(problem, whole, X, y).relative_gap <= 1e-6
+    small = fit_coreset(problem, X, y, coreset=DualCoreset(size=120, rounds=3, random_state=0))
+    assert whole.lower_bound <= small.certificate.upper
+    assert small.certificate.lower <= whole.value
+    assert small.certificate.relative_gap < 0.05
+    worst = worst_case_distribution(problem, whole.coef, whole.intercept, X, y)
+    assert worst.expected_loss <= whole.value * (1.0 + 1e-9)
+
+
+def test_an_estimator_of_it_is_one_method():
+    class LogCoshRegressor(WassersteinRegressor):
+        def _loss(self):
+            return LogCosh()
+
+    class RootHingeClassifier(WassersteinClassifier):
+        def _loss(self):
+            return RootHinge()
+
+    X, y = sample("residual")
+    model = LogCoshRegressor(radius=0.05, coreset=0.3, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.3
+    assert model.certificate_.relative_gap < 0.01
+    X, y = sample("margin")
+    names = np.where(y > 0.0, "up", "down")
+    classifier = RootHingeClassifier(radius=0.05, label_cost=2.0).fit(X, names)
+    assert classifier.score(X, names) > 0.8
+    assert classifier.certificate_.relative_gap <= 1e-6

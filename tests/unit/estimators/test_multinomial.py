@@ -1,0 +1,113 @@
+"""``multi_class="multinomial"``: one softmax model of all classes, with one risk and one certificate."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
+
+from dualcore import DualCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
+from dualcore.softmax import SoftmaxProblem, solve_softmax
+
+
+@pytest.fixture(scope="module")
+def flowers():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+def model(**parameters):
+    return WassersteinLogisticRegression(**({"multi_class": "multinomial", "radius": 0.05} | parameters))
+
+
+def test_what_is_learned_describes_the_solution(flowers):
+    X, y = flowers
+    fitted = model(label_cost=2.0, ridge=0.01).fit(X, y)
+    code = np.unique(y, return_inverse=True)[1]
+    problem = SoftmaxProblem(Problem("logistic", radius=0.05, label_cost=2.0, ridge=0.01), 3)
+    best = solve_softmax(problem, X, code)
+    np.testing.assert_array_equal(fitted.coef_, best.coef)
+    assert fitted.coef_.shape == (3, 4)
+    assert fitted.intercept_.shape == (3,)
+    assert fitted.worst_case_risk_ == fitted.certificate_.upper == best.value
+    assert fitted.worst_case_risk(X, y) == pytest.approx(best.value, rel=1e-12)
+    assert fitted.dual_variable_ == best.dual_variable
+    assert fitted.certificate_.relative_gap <= 1e-6
+    assert fitted.certificate_.n_reads > fitted.n_iter_
+    assert fitted.coreset_ is None
+    assert fitted.score(X, y) > 0.9
+
+
+def test_probabilities_are_the_softmax_of_the_scores(flowers):
+    X, y = flowers
+    fitted = model().fit(X, y)
+    scores = fitted.decision_function(X)
+    np.testing.assert_allclose(fitted.predict_proba(X), softmax(scores, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)).sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(X), fitted.classes_[scores.argmax(axis=1)])
+
+
+def test_two_classes_are_one_model_whatever_the_setting(flowers):
+    X, y = flowers[0][50:], flowers[1][50:]
+    np.testing.assert_array_equal(model().fit(X, y).coef_, WassersteinLogisticRegression(radius=0.05).fit(X, y).coef_)
+
+
+def test_weights_of_rows_and_classes_multiply(flowers):
+    X, y = flowers
+    weights = np.random.default_rng(0).integers(1, 4, size=y.size)
+    weighted = model(class_weight={"setosa": 2.0, "versicolor": 1.0, "virginica": 1.0}, tol=1e-8).fit(X, y, weights)
+    copies = weights * np.where(y == "setosa", 2, 1)
+    repeated = model(tol=1e-8).fit(np.repeat(X, copies, axis=0), np.repeat(y, copies))
+    assert weighted.worst_case_risk_ == pytest.approx(repeated.worst_case_risk_, rel=1e-7)
+    balanced = model(class_weight="balanced").fit(X[20:], y[20:])
+    np.testing.assert_allclose(balanced.class_weight_ * [30, 50, 50], np.full(3, 130 / 3))
+
+
+def test_sparse_rows_give_the_same_model():
+    X, y = make_classification(150, 6, n_informative=4, n_classes=3, random_state=0)
+    X = np.where(np.abs(X) < 0.7, 0.0, X)
+    dense = model(tol=1e-8).fit(X, y)
+    assert model(tol=1e-8).fit(sp.csr_matrix(X), y).worst_case_risk_ == pytest.approx(dense.worst_case_risk_, rel=1e-8)
+
+
+@pytest.mark.parametrize("coreset", [0.5, UniformCoreset(size=60), DualCoreset(size=60, calibrate=False, focus=False)])
+def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
+    X, y = flowers
+    fitted = model(coreset=coreset, random_state=0).fit(X, y)
+    assert fitted.worst_case_risk_ == fitted.certificate_.upper == pytest.approx(fitted.worst_case_risk(X, y))
+    assert fitted.certificate_.lower <= model().fit(X, y).worst_case_risk_ <= fitted.certificate_.upper
+    assert len(fitted.coreset_) <= 75
+    again = clone(fitted).fit(X, y)
+    np.testing.assert_array_equal(again.coef_, fitted.coef_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"multi_class": "softmax"}, ValueError, "multi_class must be one of"),
+        ({"multi_class": None}, ValueError, "multi_class must be one of"),
+        ({"coreset": DualCoreset(size=0.5)}, ValueError, "cannot train on"),
+        ({"solver": "simplex"}, ValueError, "Unknown solver"),
+    ],
+)
+def test_what_is_not_supported_is_refused(flowers, parameters, error, message):
+    with pytest.raises(error, match=message):
+        model(**parameters).fit(*flowers)
+
+
+def test_too_many_numbers_are_refused_before_work(flowers):
+    with pytest.raises(IncompatibleError, match="multi_class='ovr'"):
+        model().fit(np.ones((150, 900)), flowers[1])
+
+
+def test_the_adversary_of_many_classes_is_not_drawn(flowers):
+    with pytest.raises(ValueError, match="two classes"):
+        model().fit(*flowers).worst_case_distribution(*flowers)
+
+
+def test_verbose_says_what_happened(flowers, capsys):
+    model(verbose=2).fit(*flowers)
+    said = capsys.readouterr().out
+    assert "iteration 1" in said
+    assert "structured solver" in said

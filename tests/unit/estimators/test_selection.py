@@ -1,0 +1,201 @@
+"""Estimators that choose their own radius: which one they choose, and that the rest is the plain estimator."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score, make_scorer
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+
+from dualcore import (
+    Problem,
+    WassersteinHuberRegressor,
+    WassersteinHuberRegressorCV,
+    WassersteinLinearSVC,
+    WassersteinLinearSVCCV,
+    WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
+    select_radius,
+    solve,
+)
+from dualcore.path import radius_grid
+from dualcore.sources import ArraySource
+
+PAIRS = [
+    (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),
+    (WassersteinLinearSVCCV, WassersteinLinearSVC),
+    (WassersteinHuberRegressorCV, WassersteinHuberRegressor),
+]
+every_pair = pytest.mark.parametrize(("cls", "plain"), PAIRS)
+RADII = [0.3, 0.003, 0.03]
+
+
+def data_for(cls, n=200):
+    X, y = load_diabetes(return_X_y=True) if cls is WassersteinHuberRegressorCV else load_breast_cancer(return_X_y=True)
+    X, y = scale(X[:n, :6]), y[:n]
+    return X, (y - y.mean()) / y.std() if cls is WassersteinHuberRegressorCV else y
+
+
+@every_pair
+def test_the_parameters_are_those_of_the_plain_estimator_but_the_radius(cls, plain):
+    own = {"radii", "cv", "scoring", "refit", "rule"}
+    assert set(cls().get_params()) - own == set(plain().get_params()) - {"radius"}
+    mine, theirs = cls().get_params(), plain().get_params()
+    assert [name for name in theirs if name != "radius" and mine[name] != theirs[name]] == []
+
+
+@every_pair
+def test_the_radius_is_that_of_a_search_by_hand(cls, plain):
+    X, y = data_for(cls)
+    model = cls(radii=RADII, cv=3, scoring="r2" if plain is WassersteinHuberRegressor else "accuracy").fit(X, y)
+    np.testing.assert_array_equal(model.radii_, sorted(RADII))
+    search = GridSearchCV(plain(), {"radius": sorted(RADII)}, cv=3).fit(X, y)
+    by_hand = np.stack([search.cv_results_[f"split{k}_test_score"] for k in range(3)], axis=1)
+    np.testing.assert_allclose(model.scores_, by_hand, atol=1e-4)
+    assert model.radius_ == search.best_params_["radius"]
+
+
+@every_pair
+def test_the_final_model_is_the_plain_estimator_at_that_radius(cls, plain):
+    X, y = data_for(cls)
+    model = cls(radii=RADII, cv=3).fit(X, y)
+    final = plain(radius=model.radius_).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, final.coef_)
+    np.testing.assert_array_equal(model.predict(X), final.predict(X))
+    assert model.certificate_ == final.certificate_
+    assert model.problem_.radius == model.radius_
+    assert model.worst_case_risk(X, y) == final.worst_case_risk(X, y)
+
+
+@every_pair
+def test_the_default_score_is_the_held_out_loss(cls, plain):
+    X, y = data_for(cls)
+    splitter = KFold(3) if plain is WassersteinHuberRegressor else StratifiedKFold(3)
+    model = cls(radii=RADII, cv=splitter).fit(X, y)
+    loss = {WassersteinLogisticRegression: "logistic", WassersteinLinearSVC: "hinge"}.get(plain, "huber")
+    target = y if loss == "huber" else 2.0 * y - 1.0
+    chosen = select_radius(Problem(loss), X, target, RADII, cv=list(splitter.split(X, y)))
+    assert chosen.radius == model.radius_
+    np.testing.assert_allclose(model.scores_, -chosen.scores, rtol=1e-9)
+
+
+def test_more_than_two_classes_share_a_radius():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    model = WassersteinLogisticRegressionCV(radii=[0.01, 1.0], cv=3).fit(X, names)
+    assert model.coef_.shape == (3, 4)
+    assert model.radius_ == 0.01
+    assert model.score(X, names) > 0.85
+    scored = WassersteinLogisticRegressionCV(radii=[0.01, 1.0], cv=3, scoring=make_scorer(accuracy_score)).fit(X, names)
+    by_hand = GridSearchCV(WassersteinLogisticRegression(), {"radius": [0.01, 1.0]}, cv=3).fit(X, names)
+    np.testing.assert_allclose(scored.scores_.mean(axis=1), by_hand.cv_results_["mean_test_score"], atol=1e-9)
+
+
+def test_coresets_are_used_in_the_folds_and_in_the_end():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 5))
+    y = np.where(X[:, 0] + rng.logistic(size=3000) > 0, "yes", "no")
+    model = WassersteinLogisticRegressionCV(radii=[0.001, 0.01, 1.0], cv=3, coreset=0.2, random_state=0).fit(X, y)
+    whole = WassersteinLogisticRegressionCV(radii=[0.001, 0.01, 1.0], cv=3).fit(X, y)
+    assert len(model.coreset_) == 600
+    np.testing.assert_allclose(model.scores_, whole.scores_, atol=2e-3)
+    assert model.radius_ < 1.0
+
+
+def test_weights_count_in_training_and_in_scoring():
+    X, y = data_for(WassersteinLogisticRegressionCV, 120)
+    weights = np.arange(120) % 3
+    folds = [(np.arange(60), np.arange(60, 120)), (np.arange(60, 120), np.arange(60))]
+    weighted = WassersteinLogisticRegressionCV(radii=RADII, cv=folds).fit(X, y, sample_weight=weights)
+    rows = np.repeat(np.arange(120), weights)
+    split = np.flatnonzero(rows >= 60)[0]
+    first, second = np.arange(split), np.arange(split, rows.size)
+    repeated = WassersteinLogisticRegressionCV(radii=RADII, cv=[(first, second), (second, first)]).fit(X[rows], y[rows])
+    np.testing.assert_allclose(weighted.scores_, repeated.scores_, rtol=1e-6)
+    heavy = WassersteinLogisticRegressionCV(radii=RADII, cv=3, class_weight="balanced").fit(X, y)
+    assert not np.allclose(heavy.class_weight_, 1.0)
+
+
+def test_the_rule_of_one_standard_error_prefers_the_larger_radius():
+    X, y = data_for(WassersteinLogisticRegressionCV)
+    radii = np.geomspace(1e-3, 0.3, 8)
+    best = WassersteinLogisticRegressionCV(radii=radii, cv=4).fit(X, y)
+    robust = WassersteinLogisticRegressionCV(radii=radii, cv=4, rule="one_standard_error").fit(X, y)
+    assert robust.radius_ > best.radius_
+    with pytest.raises(ValueError, match="Unknown rule 'luck'"):
+        WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(X, y)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared"])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_nothing_is_learned_from_the_end_of_the_grid_on(loss, norm):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, 4)) * [1.0, 5.0, 0.2, 1.0] + 1.0
+    score = X @ [1.0, -0.3, 2.0, 0.0] + rng.normal(size=150)
+    problem = Problem(loss, norm=norm)
+    y = np.where(score > 0.6, 1.0, -1.0) if problem.is_classification else score
+    grid = radius_grid(problem, X, y, 5)
+    np.testing.assert_allclose(grid[1:] / grid[:-1], 1000**0.25)
+    beyond = solve(problem.replace(radius=1.01 * grid[-1]), X, y)
+    assert np.abs(beyond.coef).max() < 1e-5
+    if loss != "hinge":  # there the slopes at a kink are a choice, and nothing may be learned even before
+        before = solve(problem.replace(radius=0.9 * grid[-1]), X, y)
+        assert np.abs(beyond.coef).max() < 1e-3 * np.abs(before.coef).max()
+
+
+def test_a_grid_of_nothing_is_still_a_grid():
+    X, y = np.ones((6, 2)), np.array([1.0, -1.0] * 3)
+    np.testing.assert_allclose(radius_grid(Problem("logistic"), 0.0 * X, y, 3), [1e-3, np.sqrt(1e-3), 1.0])
+    assert radius_grid(Problem("squared"), X, np.zeros(6), 1).shape == (1,)
+    with pytest.raises(ValueError, match="at least one radius"):
+        radius_grid(Problem("logistic"), X, y, 0)
+
+
+def test_without_refit_there_is_a_radius_and_no_model():
+    X, y = data_for(WassersteinLogisticRegressionCV)
+    model = WassersteinLogisticRegressionCV(radii=RADII, cv=3, refit=False).fit(X, y)
+    assert model.radius_ in RADII
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_life_inside_a_pipeline():
+    X, y = data_for(WassersteinLogisticRegressionCV)
+    pipeline = make_pipeline(StandardScaler(), WassersteinLogisticRegressionCV(radii=3, cv=2)).fit(X, y)
+    assert pipeline[-1].radii_.size == 3
+    again = clone(pipeline[-1])
+    assert again.get_params()["radii"] == 3
+    assert "radius" not in again.get_params()
+    assert "radii" in again._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"radii": True}, TypeError, "radii must be a number of radii or a sequence"),
+        ({"radii": []}, ValueError, "radii must be a number of radii or a sequence"),
+        ({"radii": 0}, ValueError, "at least one radius"),
+        ({"radii": [-1.0, 0.1]}, ValueError, "radii must be finite and non-negative"),
+        ({"cv": 1}, ValueError, "n_splits=1"),
+        ({"cv": [(np.arange(50), np.arange(50, 100))]}, ValueError, "at least two folds"),
+        ({"scoring": "luck"}, ValueError, "luck"),
+        ({"norm": "l7"}, ValueError, "Unknown norm 'l7'"),
+        ({"coreset": "small"}, TypeError, "coreset must be a size"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(parameters, error, message):
+    X, y = data_for(WassersteinLogisticRegressionCV, 100)
+    with pytest.raises(error, match=message):
+        WassersteinLogisticRegressionCV(**({"radii": [0.01, 0.1]} | parameters)).fit(X, y)
+
+
+def test_a_class_that_a_training_part_lacks_is_named():
+    X, y = data_for(WassersteinLogisticRegressionCV, 100)
+    order = np.argsort(y, kind="stable")
+    with pytest.raises(ValueError, match=r"no row of class .*: use fewer folds"):
+        WassersteinLogisticRegressionCV(cv=KFold(2), radii=[0.1, 0.2]).fit(X[order][20:], np.repeat([0, 1], 40))
+    with pytest.raises(TypeError, match=r"splits rows into folds .* then fit WassersteinLogisticRegression\(radius"):
+        WassersteinLogisticRegressionCV(coreset=0.1).fit(ArraySource(X, y))

@@ -1,0 +1,125 @@
+"""The documentation says what happens: its code runs, its numbers are those of the scripts, and nothing is left out."""
+
+import inspect
+import os
+import re
+import runpy
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualcore
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+OUTPUT = re.compile(r"<!-- output of examples/(\w+)\.py -->\n```text\n(.*?)```", re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# A script of the gallery, included; a cluster that is somebody else's.
+NOT_TO_RUN = ("--8<--", "scheduler-address")
+NEEDS = {"out_of_core": "pyarrow"}
+
+
+def run(script: Path) -> None:
+    runpy.run_path(str(script), run_name="__main__")
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_runs_in_seconds_prints_and_leaves_nothing(script, capsys, monkeypatch, tmp_path):
+    if script.stem in NEEDS:
+        pytest.importorskip(NEEDS[script.stem])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    began = time.process_time()
+    run(script)
+    assert time.process_time() - began < 20.0
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) >= 2
+    assert os.listdir(tmp_path) == []
+    # What pages quote is what the script prints, up to what another BLAS may change.
+    for page in PAGES:
+        for name, quoted in OUTPUT.findall(page.read_text(encoding="utf-8")):
+            if name == script.stem:
+                assert alike(quoted, printed), f"{page.name} quotes another output of {script.name}:\n{printed}"
+
+
+def alike(quoted: str, printed: str) -> bool:
+    """Whether two outputs have the same words and, to 0.02, the same numbers."""
+    number = r"\d+\.\d+"
+    words = [re.sub(number, "#", text).split() for text in (quoted, printed)]
+    values = [np.array(re.findall(number, text), dtype=float) for text in (quoted, printed)]
+    return words[0] == words[1] and np.allclose(*values, atol=0.02)
+
+
+def test_the_comparison_of_outputs_can_fail():
+    assert alike("a 0.50 b\n", "a 0.51 b")
+    assert not alike("a 0.50 b", "a 0.60 b")
+    assert not alike("a 0.50 b", "c 0.50 b")
+
+
+def test_the_guide_quotes_the_scripts_where_robustness_pays():
+    found = {name for name, _ in OUTPUT.findall((REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8"))}
+    assert found == {"choose_radius", "poisoned_labels", "shifted_features"}
+
+
+def test_the_gallery_shows_every_example():
+    gallery = (REPOSITORY / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r'--8<-- "(\w+)\.py"', gallery)) == [script.stem for script in EXAMPLES]
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
+    blocks = [b for b in PYTHON.findall(page.read_text(encoding="utf-8")) if not any(mark in b for mark in NOT_TO_RUN)]
+    monkeypatch.chdir(tmp_path)
+    write_clicks(tmp_path / "clicks")
+    rng = np.random.default_rng(0)
+    parts = [(rng.normal(size=(2000, 2)), rng.choice([-1.0, 1.0], size=2000)) for _ in range(4)]
+    names = {"arrivals": parts, "problem": dualcore.Problem("logistic", radius=0.05)}
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), names)
+
+
+def write_clicks(folder: Path) -> None:
+    """Write the folder of Parquet files that the pages speak of."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(1)
+    folder.mkdir()
+    for number in range(3):
+        X = rng.normal(size=(4000, 2))
+        clicked = (X[:, 0] + rng.logistic(size=4000) > 0).astype(np.int64)
+        pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "clicked": clicked}), folder / f"{number}.parquet")
+
+
+@pytest.mark.parametrize("name", dualcore.__all__)
+def test_every_public_name_is_documented_with_an_example(name):
+    thing = getattr(dualcore, name)
+    text = inspect.getdoc(thing) or ""
+    assert text
+    is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+    assert is_error or ">>> " in text
+    api = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8").splitlines()
+    assert f"::: dualcore.{name}" in api
+    if inspect.isclass(thing):
+        methods = [member for member in vars(thing) if not member.startswith("_") and callable(vars(thing)[member])]
+        assert [method for method in methods if not inspect.getdoc(getattr(thing, method))] == []
+
+
+@pytest.mark.needs("mkdocs", "mkdocstrings")
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert built.returncode == 0, built.stderr
+    assert "WassersteinLogisticRegressionCV" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    assert "flip_labels" in (tmp_path / "gallery" / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_pages_of_the_site_exist_and_are_all_listed():
+    site = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+    assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
