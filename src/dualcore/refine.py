@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.certificate import certify
 from dualcore.problem import Problem
 from dualcore.samplers import CoresetFit, DualCoreset, Sampler
-from dualcore.samplers.base import Callback
+from dualcore.samplers.base import Callback, as_source
+from dualcore.samplers.baselines import row_masses
+from dualcore.sources import Source
 
 __all__ = ["as_sampler", "fit_coreset"]
+
+# Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this.
+_SMALL, _LOOSE = 2_000_000, 1e-3
 
 
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
@@ -70,4 +76,22 @@ def fit_coreset(
     True
     """
     sampler = as_sampler(coreset, random_state)
-    return sampler.fit(problem, X, y, sample_weight, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    if problem.geometry.support is not None:
+        return sampler.fit(problem, X, y, sample_weight, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    source = as_source(problem, X, y, sample_weight)
+    found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    small = source.n_rows * source.n_features <= _SMALL
+    return _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
+
+
+def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFit:
+    """Return the fit with the bound that rows in memory give: a dual point can be repaired there, row by row."""
+    X, y = source.take(np.arange(source.n_rows))
+    model, masses = found.solution, row_masses(source)
+    lower = max(found.certificate.lower, certify(problem, model, X, y, masses).lower)
+    lower = min(lower, found.certificate.upper)
+    return replace(
+        found,
+        certificate=replace(found.certificate, lower=lower, n_reads=found.certificate.n_reads + 1),
+        solution=replace(model, lower_bound=lower, gap=model.value - lower),
+    )
