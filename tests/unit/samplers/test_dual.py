@@ -315,4 +315,6 @@ def test_fit_coreset_is_the_fit_of_its_sampler():
     one = fit_coreset(LOGISTIC, X, y, coreset=0.1, random_state=3)
     other = DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=3).fit(LOGISTIC, X, y)
     np.testing.assert_array_equal(one.solution.coef, other.solution.coef)
-    assert one.certificate == other.certificate
+    # So few rows are certified once more with all of them at hand.
+    assert one.certificate.upper == other.certificate.upper
+    assert one.certificate.lower >= other.certificate.lower
