@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 _BLOCK = 32768
+# Rows of the sample that brackets the multiplier where a search is needed.
+_FEW = 4096
 
 
 class Minimum(NamedTuple):
@@ -315,6 +317,16 @@ class SquaredForm(DualForm):
         return slope_size**2 + slope_size * float(np.abs(self.shortfall(t)).max(initial=0.0)) / self.radius
 
 
+class _Undecided(NamedTuple):
+    """Rows that may still stay or flip, and of all others: squares that scale, flipped squares, flipped mass."""
+
+    t: FloatArray
+    weights: FloatArray
+    squares: float
+    flat: float
+    flipped: float
+
+
 class SquaredHingeForm(SquaredForm):
     """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
 
@@ -370,31 +382,93 @@ class SquaredHingeForm(SquaredForm):
         closed = super().minimise(t, weights, size)
         if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
             return closed
-        for start in range(0, t.size, _BLOCK):
-            part = t[start : start + _BLOCK]
-            if (self._flip(part, closed.multiplier, size)[0] > super().h(part, closed.multiplier, size)).any():
-                return self._bisect(t, weights, size)
-        return closed
+        # A flip pays more and staying costs less the larger the margin: the row of the largest margin flips first.
+        last = t.max(keepdims=True)
+        if not (self._flip(last, closed.multiplier, size)[0] > super().h(last, closed.multiplier, size)).any():
+            return closed
+        return self._search(t, weights, size)
 
-    def _bisect(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        """Minimise the convex objective in the multiplier; no closed form exists once flips are active."""
-        budget = self.radius**2
+    def _search(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        """Minimise the convex objective in the multiplier; no closed form exists once flips are active.
 
-        def slope(multiplier: float) -> float:
-            return budget + _blocked_sum(lambda part: self.partials(part, multiplier, size).multiplier, t, weights)
-
+        Within a bracket most rows are decided, by their margin alone, and enter as three sums. A sample of the rows
+        gives the first bracket; it is halved on the rows that are left.
+        """
         low, high = self.kappa(size), self.largest_multiplier(t, size)
-        for _ in range(200):
+        whole = _Undecided(t, np.full(t.size, 1.0 / t.size) if weights is None else weights, 0.0, 0.0, 0.0)
+        left = whole
+        if t.size > _FEW:
+            part = slice(None, None, -(-t.size // _FEW))
+            masses = whole.weights[part]
+            guess = self._search(t[part], masses / masses.sum(), size).multiplier if masses.any() else high
+            for spread in (1.1, 4.0):
+                near = max(low, guess / spread), min(high, guess * spread)
+                left = self._decide(whole, *near, size)
+                if self._slope(left, near[0], size) <= 0.0 <= self._slope(left, near[1], size):
+                    low, high = near
+                    break
+                left = whole
+        for count in range(1, 200):
             middle = 0.5 * (low + high)
             if not low < middle < high:
                 break
-            low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
-        values = [
-            budget * lam + _blocked_sum(lambda part, lam=lam: self.h(part, lam, size), t, weights)  # type: ignore[misc]
-            for lam in (low, high)
-        ]
+            low, high = (middle, high) if self._slope(left, middle, size) < 0.0 else (low, middle)
+            if count % 4 == 0 and left.t.size:
+                left = self._decide(left, low, high, size)
+        values = [self._objective(left, lam, size) for lam in (low, high)]
         best = int(np.argmin(values))
         return Minimum(values[best], (low, high)[best])
+
+    def _decide(self, rows: _Undecided, low: float, high: float, size: float) -> _Undecided:
+        """Move to the sums the rows that stay, or flip in the same way, for every multiplier between the two."""
+        gamma, room = self.geometry.label_cost, low - size**2
+        if not room > 0.0:
+            return rows
+        top = float(rows.t.max())
+        # Both branches fall with the multiplier: a row stays if its flip at low earns no more than staying at high.
+        stays, _ = self._where(lambda z: self._flip(z, low, size)[0] - SquaredForm.h(self, z, high, size), top)
+        _, flips = self._where(lambda z: self._flip(z, high, size)[0] - SquaredForm.h(self, z, low, size), top)
+        moves_low, moves_high = (lam * gamma / size - 1.0 if size > 0.0 else np.inf for lam in (low, high))
+        squares, flat, flipped, kept = rows.squares, rows.flat, rows.flipped, []
+        for start in range(0, rows.t.size, _BLOCK):
+            t, w = rows.t[start : start + _BLOCK], rows.weights[start : start + _BLOCK]
+            staying, moving = t <= stays, t >= max(flips, moves_high)
+            flipping = (t >= flips) & (t < moves_low)
+            short, far, v = self.shortfall(t), 1.0 + t - size * gamma, 1.0 + t
+            squares += float((w * staying) @ (short * short)) + float((w * moving) @ (far * far))
+            flat, flipped = flat + float((w * flipping) @ (v * v)), flipped + float(w @ flipping)
+            kept.append(start + np.flatnonzero(~(staying | moving | flipping)))
+        left = np.concatenate(kept)
+        return _Undecided(rows.t[left], rows.weights[left], squares, flat, flipped)
+
+    @staticmethod
+    def _where(gain: Callable[[FloatArray], FloatArray], top: float) -> tuple[float, float]:
+        """Return two margins: where a rising function is not positive yet, and where it is (inf if it never is)."""
+        low, high = -1.0, np.inf  # with a margin of -1 there is nothing to gain by a flip
+        for _ in range(30):
+            grid = np.linspace(low, min(high, top), 17)
+            above = np.flatnonzero(gain(grid) > 0.0)
+            if not above.size:
+                return float(grid[-1]), high
+            first = int(above[0])
+            low, high = float(grid[max(first - 1, 0)]), float(grid[first])
+            if not high - low > 1e-12 * (1.0 + abs(high)):
+                break
+        return low, high
+
+    def _slope(self, rows: _Undecided, multiplier: float, size: float) -> float:
+        room = multiplier - size**2
+        decided = self.radius**2 - rows.flipped * self.geometry.label_cost**2
+        if rows.squares:
+            decided -= rows.squares * (size / room) ** 2 if room > 0.0 else np.inf
+        return decided + _blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
+
+    def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
+        room = multiplier - size**2
+        decided = self.radius**2 * multiplier + rows.flat - rows.flipped * multiplier * self.geometry.label_cost**2
+        if rows.squares:
+            decided += rows.squares * multiplier / room if room > 0.0 else np.inf
+        return decided + _blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         multiplier = self.minimise(t, weights, size).multiplier

@@ -23,9 +23,6 @@ from dualcore.sources.local import chunk_spans
 
 __all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text", "kind_of"]
 
-# Numbers turned from columns to rows at a time: what is written, a column at a time, stays in the cache.
-_TRANSPOSED = 81920
-
 
 def import_arrow(name: str) -> Any:
     """Import a module of pyarrow, or say which extra brings it."""
@@ -51,11 +48,8 @@ class Block(NamedTuple):
         X = None
         if features:
             X = np.empty((last - first, len(self.columns)))
-            step = max(256, _TRANSPOSED // len(self.columns))
-            for begin in range(first, last, step):
-                end = min(begin + step, last)
-                for place, column in enumerate(self.columns):
-                    X[begin - first : end - first, place] = column[begin:end]
+            for place, column in enumerate(self.columns):
+                X[:, place] = column[first:last]
         return Chunk(start, X, self.y[first:last], None if self.weights is None else self.weights[first:last])
 
 
