@@ -413,7 +413,7 @@ class SquaredHingeForm(SquaredForm):
             if not low < middle < high:
                 break
             low, high = (middle, high) if self._slope(left, middle, size) < 0.0 else (low, middle)
-            if count % 4 == 0 and left.t.size:
+            if count % 4 == 0 and left.t.size > 256:
                 left = self._decide(left, low, high, size)
         values = [self._objective(left, lam, size) for lam in (low, high)]
         best = int(np.argmin(values))
@@ -486,10 +486,11 @@ class SquaredHingeForm(SquaredForm):
         return Subgradient(in_t, in_size)
 
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        bound = super().largest_multiplier(t, size)
+        ends = np.array([t.min(), t.max()]) if t.size else t  # the loss is largest at one end, a flip's at the other
+        bound = super().largest_multiplier(ends, size)
         if np.isinf(self.geometry.label_cost) or not np.isfinite(bound):
             return bound
-        v = float(np.maximum(1.0 + t, 0.0).max(initial=0.0))
+        v = float(np.maximum(1.0 + ends, 0.0).max(initial=0.0))
         return max(bound, (v / self.geometry.label_cost) ** 2, size**2 + size * v / self.radius)
 
 
