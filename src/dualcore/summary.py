@@ -7,6 +7,7 @@ and a keyed sample of every cell. Nothing in it grows with the number of rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,10 +22,14 @@ from dualcore.coreset import Anchor
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
+from dualcore.losses import Loss
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, RowError, Source, SourceError
 from dualcore.sources.pilot import stack_rows
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
+
+# How often the mean of dual candidates is improved towards each of them.
+_SWEEPS = 2
 
 __all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "close", "merge", "read", "summarise"]
 
@@ -375,16 +380,32 @@ def _dual_sums(
 
 
 def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
-    """Write the dual sums for slopes averaged over ``[t - width, t + width]``, without flips."""
-    loss, width = task.problem.loss, task.width
+    """Write the dual sums for slopes averaged over ``[t - width, t + width]``; flips set in as gradually."""
+    problem, width = task.problem, task.width
+    slope = _mean_slope(problem.loss, t, width)
+    value = -problem.loss.conjugate(slope)
+    gamma, form = problem.geometry.label_cost, problem.form
+    if isinstance(form, MarginForm) and np.isfinite(gamma):
+        ahead = 2.0 * width * problem.loss.lipschitz
+        gain = form.loss.flip_gain(t) - task.anchor.multiplier * gamma
+        rows = np.flatnonzero(gain > -ahead)
+        share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
+        turned = _mean_slope(problem.loss, -t[rows], width)
+        slope[rows] = (1.0 - share) * slope[rows] - share * turned
+        value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
+        everywhere = np.zeros(t.size)
+        everywhere[rows] = share
+        out[:, 4] = leaves.sums(_weigh(everywhere, chunk.weights))
+    if not problem.is_classification:
+        value = value - slope * chunk.y
+    pull = slope * chunk.y if problem.is_classification else slope
+    _dual_sums(out, leaves, chunk.weights, pull, value)
+
+
+def _mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
     low, high = loss.slope_range
     slope = (loss.value(t + width) - loss.value(t - width)) / (2.0 * width)
-    slope = np.minimum(np.maximum(slope, low), high)
-    value = -loss.conjugate(slope)
-    if not task.problem.is_classification:
-        value = value - slope * chunk.y
-    pull = slope * chunk.y if task.problem.is_classification else slope
-    _dual_sums(out, leaves, chunk.weights, pull, value)
+    return np.minimum(np.maximum(slope, low), high)
 
 
 def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:
@@ -471,15 +492,40 @@ class Reading:
             for step, loss, tail in zip(self.task.steps, self._line, self.summary.tails[1:], strict=True)
         ]
 
-    def lower_bound(self, upper: float) -> float:
+    @property
+    def duals(self) -> list[FloatArray]:
+        """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
+        return [] if self.problem.geometry.order == 2 else list(self._duals)
+
+    def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return a lower bound on the optimal risk of the full data, from sums alone.
 
-        ``upper`` is the risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
+        Parameters
+        ----------
+        upper : float
+            The risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
+        earlier : sequence of ndarray
+            `duals` of earlier reads. A mean of dual points is one, its conjugate sum at least the mean of theirs, and
+            what makes them infeasible cancels in part: the best mean is looked for, one candidate after the other.
         """
         best = max(trivial_bound(self.problem), self.known_bound)
         for dual in self._duals:
             best = max(best, self._bound(dual, upper))
-        return best
+        candidates = [*earlier, *self.duals]
+        if len(candidates) < 2:
+            return best
+        bounds = [self._bound(dual, upper) for dual in candidates]
+        order = np.argsort(bounds)[::-1]
+        mean, reached = candidates[order[0]], bounds[order[0]]
+        for _ in range(_SWEEPS):
+            for other in order:
+                toward = candidates[other] - mean
+                shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
+                values = [self._bound(mean + share * toward, upper) for share in shares]
+                top = int(np.argmax(values))
+                if values[top] > reached:
+                    mean, reached = mean + shares[top] * toward, values[top]
+        return float(max(best, reached))
 
     def _bound(self, sums: FloatArray, upper: float) -> float:
         problem, m = self.problem, self.anchor.coef.size

@@ -93,6 +93,7 @@ class Refinement:
         self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
         self.thin = size < _THIN * (source.n_features + 2)
         self.history: list[Round] = []
+        self.duals: list[FloatArray] = []
         self.lower = -np.inf
         self.best: Reading | None = None
         self.line: list[tuple[float, float]] = []
@@ -194,7 +195,8 @@ class Refinement:
         if previous is None or reading.risk < previous.risk:
             self.best = reading
         upper = reading.risk if previous is None else min(previous.risk, reading.risk)
-        self.lower = min(max(self.lower, reading.lower_bound(upper)), upper)
+        self.lower = min(max(self.lower, reading.lower_bound(upper, self.duals)), upper)
+        self.duals += reading.duals
         done = Round(self.source.n_reads - self.before, len(model.y), reading.risk, upper, self.lower)
         self.history.append(done)
         if self.callback is not None:
