@@ -51,6 +51,8 @@ class Pass(NamedTuple):
     origin : Anchor or None
         Where a line search starts; its risk and that at ``steps`` towards ``anchor`` are summed too.
     steps : tuple of float
+    certified : bool
+        Whether to sum what a lower bound needs; a read that only draws does without.
     """
 
     problem: Problem
@@ -61,6 +63,7 @@ class Pass(NamedTuple):
     width: float = 0.0
     origin: Anchor | None = None
     steps: tuple[float, ...] = ()
+    certified: bool = True
 
 
 class Sample(NamedTuple):
@@ -299,24 +302,28 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     if flipped is not None and not flipped.any():
         flipped = None
 
-    # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
-    dual_value = h - slope * (t if is_margin else score)
-    if flipped is not None and problem.geometry.order == 1:
-        dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
-    if problem.geometry.order == 2:  # the squared losses need lin and quad apart, see `squared_bound`
-        dual_value = -slope if is_margin else -slope * y
     pull = slope * y if is_margin else slope
     layout = Layout(task, leaves.m, weights is not None)
     table = np.zeros((leaves.n_leaves, layout.width))
     totals, line, duals, masses = layout.split(table)
-    _dual_sums(duals[0], leaves, weights, pull, dual_value)
+    if task.certified:
+        # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
+        dual_value = h - slope * (t if is_margin else score)
+        if flipped is not None and problem.geometry.order == 1:
+            dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
+        if problem.geometry.order == 2:  # the squared losses need lin and quad apart, see `squared_bound`
+            dual_value = -slope if is_margin else -slope * y
+        _dual_sums(duals[0], leaves, weights, pull, dual_value)
+    else:
+        given = _weigh(pull, weights)
+        duals[0][:, 3], duals[0][:, 6 : 6 + leaves.m] = leaves.sums(given), leaves.moments(given)
     totals[:, 0] = leaves.counts() if weights is None else leaves.sums(weights)
     totals[:, 1] = leaves.sums(_weigh(value, weights))
     totals[:, 2] = totals[:, 1] if h is value else leaves.sums(_weigh(h, weights))
     totals[:, 3] = duals[0][:, 3] - duals[0][:, 2]
     if flipped is not None:
         totals[:, 4] = duals[0][:, 4] = leaves.sums(_weigh(flipped, weights))
-    if problem.geometry.order == 2:
+    if problem.geometry.order == 2 and task.certified:
         _by_side(duals[0][:, 4:6], leaves, _weigh(0.25 * slope * slope, weights), pull > 0.0)
     tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
     if task.width > 0.0:
@@ -495,7 +502,7 @@ class Reading:
     @property
     def duals(self) -> list[FloatArray]:
         """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
-        return [] if self.problem.geometry.order == 2 else list(self._duals)
+        return [] if self.problem.geometry.order == 2 or not self.task.certified else list(self._duals)
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return a lower bound on the optimal risk of the full data, from sums alone.
@@ -509,7 +516,7 @@ class Reading:
             what makes them infeasible cancels in part: the best mean is looked for, one candidate after the other.
         """
         best = max(trivial_bound(self.problem), self.known_bound)
-        for dual in self._duals:
+        for dual in self._duals if self.task.certified else []:
             best = max(best, self._bound(dual, upper))
         candidates = [*earlier, *self.duals]
         if len(candidates) < 2:

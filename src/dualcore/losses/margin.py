@@ -38,11 +38,16 @@ class Logistic(MarginLoss):
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return value and slope from one exponential."""
-        decay = np.exp(-np.abs(t))
-        slope = 1.0 / (1.0 + decay)
-        value = np.log1p(decay) - np.minimum(t, 0.0)
-        decay *= slope
-        return value, -np.where(t > 0.0, decay, slope)
+        decay = np.abs(t)
+        np.negative(decay, out=decay)
+        np.exp(decay, out=decay)
+        value = np.log1p(decay)
+        value -= np.minimum(t, 0.0)
+        share = decay + 1.0
+        np.divide(-1.0, share, out=share)
+        decay *= share
+        np.copyto(share, decay, where=t > 0.0)
+        return value, share
 
     def curvature(self, t: FloatArray) -> FloatArray:
         """Return ``p (1 - p)`` with ``p`` the predicted probability."""
