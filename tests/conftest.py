@@ -40,19 +40,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         for package in mark.args:
             if find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
-
-
-# Long sweeps: the referees, the paper's figures. `make test-slow` runs them.
-SLOW_PATHS = (
-    "tests/peers/test_dual_referee.py",
-    "tests/peers/test_referee_conic.py",
-    "tests/peers/test_solvers_referee.py",
-)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        path = item.path.as_posix()
-        if any(part in path for part in SLOW_PATHS):
-            item.add_marker(pytest.mark.slow)

@@ -23,10 +23,19 @@ from scipy.optimize import minimize_scalar
 from dualcore.bundle import Bundle, unbounded_features
 from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_sum
 from dualcore.geometry import FloatArray
-from dualcore.losses import MarginLoss
+from dualcore.losses import Loss, MarginLoss
 from dualcore.problem import Data, Problem
 
-__all__ = ["Certificate", "DualPoint", "certify", "column_sizes", "dual_point", "lower_bound", "trivial_bound"]
+__all__ = [
+    "Certificate",
+    "DualPoint",
+    "certify",
+    "column_sizes",
+    "dual_point",
+    "lower_bound",
+    "mean_slope",
+    "trivial_bound",
+]
 
 # Smoothing widths tried for losses with kinks, as shares of the typical size of t near a kink.
 _WIDTHS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
@@ -190,15 +199,16 @@ def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: 
     if isinstance(form, SquaredForm):
         return DualPoint(form.subgradient(t, data.weights, size).t)
     if not isinstance(form, MarginForm):
-        return DualPoint(_mean_slope(loss, t, width))
-    stay = _mean_slope(loss, t, width)
+        return DualPoint(mean_slope(loss, t, width))
+    stay = mean_slope(loss, t, width)
     share = _flip_share(form, t, data, size, width)
     if share is None:
         return DualPoint(stay)
-    return DualPoint((1.0 - share) * stay, -share * _mean_slope(loss, -t, width), share)
+    return DualPoint((1.0 - share) * stay, -share * mean_slope(loss, -t, width), share)
 
 
-def _mean_slope(loss: Any, t: FloatArray, width: float) -> FloatArray:
+def mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
+    """Return the mean slope of the loss over ``[t - width, t + width]``, its slope at ``t`` where the width is 0."""
     if width == 0.0:
         return np.asarray(loss.slope(t), dtype=np.float64)
     low, high = loss.slope_range
@@ -463,7 +473,6 @@ def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float)
 
 def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
     """Bound for the squared hinge with flips: let the moved mass cancel the moment, pay for what it cannot reach."""
-    point = _balanced(problem, data, point)
     q, stay, flip = _apart(point)
     w, sigma = data.masses, problem.radius
     if problem.geometry.label_cost**2 * float(w @ q) > sigma**2:

@@ -17,12 +17,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.cells import CellRule
-from dualcore.certificate import first_order_bound, squared_bound, trivial_bound
+from dualcore.certificate import first_order_bound, mean_slope, squared_bound, trivial_bound
 from dualcore.coreset import Anchor
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
-from dualcore.losses import Loss
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, RowError, Source, SourceError
 from dualcore.sources.pilot import stack_rows
@@ -389,7 +388,7 @@ def _dual_sums(
 def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
     """Write the dual sums for slopes averaged over ``[t - width, t + width]``; flips set in as gradually."""
     problem, width = task.problem, task.width
-    slope = _mean_slope(problem.loss, t, width)
+    slope = mean_slope(problem.loss, t, width)
     value = -problem.loss.conjugate(slope)
     gamma, form = problem.geometry.label_cost, problem.form
     if isinstance(form, MarginForm) and np.isfinite(gamma):
@@ -397,7 +396,7 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
         gain = form.loss.flip_gain(t) - task.anchor.multiplier * gamma
         rows = np.flatnonzero(gain > -ahead)
         share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-        turned = _mean_slope(problem.loss, -t[rows], width)
+        turned = mean_slope(problem.loss, -t[rows], width)
         slope[rows] = (1.0 - share) * slope[rows] - share * turned
         value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
         everywhere = np.zeros(t.size)
@@ -407,12 +406,6 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
         value = value - slope * chunk.y
     pull = slope * chunk.y if problem.is_classification else slope
     _dual_sums(out, leaves, chunk.weights, pull, value)
-
-
-def _mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
-    low, high = loss.slope_range
-    slope = (loss.value(t + width) - loss.value(t - width)) / (2.0 * width)
-    return np.minimum(np.maximum(slope, low), high)
 
 
 def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:
@@ -516,15 +509,15 @@ class Reading:
             what makes them infeasible cancels in part: the best mean is looked for, one candidate after the other.
         """
         best = max(trivial_bound(self.problem), self.known_bound)
-        for dual in self._duals if self.task.certified else []:
-            best = max(best, self._bound(dual, upper))
-        candidates = [*earlier, *self.duals]
-        if len(candidates) < 2:
+        if not self.task.certified:
             return best
+        if self.problem.geometry.order == 2:
+            return max(best, *(self._bound(dual, upper) for dual in self._duals))
+        candidates = [*earlier, *self._duals]
         bounds = [self._bound(dual, upper) for dual in candidates]
         order = np.argsort(bounds)[::-1]
         mean, reached = candidates[order[0]], bounds[order[0]]
-        for _ in range(_SWEEPS):
+        for _ in range(_SWEEPS if len(candidates) > 1 else 0):
             for other in order:
                 toward = candidates[other] - mean
                 shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])

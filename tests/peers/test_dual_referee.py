@@ -15,6 +15,8 @@ from hypothesis import Phase, given, seed, settings
 from peers.cvxpy_referee import cvxpy_risk
 from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 
+pytestmark = pytest.mark.slow
+
 AGREEMENT = 1e-6
 
 

@@ -12,6 +12,8 @@ from dualcore.solvers.conic import ConicSolver
 pytest.importorskip("cvxpy")
 from peers.cvxpy_referee import cvxpy_optimum, cvxpy_risk
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {
     "logistic": {},
     "hinge": {},

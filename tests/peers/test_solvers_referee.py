@@ -27,6 +27,8 @@ import cvxpy as cp
 
 from peers.cvxpy_referee import UndecidedError, cvxpy_optimum, minimum, robust_cost, with_mass
 
+pytestmark = pytest.mark.slow
+
 AGREEMENT = 1e-6
 BOUND_SLACK = 1e-9
 ROUNDING = 1e-12

@@ -50,7 +50,8 @@ class DualCoreset(Sampler):
     rounds : int, default=1
         How many coresets to draw, each anchored at the solution on the last.
     target_gap : float, optional
-        Stop earlier, as soon as the certified relative gap is below this.
+        Stop earlier, as soon as the certified relative gap is below this. Not on a support: a certificate costs as much
+        as training there, and is taken once, at the end.
     calibrate : bool, default=True
         Whether to calibrate the weights.
     focus : bool, default=True
