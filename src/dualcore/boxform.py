@@ -22,7 +22,7 @@ import numpy as np
 
 from dualcore.boxmoves import Path, get_path
 from dualcore.forms import Minimum
-from dualcore.geometry import Box, FloatArray, Geometry
+from dualcore.geometry import Box, FloatArray, Geometry, LinfNorm
 from dualcore.losses import Loss, MarginLoss
 from dualcore.rows import Rows
 
@@ -48,6 +48,9 @@ class Moves(NamedTuple):
         Label or target after the move.
     X : ndarray of shape (n_rows, n_features)
         Features after the move; no rows where they were not asked for.
+    rising, falling : ndarray of shape (n_rows, n_features)
+        With linf, where a feature goes at no further cost if its coefficient is positive, or negative; otherwise as
+        ``X``, for any coefficient.
     """
 
     lower: FloatArray
@@ -56,6 +59,8 @@ class Moves(NamedTuple):
     signal: FloatArray
     label: FloatArray
     X: FloatArray
+    rising: FloatArray
+    falling: FloatArray
 
 
 class Bracket(NamedTuple):
@@ -147,7 +152,8 @@ class BoxForm:
             raise RuntimeError("a row always has a way to go")
         lower, upper, cost, signal, label, push, key = found
         moved = self._displaced(X, coef, push, key) if points else X[:0]
-        return Moves(lower, upper, cost, signal, label, moved)
+        sides = self._swung(X, push, key) if points and self.is_free else (moved, moved)
+        return Moves(lower, upper, cost, signal, label, moved, *sides)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
         if self.is_classification:
@@ -181,6 +187,20 @@ class BoxForm:
         v *= push[:, None]
         v += X
         return np.clip(v, low, high, out=v)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a feature moves as far as the furthest at no further cost: linf."""
+        return isinstance(self.geometry.norm, LinfNorm)
+
+    def _swung(self, X: FloatArray, push: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return how far all features go along ``push``, and how far against it, when the furthest goes by ``key``."""
+        low, high = self.support.spread(X.shape[1])
+        prices = self.geometry.norm.weights
+        far = np.broadcast_to(key[:, None], X.shape) if prices is None else key[:, None] / prices
+        up, down = np.minimum(X + far, high), np.maximum(X - far, low)
+        with_it = push[:, None] > 0.0
+        return np.where(with_it, up, down), np.where(with_it, down, up)
 
     # Constants
 

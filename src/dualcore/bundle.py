@@ -3,7 +3,12 @@
 The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point
 gives, for each of a few dozen groups of rows, a plane below the group's share of it: the best moves at that point are
 moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below, and the next
-point to look at is the nearest to the best so far where the planes promise a given share of the gap (a level method).
+point to look at is the nearest to the best so far where the planes promise some share of the gap (a level method).
+
+With linf a feature moves along with the others for nothing, whatever the sign of its coefficient: the objective has an
+edge wherever a coefficient is zero, and planes would have to learn every pattern of signs. There the coefficients are
+split, ``theta = theta+ - theta-``, and a plane lets either part earn its own move. It stays below: at a model one part
+of each feature is zero.
 """
 
 from __future__ import annotations
@@ -22,9 +27,11 @@ from dualcore.problem import Data, Problem
 __all__ = ["Bundle", "unbounded_features"]
 
 # Measured: more groups need fewer passes but dearer programs; these are about even at 20,000 rows.
-_MOST_GROUPS = 32
-# Where between the bounds the next step aims.
-_LEVEL = 0.6
+_MOST_GROUPS = 8
+# Which share of the gap the next step asks for, at first and at the least and most. A step that yields enough of what it
+# asked for lets the next ask for more: a level far below what can be had sends the model far away.
+_ASK, _LEAST_ASK, _MOST_ASK = 0.4, 0.02, 0.9
+_ENOUGH = 0.3
 # Steps without a smaller gap after which rounding is to blame.
 _STALLED = 40
 # Planes that have not carried the bound for this many steps are dropped.
@@ -127,24 +134,26 @@ class Bundle:
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
         # Unit steps of the scaled variables move the scores alike.
         spread = np.sqrt(_mean_squares(data, self.centre))
-        self.scale = np.append(np.where(spread > 0.0, spread, 1.0), [1.0, float(spread.mean()) or 1.0])
+        self.parts = 2 if self.box.is_free else 1
+        units = np.tile(np.where(spread > 0.0, spread, 1.0), self.parts)
+        self.scale = np.append(units, [1.0, float(spread.mean()) or 1.0])
         t = problem.signal(coef, intercept, data)
         # Rows of like margin turn at like places, so that one plane serves a group of them for long.
         self.n_groups = min(_MOST_GROUPS, data.rows.n)
         self.group = np.empty(data.rows.n, dtype=np.intp)
         self.group[np.argsort(t, kind="stable")] = np.arange(data.rows.n) * self.n_groups // data.rows.n
-        self.planes, self.gates = np.empty((0, m + 2)), np.empty((0, m + 2))
+        self.planes, self.gates = np.empty((0, self.scale.size)), np.empty((0, self.scale.size))
         self.offsets = np.empty(0)
         self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         self.lower, self.upper = 0.0, np.inf
         self.history: list[tuple[float, float]] = []
         first = max(self.box.kappa(coef), problem.loss.lipschitz * problem.geometry.norm.dual(coef))
-        self.point = np.append(self.scale[:m] * coef, [intercept + self.centre @ coef, first * self.scale[-1]])
+        self.point = self.place(coef, intercept, first)
         self.look(self.point)
         region = _region(problem, self.box, data, self.centre, self.upper)
-        self.most = np.concatenate([region.coef, [region.level, region.high]]) * self.scale
-        self.least = -self.most
-        self.least[-1] = region.low * self.scale[-1]
+        bound = np.tile(region.coef, self.parts)
+        self.most = np.append(bound, [region.level, region.high]) * self.scale
+        self.least = np.append(-bound if self.parts == 1 else np.zeros_like(bound), [-region.level, region.low]) * self.scale
 
     @property
     def best(self) -> tuple[FloatArray, float, float]:
@@ -154,14 +163,20 @@ class Bundle:
     def model(self, x: FloatArray) -> tuple[FloatArray, float, float]:
         """Return coefficients, intercept and multiplier in the units of the data."""
         m = self.data.rows.m
-        coef = x[:m] / self.scale[:m]
-        return coef, float(x[m] - self.centre @ coef), float(x[m + 1] / self.scale[m + 1])
+        parts = x[:-2] / self.scale[:-2]
+        coef = parts if self.parts == 1 else parts[:m] - parts[m:]
+        return coef, float(x[-2] - self.centre @ coef), float(x[-1] / self.scale[-1])
+
+    def place(self, coef: FloatArray, intercept: float, multiplier: float) -> FloatArray:
+        """Return the point of a model: scaled, centred, of split coefficients one part zero."""
+        parts = coef if self.parts == 1 else np.concatenate([np.maximum(coef, 0.0), np.maximum(-coef, 0.0)])
+        return np.append(parts, [intercept + self.centre @ coef, multiplier]) * self.scale
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
         # A risk of zero cannot be approached relatively: the empty model's says what counts as none.
         empty = self.problem.evaluate(np.zeros(self.data.rows.m), 0.0, self.data).value
-        best, since = np.inf, 0
+        best, since, ask = np.inf, 0, _ASK
         for count in range(max_iter):
             self.bound()
             self.history.append((self.lower, self.upper))
@@ -171,28 +186,32 @@ class Bundle:
             close = gap <= tol * max(abs(self.upper), 1e-3 * abs(empty))
             if close or self.lower >= enough > -np.inf or since > _STALLED:
                 return count + 1
-            self.look(self.step(self.lower + _LEVEL * gap))
+            upper = self.upper
+            self.look(self.step(upper - ask * gap))
+            ask = min(2.0 * ask, _MOST_ASK) if upper - self.upper >= _ENOUGH * ask * gap else max(0.5 * ask, _LEAST_ASK)
         return max_iter
 
     def look(self, x: FloatArray) -> None:
         """Evaluate the objective at a point: a plane for every group, and perhaps a better point."""
-        problem, box, m = self.problem, self.box, self.data.rows.m
+        problem, box = self.problem, self.box
         coef, intercept, multiplier = self.model(x)
         kappa = box.kappa(coef)
         if multiplier < kappa:
             for rate, loose in box.runaway(coef):
                 if rate * problem.geometry.norm.dual(loose) > multiplier:
-                    gate = np.append(rate * problem.geometry.norm.steepest(loose), [0.0, -1.0]) / self.scale
-                    self.gates = np.vstack([self.gates, gate])
+                    steepest = rate * problem.geometry.norm.steepest(loose)
+                    sides = steepest if self.parts == 1 else np.append(steepest, -steepest)
+                    self.gates = np.vstack([self.gates, np.append(sides, [0.0, -1.0]) / self.scale])
             multiplier = kappa * (1.0 + 1e-12)
-            x = x.copy()
-            x[-1] = multiplier * self.scale[-1]
-        planes, values = np.zeros((self.n_groups, m + 2)), np.zeros(self.n_groups)
+        x = self.place(coef, intercept, multiplier)
+        planes, values = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
         total = 0.0
         w = self.data.masses
         for part, found in box.sweep(self.data.rows, self.data.y, coef, intercept, multiplier, points=True):
             slope = problem.loss.slope(found.signal) * (found.label if problem.is_classification else 1.0)
-            table = np.column_stack([(found.X - self.centre) * slope[:, None], slope, -found.cost])
+            sides = [found.X] if self.parts == 1 else [found.rising, found.falling]
+            pulls = [sign * (side - self.centre) * slope[:, None] for side, sign in zip(sides, (1.0, -1.0), strict=False)]
+            table = np.column_stack([*pulls, slope, -found.cost])
             group, mass = self.group[part], w[part]
             chooser = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
             planes += chooser @ table

@@ -386,7 +386,13 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
 
 
 def first_order_bound(
-    problem: Problem, value: Callable[[float], float], moment: FloatArray, flipped: float, upper: float
+    problem: Problem,
+    value: Callable[[float], float],
+    moment: FloatArray,
+    flipped: float,
+    upper: float,
+    *,
+    closely: bool = True,
 ) -> float:
     """Bound for order 1: scale all slopes until their moment fits the budget, or pay for what does not fit.
 
@@ -400,6 +406,8 @@ def first_order_bound(
         Mass that flips.
     upper : float
         Risk of any model.
+    closely : bool, default=True
+        Whether to search for the best scale where a ridge makes it worth while; any scale gives a bound.
     """
     lipschitz, floor = problem.loss.lipschitz, 0.0 if problem.is_classification else problem.geometry.target_slope
     budget = lipschitz * (problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0))
@@ -413,7 +421,7 @@ def first_order_bound(
     if 0.0 < budget < length:
         fit = budget / length * (1.0 - 1e-15)
         best = max(best, bound(fit))
-        if problem.ridge > 0.0:
+        if problem.ridge > 0.0 and closely:
             found = minimize_scalar(lambda f: -bound(f), bounds=(fit, 1.0), method="bounded", options={"maxiter": 20})
             best = max(best, -float(found.fun))
     return best

@@ -516,18 +516,19 @@ class Reading:
         candidates = [*earlier, *self._duals]
         bounds = [self._bound(dual, upper) for dual in candidates]
         order = np.argsort(bounds)[::-1]
-        mean, reached = candidates[order[0]], bounds[order[0]]
+        mean = candidates[order[0]]
+        reached = self._bound(mean, upper, closely=False)
         for _ in range(_SWEEPS if len(candidates) > 1 else 0):
             for other in order:
                 toward = candidates[other] - mean
                 shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
-                values = [self._bound(mean + share * toward, upper) for share in shares]
+                values = [self._bound(mean + share * toward, upper, closely=False) for share in shares]
                 top = int(np.argmax(values))
                 if values[top] > reached:
                     mean, reached = mean + shares[top] * toward, values[top]
-        return float(max(best, reached))
+        return float(max(best, *bounds, self._bound(mean, upper)))
 
-    def _bound(self, sums: FloatArray, upper: float) -> float:
+    def _bound(self, sums: FloatArray, upper: float, *, closely: bool = True) -> float:
         problem, m = self.problem, self.anchor.coef.size
         value, balance, extra = sums[:2], sums[2:4], sums[4:6]
         moment = np.stack([sums[6 : 6 + m], sums[6 + m :]])
@@ -541,4 +542,4 @@ class Reading:
             return squared_bound(problem, float(scale @ value), float(scale**2 @ extra), scale @ moment, upper)
         # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
         total = float(scale @ value)
-        return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper)
+        return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper, closely=closely)
