@@ -28,8 +28,8 @@ __all__ = ["Bundle", "unbounded_features"]
 
 # Measured: more groups need fewer passes but dearer programs; these are about even at 20,000 rows.
 _MOST_GROUPS = 8
-# Which share of the gap the next step asks for, at first and at the least and most. A step that yields enough of what it
-# asked for lets the next ask for more: a level far below what can be had sends the model far away.
+# Which share of the gap the next step asks for: at first, at least, at most. A step that yields enough of what it asked
+# for lets the next ask for more: a level far below what can be had sends the model far away.
 _ASK, _LEAST_ASK, _MOST_ASK = 0.4, 0.02, 0.9
 _ENOUGH = 0.3
 # Steps without a smaller gap after which rounding is to blame.
@@ -153,7 +153,9 @@ class Bundle:
         region = _region(problem, self.box, data, self.centre, self.upper)
         bound = np.tile(region.coef, self.parts)
         self.most = np.append(bound, [region.level, region.high]) * self.scale
-        self.least = np.append(-bound if self.parts == 1 else np.zeros_like(bound), [-region.level, region.low]) * self.scale
+        self.least = (
+            np.append(-bound if self.parts == 1 else np.zeros_like(bound), [-region.level, region.low]) * self.scale
+        )
 
     @property
     def best(self) -> tuple[FloatArray, float, float]:
@@ -170,7 +172,7 @@ class Bundle:
     def place(self, coef: FloatArray, intercept: float, multiplier: float) -> FloatArray:
         """Return the point of a model: scaled, centred, of split coefficients one part zero."""
         parts = coef if self.parts == 1 else np.concatenate([np.maximum(coef, 0.0), np.maximum(-coef, 0.0)])
-        return np.append(parts, [intercept + self.centre @ coef, multiplier]) * self.scale
+        return np.asarray(np.append(parts, [intercept + self.centre @ coef, multiplier]) * self.scale)
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
@@ -200,8 +202,8 @@ class Bundle:
             for rate, loose in box.runaway(coef):
                 if rate * problem.geometry.norm.dual(loose) > multiplier:
                     steepest = rate * problem.geometry.norm.steepest(loose)
-                    sides = steepest if self.parts == 1 else np.append(steepest, -steepest)
-                    self.gates = np.vstack([self.gates, np.append(sides, [0.0, -1.0]) / self.scale])
+                    gate = steepest if self.parts == 1 else np.append(steepest, -steepest)
+                    self.gates = np.vstack([self.gates, np.append(gate, [0.0, -1.0]) / self.scale])
             multiplier = kappa * (1.0 + 1e-12)
         x = self.place(coef, intercept, multiplier)
         planes, values = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
@@ -210,7 +212,9 @@ class Bundle:
         for part, found in box.sweep(self.data.rows, self.data.y, coef, intercept, multiplier, points=True):
             slope = problem.loss.slope(found.signal) * (found.label if problem.is_classification else 1.0)
             sides = [found.X] if self.parts == 1 else [found.rising, found.falling]
-            pulls = [sign * (side - self.centre) * slope[:, None] for side, sign in zip(sides, (1.0, -1.0), strict=False)]
+            pulls = [
+                sign * (side - self.centre) * slope[:, None] for side, sign in zip(sides, (1.0, -1.0), strict=False)
+            ]
             table = np.column_stack([*pulls, slope, -found.cost])
             group, mass = self.group[part], w[part]
             chooser = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))

@@ -276,11 +276,6 @@ class ConicSolver(Solver):
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
         if problem.box is not None:
-            if loss.pieces is None:
-                return (
-                    f"ConicSolver cannot solve {type(loss).__name__} on a support: only polyhedral losses have a cone "
-                    "program there. Use solver='box'."
-                )
             if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
                 return (
                     f"ConicSolver would need {data.rows.n} x {data.rows.m} auxiliary variables for every piece of the "
