@@ -329,6 +329,24 @@ class TestCoresets:
             > LayeredCoreset(size=100, anchor=anchor, random_state=0).build(problem, X, y).details["cells"]
         )
 
+    def test_more_rounds_go_nearer_to_the_optimum(self):
+        """Thin coresets: without a line search on the full data, rounds would not help."""
+        problem = make_problem("hinge", "l1", label_cost=1.0, radius=0.2)
+        X, y = make_data(600, 8, problem)
+        best = solve(problem, X, y, tol=1e-4).value
+        excess = {
+            rounds: np.mean(
+                [
+                    DualCoreset(size=40, rounds=rounds, random_state=seed).fit(problem, X, y, tol=1e-4).solution.value
+                    for seed in range(3)
+                ]
+            )
+            - best
+            for rounds in (1, 4)
+        }
+        written = DualCoreset(size=40, calibrate=False, focus=False, random_state=0).fit(problem, X, y, tol=1e-4)
+        assert excess[4] < 0.5 * excess[1] < 0.5 * (written.solution.value - best)
+
     def test_calibration_reproduces_the_full_data_at_the_anchor(self):
         problem = make_problem("logistic", "linf", label_cost=1.0)
         X, y = make_data(600, 3, problem)

@@ -45,6 +45,13 @@ def _letter(home: str | None, attack: Literal["clean", "alfa", "minmax"]) -> Spl
     return _split(datasets.load_letter_authors(attack, home))
 
 
+def _letter_unit(home: str | None, attack: Literal["clean", "alfa", "minmax"]) -> Split:
+    """The same, scaled to [0, 1]."""
+    data = _letter(home, attack)
+    X, X_test = (np.clip(0.5 * (part + 1.0), 0.0, 1.0) for part in (data.X, data.X_test))
+    return Split(X, data.y, X_test, data.y_test)
+
+
 def _letter_against_rest(home: str | None, letter: int) -> Split:
     """One of the 26 letters (+1) against all others, clean."""
     data = datasets.load_letter(home, scaled=True)
@@ -96,6 +103,7 @@ def _standin(home: str | None, kind: Literal["letter", "appliances"], n_train: i
 
 LOADERS: dict[str, Callable[..., Split]] = {
     "letter": _letter,
+    "letter-unit": _letter_unit,
     "letter-against-rest": _letter_against_rest,
     "energy": _energy,
     "mnist-pair": _mnist_pair,

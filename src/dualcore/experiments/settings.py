@@ -162,6 +162,19 @@ def _label_costs() -> dict[str, Case]:
     return cases
 
 
+def _boxes() -> dict[str, Case]:
+    """LETTER in [0, 1], and an adversary who may not leave it either."""
+    problems = {
+        "SVM, l1": Problem("hinge", radius=0.2, norm="l1", label_cost=1.0, support=(0.0, 1.0)),
+        "logistic, linf": Problem("logistic", radius=0.05, norm="linf", label_cost=1.0, support=(0.0, 1.0)),
+    }
+    return {
+        f"{whole}, {share:.0%}": Case(("letter-unit", "minmax"), problem, share, whole)
+        for whole, problem in problems.items()
+        for share in (0.05, 0.1)
+    }
+
+
 def _scales() -> dict[str, Case]:
     """Thousands of rows and more: all letters, Adult, all of MNIST."""
     problem = Problem("logistic", radius=0.02, norm="l2", label_cost=LABEL_COST)
@@ -232,6 +245,14 @@ def _studies() -> tuple[Study, ...]:
             conic=(),
         ),
         Study(
+            "box",
+            "LETTER under Min-Max in [0, 1], on that support, label cost 1",
+            _boxes(),
+            methods=("UniSamp", "LayerSamp", "DualCore", "Ours"),
+            repeats=3,
+            conic=(),
+        ),
+        Study(
             "scale",
             "logistic regression, radius 0.02, l2, on larger data",
             _scales(),
@@ -296,6 +317,14 @@ def _tables() -> tuple[Table, ...]:
             "label-cost",
             "Worst-case risk: " + STUDIES["label-cost"].title,
             "label-cost",
+            "risk",
+            printed=False,
+            head="setting",
+        ),
+        Table(
+            "box",
+            "Worst-case risk: " + STUDIES["box"].title,
+            "box",
             "risk",
             printed=False,
             head="setting",

@@ -23,7 +23,7 @@ from dualcore.solvers import Solution, solve
 from dualcore.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.summary import CellRule, Pass, Reading, read
 
-__all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish"]
+__all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish", "scored"]
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,7 @@ class Sampler(ABC):
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
-        risk, multiplier, lower = score(problem, source, solution)
-        if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
-            lower = min(max(lower, solution.lower_bound), risk)
-        done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
-        if callback is not None:
-            callback(done)
-        return finish(solution, risk, multiplier, lower, coreset, (done,), done.read)
+        return scored(problem, source, coreset, solution, callback, before=before)
 
     def _size(self, source: Source) -> int:
         if self.size is None:
@@ -161,6 +155,19 @@ class Sampler(ABC):
         if anchor is not None:
             return as_anchor(anchor, problem, source.n_features)
         return pilot_anchor(problem, source, size, seed)
+
+
+def scored(
+    problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
+) -> CoresetFit:
+    """Return the fit of a coreset's solution, scored and certified on the full data."""
+    risk, multiplier, lower = score(problem, source, solution)
+    if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
+        lower = min(max(lower, solution.lower_bound), risk)
+    done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
+    if callback is not None:
+        callback(done)
+    return finish(solution, risk, multiplier, lower, coreset, (done,), done.read)
 
 
 def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float]:

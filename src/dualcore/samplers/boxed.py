@@ -1,10 +1,13 @@
-"""Coresets on a box support: the grid of lower and upper bounds, drawn at an anchor, and calibrated there."""
+"""Coresets on a box support: the grid of lower and upper bounds, drawn at an anchor, calibrated and refined there."""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.boxform import BoxForm
 from dualcore.coreset import Anchor, Coreset, normalised
@@ -15,9 +18,104 @@ from dualcore.rows import as_rows
 from dualcore.samplers.baselines import drawn_coreset, row_masses
 from dualcore.samplers.calibrate import calibrate
 from dualcore.samplers.grid import build_grid, draw_grid
+from dualcore.samplers.refinement import between
+from dualcore.solvers import Solution, solve
 from dualcore.sources import Chunk, Source
 
-__all__ = ["draw_on_box"]
+__all__ = ["BoxRefinement", "draw_on_box"]
+
+# Steps of the line search on the full data from one anchor to the next.
+_STEPS = (1.0, 0.5, 0.25, 0.125, 0.0625)
+
+
+class BoxRefinement:
+    """Draw at an anchor, train on the draw, go as far towards that model as the full data say, and draw again.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a support.
+    source : Source
+    size, rounds, seed : int
+    anchor : Anchor
+        Where to begin.
+    rule, calibrated, name
+        As `draw_on_box` takes them.
+    training : dict
+        Options of `solve` on the coresets.
+
+    Attributes
+    ----------
+    anchor : Anchor
+        The best model so far.
+    value : float
+        Its objective on the full data at its multiplier; infinite before the first look.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        size: int,
+        seed: int,
+        anchor: Anchor,
+        *,
+        rounds: int,
+        rule: str,
+        calibrated: bool,
+        name: str,
+        training: dict[str, Any] | None = None,
+    ) -> None:
+        self.problem, self.source, self.size, self.seed = problem, source, size, seed
+        self.anchor, self.rounds, self.value = anchor, rounds, np.inf
+        self.settings: dict[str, Any] = {"rule": rule, "calibrated": calibrated, "name": name}
+        self.training = {"tol": 1e-4} if training is None else training
+
+    def build(self) -> Coreset:
+        """Return the last coreset."""
+        coreset = self._draw(0)
+        for number in range(1, self.rounds):
+            self._advance(coreset)
+            coreset = self._draw(number)
+        return coreset
+
+    def fit(self) -> tuple[Coreset, Solution]:
+        """Return the last coreset, and its solution at the best model seen."""
+        coreset = self.build()
+        found = self._advance(coreset)
+        best = self.anchor
+        return coreset, replace(found, coef=best.coef, intercept=best.intercept)
+
+    def _draw(self, number: int) -> Coreset:
+        seed = self.seed if number == 0 else seed_from(self.seed, 1 + number)
+        return draw_on_box(self.problem, self.source, self.size, seed, self.anchor, **self.settings)
+
+    def _advance(self, coreset: Coreset) -> Solution:
+        """Train on a coreset, and move the anchor along the line to its model: the objective is convex on it."""
+        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            found = solve(self.problem, coreset.X, coreset.y, coreset.weights, **self.training)
+        start, end = self.anchor, Anchor(found.coef, found.intercept, found.dual_variable)
+        steps = _STEPS if np.isfinite(self.value) else (*_STEPS, 0.0)
+        trials = [between(self.problem, start, end, step) for step in steps]
+        values = _objectives(self.problem, self.source, trials)
+        best = int(np.argmin(values))
+        if values[best] < self.value:
+            self.anchor, self.value = trials[best], float(values[best])
+        return found
+
+
+def _objectives(problem: Problem, source: Source, anchors: list[Anchor]) -> FloatArray:
+    """Return the objective of several models on the full data, in one read."""
+
+    def look(chunk: Chunk) -> FloatArray:
+        masses = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
+        models = [(anchor.coef, anchor.intercept, anchor.multiplier) for anchor in anchors]
+        return np.array([masses @ problem.h(*model, chunk.X, chunk.y) for model in models])
+
+    means = np.sum(list(source.map(look)), axis=0) / source.total_weight
+    rest = [problem.radius * anchor.multiplier + problem.penalty(anchor.coef) for anchor in anchors]
+    return np.asarray(means + np.array(rest))
 
 
 def draw_on_box(

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coreset import Anchor, Coreset
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
-from dualcore.samplers.base import Callback, CoresetFit, Sampler, as_anchor, as_source
+from dualcore.samplers.base import Callback, CoresetFit, Sampler, as_anchor, as_source, scored
 from dualcore.samplers.baselines import chunk_signal, collect, drawn_coreset, row_masses
-from dualcore.samplers.boxed import draw_on_box
+from dualcore.samplers.boxed import BoxRefinement
 from dualcore.samplers.grid import build_grid, draw_grid
 from dualcore.samplers.refinement import Refinement
 from dualcore.samplers.sizes import Region, sample_sizes
-from dualcore.solvers import solve
 from dualcore.sources import Chunk, Source
 from dualcore.summary import CellRule, Pass, read
 
@@ -93,7 +90,7 @@ class DualCoreset(Sampler):
         if size >= source.n_rows and self.epsilon is None:
             return whole(source, self.name)
         if problem.box is not None:
-            return self._rounds_on_box(problem, source, size, seed)
+            return self._box_refinement(problem, source, size, seed).build()
         if self._as_written:
             return self._algorithm_one(problem, source, size, seed)
         return self._refinement(problem, source, size, seed).build()
@@ -113,9 +110,13 @@ class DualCoreset(Sampler):
         """Train through coresets: ``rounds`` of them, a read each, and a last one to certify."""
         self._check()
         source = as_source(problem, X, y, sample_weight)
-        size = self._size(source)
-        if self._as_written or size >= source.n_rows or problem.box is not None:
+        size, before = self._size(source), source.n_reads
+        if self._as_written or size >= source.n_rows:
             return super().fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+        if problem.box is not None:
+            training = {"solver": solver, "tol": tol, "max_iter": max_iter}
+            refinement = self._box_refinement(problem, source, size, seed_from(self.random_state), training)
+            return scored(problem, source, *refinement.fit(), callback, before=before)
         settings = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
         return self._refinement(problem, source, size, seed_from(self.random_state), **settings).fit()
 
@@ -178,20 +179,23 @@ class DualCoreset(Sampler):
         details["merged"] = drawn.merged
         return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
 
-    def _rounds_on_box(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
-        """Draw at the anchor, solve, and draw again at the solution, ``rounds`` times."""
+    def _box_refinement(
+        self, problem: Problem, source: Source, size: int, seed: int, training: dict[str, Any] | None = None
+    ) -> BoxRefinement:
         if self.epsilon is not None:
             raise ValueError("epsilon mode knows no constants for a support. Give a size instead.")
-        settings: dict[str, Any] = {"rule": self.bounds, "calibrated": self.calibrate, "name": self.name}
-        anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
-        coreset = draw_on_box(problem, source, size, seed, anchor, **settings)
-        for number in range(1, self.rounds):
-            with warnings.catch_warnings():  # an anchor need not be optimal
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                found = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-4)
-            anchor = Anchor(found.coef, found.intercept, found.dual_variable)
-            coreset = draw_on_box(problem, source, size, seed_from(seed, 1 + number), anchor, **settings)
-        return coreset
+        return BoxRefinement(
+            problem,
+            source,
+            size,
+            seed,
+            self._anchor(problem, source, size, seed_from(seed, 1), self.anchor),
+            rounds=self.rounds,
+            rule=self.bounds,
+            calibrated=self.calibrate,
+            name=self.name,
+            training=training,
+        )
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""

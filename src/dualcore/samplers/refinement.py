@@ -21,7 +21,7 @@ from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
 from dualcore.summary import Pass, Reading, read
 
-__all__ = ["Refinement"]
+__all__ = ["Refinement", "between"]
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
@@ -174,16 +174,9 @@ class Refinement:
         self.reach = max(0.5 * self.reach, 1e-3)
         model = self._model(coreset.X, coreset.y, coreset.weights)
         if self.thin and coreset.anchor is not None and self.stride < 1.0:
-            model = replace(model, anchor=self._between(coreset.anchor, model.anchor, self.stride))
+            model = replace(model, anchor=between(self.problem, coreset.anchor, model.anchor, self.stride))
             self.stride = min(1.0, 1.5 * self.stride)
         return model
-
-    def _between(self, start: Anchor, end: Anchor, step: float) -> Anchor:
-        """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
-        coef = start.coef + step * (end.coef - start.coef)
-        intercept = start.intercept + step * (end.intercept - start.intercept)
-        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
-        return Anchor(coef, intercept, max(multiplier, self.problem.kappa(coef)))
 
     def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
         solution = self._solve(X, y, weights)
@@ -236,5 +229,13 @@ class Refinement:
             return None
         # The next coreset is as thin as this one: its step will want to be about as short.
         self.stride = step * self.stride
-        anchor = self._between(self.best.anchor, model.anchor, step)
+        anchor = between(self.problem, self.best.anchor, model.anchor, step)
         return _Model(anchor, model.X, model.y, model.weights, model.solution)
+
+
+def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor:
+    """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
+    coef = start.coef + step * (end.coef - start.coef)
+    intercept = start.intercept + step * (end.intercept - start.intercept)
+    multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+    return Anchor(coef, intercept, max(multiplier, problem.kappa(coef)))
