@@ -272,8 +272,8 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     multi_class : {"ovr", "multinomial"}, default="ovr"
         With more than two classes: a model for each class against the rest, or one softmax model of all classes with
         one worst-case risk and one certificate. A multinomial model takes as ``coreset`` a size, a `UniformCoreset` or
-        Algorithm 1 (``DualCoreset(calibrate=False, focus=False)``); a size means Algorithm 1. With two classes both
-        are the same.
+        a `DualCoreset` without epsilon, anchor and target_gap; a size means two calibrated rounds. With two classes
+        both are the same.
     radius : float, default=0.1
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"

@@ -1,4 +1,4 @@
-"""Softmax models trained on a coreset: the paper's construction, which needs nothing of a model but its ``h``."""
+"""Softmax models trained on a coreset: drawn by ``h`` as the paper has it, then calibrated and re-anchored."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificate import Certificate
@@ -16,11 +17,15 @@ from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.samplers import DualCoreset, UniformCoreset, grid_coreset
 from dualcore.samplers.allocate import allocate
+from dualcore.samplers.calibrate import calibrate
 from dualcore.samplers.resolve import resolve_size
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 from dualcore.softmax.solve import SoftmaxSolution, certify_softmax, solve_softmax
 
 __all__ = ["SoftmaxFit", "check_coreset", "fit_softmax_coreset"]
+
+# Steps of the line search on the full data from one anchor to the next.
+_STEPS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 
 
 class SoftmaxFit(NamedTuple):
@@ -31,19 +36,29 @@ class SoftmaxFit(NamedTuple):
     coreset: Coreset
 
 
-def check_coreset(coreset: Any) -> tuple[float | int, bool, Any]:
-    """Return size, whether to draw by the grid, and seed; raise for what softmax models do not support."""
-    is_number = isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool)
-    if is_number:
-        return coreset, True, None
+class _Way(NamedTuple):
+    """How to draw: how many rows, by ``h`` or uniformly, calibrated or not, how often, from which seed."""
+
+    size: Any
+    by_grid: bool = True
+    calibrated: bool = True
+    rounds: int = 2
+    seed: Any = None
+
+
+def check_coreset(coreset: Any) -> _Way:
+    """Return how to draw; raise for what softmax models do not support."""
+    if isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool):
+        return _Way(coreset)
     if isinstance(coreset, UniformCoreset) and coreset.size is not None:
-        return coreset.size, False, coreset.random_state
-    written = isinstance(coreset, DualCoreset) and not (coreset.calibrate or coreset.focus)
-    if written and coreset.size is not None and coreset.epsilon is None and coreset.anchor is None:
-        return coreset.size, True, coreset.random_state
+        return _Way(coreset.size, by_grid=False, calibrated=False, rounds=1, seed=coreset.random_state)
+    if isinstance(coreset, DualCoreset):
+        unknown = coreset.epsilon is not None or coreset.anchor is not None or coreset.target_gap is not None
+        if coreset.size is not None and not unknown:
+            return _Way(coreset.size, True, coreset.calibrate, coreset.rounds, coreset.random_state)
     raise ValueError(
         f"multi_class='multinomial' cannot train on {coreset!r}. Use a size (a number of rows or a share), "
-        "UniformCoreset(size=...) or Algorithm 1, DualCoreset(size=..., calibrate=False, focus=False), "
+        "UniformCoreset(size=...) or DualCoreset(size=...) without epsilon, anchor and target_gap, "
         "or multi_class='ovr', which takes every sampler."
     )
 
@@ -63,35 +78,104 @@ def fit_softmax_coreset(
     """Train on a coreset and certify the model on the full data.
 
     A pilot of as many rows, drawn uniformly within the classes, gives the anchor; in each class `grid_coreset` draws
-    by the size of ``h`` there (Algorithm 1), or uniformly for a `UniformCoreset`. Every class keeps its mass.
+    by the size of ``h`` there (Algorithm 1), or uniformly for a `UniformCoreset`. Every class keeps its mass. Unless
+    told otherwise the weights are then calibrated, so that the coreset has the mean and the gradient of ``h`` that the
+    full data have at the anchor, and the anchor goes towards the coreset's model as far as the full data say, twice.
 
     Parameters
     ----------
     problem : SoftmaxProblem
     X, y, sample_weight
         The full data in memory, ``y`` class numbers.
-    coreset : float, int, UniformCoreset, or DualCoreset(calibrate=False, focus=False)
+    coreset : float, int, UniformCoreset or DualCoreset
+        Of a `DualCoreset` size, rounds, calibrate and random_state count; rows are drawn by ``h``, whatever its focus.
     """
-    size, by_grid, own_seed = check_coreset(coreset)
-    seed = seed_from(random_state if own_seed is None else own_seed)
+    way = check_coreset(coreset)
+    seed = seed_from(random_state if way.seed is None else way.seed)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
-    rows = resolve_size(size, data.rows.n)
+    rows = resolve_size(way.size, data.rows.n)
     if rows < problem.n_classes:
         raise ValueError(f"A coreset of {rows} rows cannot hold {problem.n_classes} classes: ask for more rows.")
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     drawn = _draw(problem, data, np.ones(data.rows.n), rows, seed_from(seed, 1))
-    if by_grid:
-        with warnings.catch_warnings():  # an anchor need not be optimal
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            pilot = solve_softmax(problem, drawn.X, drawn.y.astype(np.int64), drawn.weights, **settings)
-        h = problem.h(pilot.coef, pilot.intercept, pilot.dual_variable, data.rows, data.code)
-        drawn = replace(_draw(problem, data, h, rows, seed_from(seed, 2)), method="DualCoreset")
-    found = solve_softmax(problem, drawn.X, drawn.y.astype(np.int64), drawn.weights, **settings)
+    # An anchor need not be optimal.
+    found, reads = (
+        _train(problem, drawn, settings | ({"tol": max(tol, 1e-3)} if way.by_grid and rows < data.rows.n else {})),
+        0,
+    )
+    rounds = way.rounds if way.by_grid and rows < data.rows.n else 0
+    for number in range(rounds):
+        terms = problem.terms(found.coef, found.intercept, data)
+        h = problem.row_h(terms, found.dual_variable)
+        drawn = replace(_draw(problem, data, h, rows, seed_from(seed, 2 + number)), method="DualCoreset")
+        reads += 1
+        if not way.calibrated:
+            found = _train(problem, drawn, settings)
+            continue
+        drawn = _calibrated(problem, data, drawn, found)
+        found = _toward(problem, data, found, _train(problem, drawn, settings))
+        reads += 2 + len(_STEPS)
     certificate = certify_softmax(problem, found.coef, found.intercept, data.rows, data.code, data.weights)
     multiplier = problem.evaluate(found.coef, found.intercept, data).multiplier
     scored = replace(found, value=certificate.upper, lower_bound=certificate.lower, dual_variable=multiplier)
-    return SoftmaxFit(scored, replace(certificate, n_reads=certificate.n_reads + 1 + int(by_grid)), drawn)
+    return SoftmaxFit(scored, replace(certificate, n_reads=certificate.n_reads + 1 + reads), drawn)
+
+
+def _train(problem: SoftmaxProblem, coreset: Coreset, settings: dict[str, Any]) -> SoftmaxSolution:
+    with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve_softmax(problem, coreset.X, coreset.y.astype(np.int64), coreset.weights, **settings)
+
+
+def _toward(problem: SoftmaxProblem, data: ClassData, start: SoftmaxSolution, end: SoftmaxSolution) -> SoftmaxSolution:
+    """Return the best model on the way, by its risk on the full data: it is convex there."""
+    risk, multiplier = problem.evaluate(start.coef, start.intercept, data)
+    best = replace(start, dual_variable=multiplier)
+    for step in _STEPS:
+        coef = start.coef + step * (end.coef - start.coef)
+        intercept = start.intercept + step * (end.intercept - start.intercept)
+        there = problem.evaluate(coef, intercept, data)
+        if there.value < risk:
+            risk = there.value
+            best = replace(end, coef=coef, intercept=intercept, dual_variable=there.multiplier)
+    return best
+
+
+def _calibrated(problem: SoftmaxProblem, data: ClassData, coreset: Coreset, anchor: SoftmaxSolution) -> Coreset:
+    """Return the coreset with weights that give class masses, mean and gradient of ``h`` as the full data have them."""
+    target = np.zeros(problem.n_classes * (data.rows.m + 2) + 2)
+    for part, block in data.rows.blocks():
+        target += data.masses[part] @ _moments(problem, block, data.code[part], anchor)
+    code = coreset.y.astype(np.int64)
+    found = calibrate(coreset.weights, _moments(problem, coreset.X, code, anchor), target)
+    keep = found.weights > 0.0
+    details = {**coreset.details, "calibration_residual": found.residual}
+    if np.unique(code[keep]).size < problem.n_classes:
+        message = "No weights that match the full data keep all classes: the draw was left uncalibrated."
+        return replace(coreset, details={**details, "message": message})
+    return replace(
+        coreset,
+        indices=coreset.indices[keep],
+        X=coreset.X[keep],
+        y=coreset.y[keep],
+        weights=normalised(found.weights[keep]),
+        details=details,
+    )
+
+
+def _moments(problem: SoftmaxProblem, X: Any, code: npt.NDArray[np.int64], anchor: SoftmaxSolution) -> FloatArray:
+    """Return label, ``h``, and its gradient in multiplier, intercepts and coefficients, one line a row."""
+    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+    gamma, labels = problem.base.geometry.label_cost, np.eye(problem.n_classes)
+    scores = X @ anchor.coef.T + anchor.intercept
+    own, worst = np.take_along_axis(scores, code[:, None], axis=1)[:, 0], scores.argmin(axis=1)
+    extra = own - scores.min(axis=1) - (anchor.dual_variable * gamma if np.isfinite(gamma) else np.inf)
+    flips = extra > 0.0
+    pull = softmax(scores, axis=1) - labels[np.where(flips, worst, code)]
+    h = logsumexp(scores, axis=1) - own + np.maximum(extra, 0.0)
+    across = (pull[:, :, None] * X[:, None, :]).reshape(X.shape[0], -1)
+    return np.column_stack([labels[code], h, np.where(flips, -1.0, 0.0), pull, across])
 
 
 def _draw(problem: SoftmaxProblem, data: ClassData, h: FloatArray, size: int, seed: int) -> Coreset:

@@ -133,12 +133,17 @@ class SoftmaxProblem:
 
     def h(self, coef: FloatArray, intercept: FloatArray, multiplier: float, X: Any, y: Any) -> FloatArray:
         """Return the exact dual loss of every row, shape (n,); ``inf`` for a multiplier below `kappa`."""
-        loss, gain = self.terms(coef, intercept, self.validate(X, y))
+        terms = self.terms(coef, intercept, self.validate(X, y))
         if multiplier < self.kappa(coef) * (1.0 - 1e-12):
-            return np.full(loss.shape, np.inf)
-        if np.isinf(self.base.geometry.label_cost):
-            return loss
-        return loss + np.maximum(gain - multiplier * self.base.geometry.label_cost, 0.0)
+            return np.full(terms.loss.shape, np.inf)
+        return self.row_h(terms, multiplier)
+
+    def row_h(self, terms: RowTerms, multiplier: float) -> FloatArray:
+        """Return ``h`` of every row at a multiplier that is at least `kappa`."""
+        gamma = self.base.geometry.label_cost
+        if np.isinf(gamma):
+            return terms.loss
+        return terms.loss + np.maximum(terms.gain - multiplier * gamma, 0.0)
 
     def risk(self, coef: FloatArray, intercept: FloatArray, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""

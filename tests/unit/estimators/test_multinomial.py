@@ -87,7 +87,7 @@ def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     [
         ({"multi_class": "softmax"}, ValueError, "multi_class must be one of"),
         ({"multi_class": None}, ValueError, "multi_class must be one of"),
-        ({"coreset": DualCoreset(size=0.5)}, ValueError, "cannot train on"),
+        ({"coreset": DualCoreset(size=0.5, epsilon=0.1, parameter_radius=1.0)}, ValueError, "cannot train on"),
         ({"solver": "simplex"}, ValueError, "Unknown solver"),
     ],
 )

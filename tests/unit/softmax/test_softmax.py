@@ -257,7 +257,9 @@ def test_a_certificate_of_a_model_from_elsewhere():
 
 
 @pytest.mark.parametrize(
-    "coreset", [0.2, 200, UniformCoreset(size=0.2), DualCoreset(size=200, calibrate=False, focus=False)], ids=repr
+    "coreset",
+    [0.2, 200, UniformCoreset(size=0.2), DualCoreset(size=200, calibrate=False, focus=False), DualCoreset(size=200)],
+    ids=repr,
 )
 def test_a_coreset_keeps_every_class_and_its_mass(coreset):
     X, y = sample(seed=16, n=1000, noise=2.0)
@@ -265,10 +267,11 @@ def test_a_coreset_keeps_every_class_and_its_mass(coreset):
     weights = np.random.default_rng(17).uniform(0.5, 2.0, size=1000)
     problem = make(label_cost=2.0)
     fit = fit_softmax_coreset(problem, X, y, coreset, weights, random_state=0)
-    assert len(fit.coreset) == 200
+    calibrated = "calibration_residual" in fit.coreset.details
+    assert 100 <= len(fit.coreset) <= 200 if calibrated else len(fit.coreset) == 200
     assert fit.coreset.weights.sum() == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(
-        np.bincount(fit.coreset.y.astype(int), fit.coreset.weights), np.bincount(y, weights) / weights.sum(), rtol=1e-9
+        np.bincount(fit.coreset.y.astype(int), fit.coreset.weights), np.bincount(y, weights) / weights.sum(), rtol=1e-6
     )
     best = solve_softmax(problem, X, y, weights)
     assert fit.certificate.upper == pytest.approx(
@@ -278,6 +281,22 @@ def test_a_coreset_keeps_every_class_and_its_mass(coreset):
     assert fit.certificate.relative_gap < 0.2
     again = fit_softmax_coreset(problem, X, y, coreset, weights, random_state=0)
     np.testing.assert_array_equal(again.coreset.indices, fit.coreset.indices)
+
+
+def test_calibration_and_rounds_bring_a_coreset_nearer():
+    """Three seeds each; a draw as the paper has it misses the optimum by a percent or two here."""
+    X, y = sample(seed=20, n=2000, noise=2.0)
+    problem = make(label_cost=2.0)
+    best = solve_softmax(problem, X, y).value
+    excess = {}
+    for name, settings in {
+        "as written": {"calibrate": False, "focus": False},
+        "once": {"rounds": 1},
+        "thrice": {"rounds": 3},
+    }.items():
+        fits = [fit_softmax_coreset(problem, X, y, DualCoreset(size=150, **settings), random_state=k) for k in range(3)]
+        excess[name] = np.mean([fit.solution.value for fit in fits]) / best - 1.0
+    assert excess["thrice"] < 0.5 * excess["once"] < 0.5 * excess["as written"]
 
 
 def test_all_rows_are_the_full_data():
@@ -290,7 +309,7 @@ def test_all_rows_are_the_full_data():
 @pytest.mark.parametrize(
     ("coreset", "message"),
     [
-        (DualCoreset(size=0.1), "multinomial"),
+        (DualCoreset(size=0.1, target_gap=0.1), "multinomial"),
         (ImportanceCoreset(size=0.1), "multinomial"),
         ("a tenth", "multinomial"),
         (3, "cannot hold 4 classes"),
