@@ -68,8 +68,9 @@ def one(path: Path, size: int) -> dict[str, Any]:
     import numpy as np
 
     from dualcore import DualCoreset, Problem
+    from dualcore.reading import read
     from dualcore.sources import ParquetSource
-    from dualcore.summary import CellRule, Extent, Pass, merge, read
+    from dualcore.summary import CellRule, Extent, Pass, merge
 
     problem = Problem("logistic", radius=0.05, norm="linf")
     source = ParquetSource(path, "y")

@@ -12,30 +12,20 @@ every row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
 
 from dualcore.bundle import Bundle, unbounded_features
 from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_sum
 from dualcore.geometry import FloatArray
-from dualcore.losses import Loss, MarginLoss
+from dualcore.losses import MarginLoss
 from dualcore.problem import Data, Problem
+from dualcore.sumbounds import first_order_bound, inner_minimum, mean_slope, squared_bound, trivial_bound
 
-__all__ = [
-    "Certificate",
-    "DualPoint",
-    "certify",
-    "column_sizes",
-    "dual_point",
-    "lower_bound",
-    "mean_slope",
-    "trivial_bound",
-]
+__all__ = ["Certificate", "DualPoint", "certify", "column_sizes", "dual_point", "lower_bound"]
 
 # Smoothing widths tried for losses with kinks, as shares of the typical size of t near a kink.
 _WIDTHS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
@@ -175,18 +165,6 @@ def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: 
     return Certificate(upper, min(lower, upper), n_reads=passes + 1)
 
 
-def trivial_bound(problem: Problem) -> float:
-    """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""
-    if problem.is_classification:
-        return 0.0
-    slope = problem.geometry.target_slope
-    return (
-        (problem.radius * slope) ** 2
-        if problem.geometry.order == 2
-        else problem.radius * problem.loss.lipschitz * slope
-    )
-
-
 def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: float = 0.0) -> DualPoint:
     """Return the dual point that the primal point suggests: the slopes of ``h`` at ``t``.
 
@@ -205,15 +183,6 @@ def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: 
     if share is None:
         return DualPoint(stay)
     return DualPoint((1.0 - share) * stay, -share * mean_slope(loss, -t, width), share)
-
-
-def mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
-    """Return the mean slope of the loss over ``[t - width, t + width]``, its slope at ``t`` where the width is 0."""
-    if width == 0.0:
-        return np.asarray(loss.slope(t), dtype=np.float64)
-    low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
-    return np.asarray(slope, dtype=np.float64)
 
 
 def _flip_share(form: MarginForm, t: FloatArray, data: Data, size: float, width: float) -> FloatArray | None:
@@ -357,114 +326,6 @@ def _conjugate_sum(problem: Problem, data: Data, point: DualPoint, scale: float)
     if not isinstance(loss, MarginLoss):
         value -= scale * float(w @ (point.stay * data.y))
     return value
-
-
-def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: float, limit: float) -> float:
-    """Bound ``min_theta budget * max(||theta||_*, floor) + v . theta + ridge / 2 ||theta||^2`` from below.
-
-    ``limit`` bounds ``||theta*||_*``; it prices what the budget does not cover where no ridge does.
-    """
-    norm = problem.geometry.norm
-    length = norm.value(moment)
-    priced = floor * (budget - length) if length <= budget else limit * (budget - length)
-    if np.isnan(priced):
-        priced = -np.inf
-    if problem.ridge == 0.0:
-        return priced
-
-    def reached(reach: float) -> float:
-        excess = moment - norm.project(moment, reach)
-        return (budget - reach) * floor - 0.5 * float(excess @ excess) / problem.ridge
-
-    if budget < 0.0:  # the multiplier itself is worth raising, up to its limit; the ridge holds theta
-        return max(priced, limit * budget - 0.5 * float(moment @ moment) / problem.ridge)
-    best = reached(budget)
-    if floor > 0.0 and budget > 0.0:
-        found = minimize_scalar(lambda r: -reached(r), bounds=(0.0, budget), method="bounded", options={"xatol": 1e-10})
-        best = max(best, -float(found.fun))
-    return max(best, priced)
-
-
-def first_order_bound(
-    problem: Problem,
-    value: Callable[[float], float],
-    moment: FloatArray,
-    flipped: float,
-    upper: float,
-    *,
-    closely: bool = True,
-) -> float:
-    """Bound for order 1: scale all slopes until their moment fits the budget, or pay for what does not fit.
-
-    Parameters
-    ----------
-    value : callable
-        Conjugate sum of the rows when every slope is multiplied by a scale in (0, 1]; concave in it.
-    moment : ndarray of shape (n_features,)
-        ``v`` at scale 1, the slopes being balanced.
-    flipped : float
-        Mass that flips.
-    upper : float
-        Risk of any model.
-    closely : bool, default=True
-        Whether to search for the best scale where a ridge makes it worth while; any scale gives a bound.
-    """
-    lipschitz, floor = problem.loss.lipschitz, 0.0 if problem.is_classification else problem.geometry.target_slope
-    budget = lipschitz * (problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0))
-    limit = upper / (lipschitz * problem.radius) if problem.radius > 0.0 else np.inf
-    length = problem.geometry.norm.value(moment)
-
-    def bound(scale: float) -> float:
-        return value(scale) + inner_minimum(problem, scale * moment, budget, floor, limit)
-
-    best = bound(1.0)
-    if 0.0 < budget < length:
-        fit = budget / length * (1.0 - 1e-15)
-        best = max(best, bound(fit))
-        if problem.ridge > 0.0 and closely:
-            found = minimize_scalar(lambda f: -bound(f), bounds=(fit, 1.0), method="bounded", options={"maxiter": 20})
-            best = max(best, -float(found.fun))
-    return best
-
-
-def squared_bound(problem: Problem, linear: float, quadratic: float, moment: FloatArray, upper: float) -> float:
-    """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
-
-    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``quadratic`` is ``sum w g^2 / 4``.
-    Any common scale of the slopes ``g`` gives a bound; the best is taken.
-    """
-    sigma = problem.radius
-    length = problem.geometry.norm.value(moment)
-    floor = 0.0 if problem.is_classification else problem.geometry.target_slope
-    limit = np.sqrt(max(upper, 0.0)) / sigma if sigma > 0.0 else np.inf
-    squares = [quadratic]
-    if sigma > 0.0 and length > 0.0:
-        squares.append(max(quadratic, (0.5 * length / sigma) ** 2 * (1.0 + 1e-15)))
-    if problem.ridge > 0.0 and sigma > 0.0 and upper > quadratic:
-        # With a ridge the best s lies in between, and is the root of the risk without its penalty where the
-        # loss vanishes.
-        found = minimize_scalar(
-            lambda root: root**2 - linear - inner_minimum(problem, moment, 2.0 * root * sigma, floor, limit),
-            bounds=(np.sqrt(quadratic), np.sqrt(upper)),
-            method="bounded",
-            options={"xatol": 1e-12 * np.sqrt(upper)},
-        )
-        squares.append(float(found.x) ** 2)
-    best = -np.inf
-    for square in squares:
-        root = float(np.sqrt(square))
-
-        def bound(scale: float, root: float = root) -> float:
-            inner = inner_minimum(problem, scale * moment, 2.0 * scale * root * sigma, floor, limit)
-            return scale * linear + inner - (scale * root) ** 2
-
-        best = max(best, bound(1.0))
-        if square > 0.0 and np.isfinite(bound(1.0)):
-            top = (max(linear, 0.0) + 2.0 * floor * root * sigma) / square + 1e-12
-            options = {"xatol": 1e-12 * top}
-            found = minimize_scalar(lambda f, b=bound: -b(f), bounds=(0.0, top), method="bounded", options=options)
-            best = max(best, -float(found.fun))
-    return best
 
 
 def _bound_first_order(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coreset import Anchor, Coreset, normalised
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
+from dualcore.reading import Reading
 from dualcore.rows import SparseRows, as_rows, as_target
 from dualcore.samplers.base import as_anchor
 from dualcore.samplers.dual import DualCoreset
@@ -30,7 +31,7 @@ from dualcore.sources import Chunk
 from dualcore.sources.local import chunk_spans, default_chunk_rows
 from dualcore.sources.pilot import stack_rows
 from dualcore.streamfile import read_stream, write_stream
-from dualcore.summary import Extent, Pass, Reading, Summary, close, merge, stack_chunks, summarise
+from dualcore.summary import Extent, Pass, Summary, close, merge, stack_chunks, summarise
 
 __all__ = ["CoresetStream"]
 

@@ -1,15 +1,13 @@
 """One read of the data: everything a round needs, as sums that merge.
 
-A `Pass` says what to compute: at which model, with which cells and keys. `read` runs it on every chunk of a
-source and merges the parts into a `Summary`: the exact risk, a lower bound on the optimum, the mean gradient,
-and a keyed sample of every cell. Nothing in it grows with the number of rows.
+A `Pass` says what to compute: at which model, with which cells and keys. `summarise` runs it on a chunk, `merge` joins
+the parts into a `Summary`: what the exact risk, a lower bound on the optimum and the mean gradient need, and a keyed
+sample of every cell. Nothing in it grows with the number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,20 +15,17 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.cells import CellRule
-from dualcore.certificate import first_order_bound, mean_slope, squared_bound, trivial_bound
 from dualcore.coreset import Anchor
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
 from dualcore.problem import Problem
-from dualcore.sources import Chunk, RowError, Source, SourceError
+from dualcore.sources import Chunk, RowError
 from dualcore.sources.pilot import stack_rows
+from dualcore.sumbounds import mean_slope
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
-# How often the mean of dual candidates is improved towards each of them.
-_SWEEPS = 2
-
-__all__ = ["CellRule", "Extent", "Pass", "Reading", "Sample", "Summary", "close", "merge", "read", "summarise"]
+__all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "merge", "stack_chunks", "summarise"]
 
 
 class Pass(NamedTuple):
@@ -155,16 +150,6 @@ class Layout:
         lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals]
         totals, line, *duals, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
         return totals, line, duals, masses
-
-
-def read(source: Source, task: Pass) -> Reading:
-    """Run ``task`` on every chunk of ``source``: one read."""
-    extent = Extent(source.n_rows, source.total_weight)
-    with source.naming_rows():
-        summary = source.fold(partial(summarise, task=task, extent=extent), partial(merge, task=task, extent=extent))
-    if summary.n_rows != source.n_rows or summary.edges:
-        raise SourceError(f"The source promised {source.n_rows} rows but gave {summary.n_rows}: did the data change?")
-    return Reading(task, summary)
 
 
 def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
@@ -427,119 +412,3 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
             tail = _tail(form.loss.flip_gain(at), form.kappa(problem.size(coef)), gamma, chunk.weights, extent)
         tails.append(tail)
     return tails
-
-
-class Reading:
-    """A finished read, with its answers."""
-
-    def __init__(self, task: Pass, summary: Summary) -> None:
-        if summary.sample is None:
-            raise ValueError("Nothing was read.")
-        self.task, self.summary = task, summary
-        self.problem, self.anchor = task.problem, task.anchor
-        m = self.anchor.coef.size
-        vector = summary.sums.total()
-        totals, self._line, self._duals, masses = Layout(task, m, summary.weighted).split(vector)
-        self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped = totals
-        self.gradient = self._duals[0][6 : 6 + m] + self._duals[0][6 + m :]
-        self.cell_count = summary.cell_count
-        self.cell_mass = masses if summary.weighted else summary.cell_count / summary.n_rows
-        self.sample = summary.sample.in_row_order()
-        self.known_bound = -np.inf
-        self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
-        if isinstance(self.problem.form, SquaredForm) and np.isfinite(self.anchor.multiplier):
-            # Any multiplier bounds the risk from above; with flips of order 2 this is all that sums can tell.
-            bound = (
-                self.problem.price * self.anchor.multiplier
-                + float(self.mean_h)
-                + self.problem.penalty(self.anchor.coef)
-            )
-            if self.flipped:
-                self.risk, self.multiplier = bound, self.anchor.multiplier
-
-    def settle(self, risk: float, multiplier: float, lower: float) -> None:
-        """Put what a closer look has found in the place of what sums could tell."""
-        self.risk, self.multiplier, self.known_bound = risk, multiplier, lower
-
-    def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
-        """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
-
-        Exact up to 65,536 rows in the tail, an upper bound beyond; see `FlipTail`.
-        """
-        problem, form, size = self.problem, self.problem.form, self.problem.size(coef)
-        if isinstance(form, MarginForm):
-            if tail.bins.size:
-                at, gain = tail.candidates(form.kappa(size))
-                values = problem.radius * at + mean_loss + problem.geometry.label_cost * gain
-                best = int(np.argmin(values))
-                value, multiplier = float(values[best]), float(at[best])
-            else:
-                value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
-        elif isinstance(form, SquaredForm):
-            value, multiplier = form.minimise_mean(mean_loss, size)
-        else:
-            multiplier = form.kappa(size)
-            value = problem.radius * multiplier + mean_loss
-        return float(value + problem.penalty(coef)), float(multiplier)
-
-    def line(self) -> list[tuple[float, float]]:
-        """Return ``(step, risk)`` along the line search, exact on the full data."""
-        origin = self.task.origin
-        if origin is None:
-            return []
-        return [
-            (step, self._risk(origin.coef + step * (self.anchor.coef - origin.coef), float(loss), tail)[0])
-            for step, loss, tail in zip(self.task.steps, self._line, self.summary.tails[1:], strict=True)
-        ]
-
-    @property
-    def duals(self) -> list[FloatArray]:
-        """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
-        return [] if self.problem.geometry.order == 2 or not self.task.certified else list(self._duals)
-
-    def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
-        """Return a lower bound on the optimal risk of the full data, from sums alone.
-
-        Parameters
-        ----------
-        upper : float
-            The risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
-        earlier : sequence of ndarray
-            `duals` of earlier reads. A mean of dual points is one, its conjugate sum at least the mean of theirs, and
-            what makes them infeasible cancels in part: the best mean is looked for, one candidate after the other.
-        """
-        best = max(trivial_bound(self.problem), self.known_bound)
-        if not self.task.certified:
-            return best
-        if self.problem.geometry.order == 2:
-            return max(best, *(self._bound(dual, upper) for dual in self._duals))
-        candidates = [*earlier, *self._duals]
-        bounds = [self._bound(dual, upper) for dual in candidates]
-        order = np.argsort(bounds)[::-1]
-        mean = candidates[order[0]]
-        reached = self._bound(mean, upper, closely=False)
-        for _ in range(_SWEEPS if len(candidates) > 1 else 0):
-            for other in order:
-                toward = candidates[other] - mean
-                shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
-                values = [self._bound(mean + share * toward, upper, closely=False) for share in shares]
-                top = int(np.argmax(values))
-                if values[top] > reached:
-                    mean, reached = mean + shares[top] * toward, values[top]
-        return float(max(best, *bounds, self._bound(mean, upper)))
-
-    def _bound(self, sums: FloatArray, upper: float, *, closely: bool = True) -> float:
-        problem, m = self.problem, self.anchor.coef.size
-        value, balance, extra = sums[:2], sums[2:4], sums[4:6]
-        moment = np.stack([sums[6 : 6 + m], sums[6 + m :]])
-        scale = np.ones(2)
-        if problem.fit_intercept and balance[0] != balance[1]:
-            side = int(balance[1] > balance[0])
-            scale[side] = balance[1 - side] / balance[side]
-        if problem.geometry.order == 2:
-            if self.flipped:  # sums do not bound the transport of flipped rows of order 2
-                return 0.0
-            return squared_bound(problem, float(scale @ value), float(scale**2 @ extra), scale @ moment, upper)
-        # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
-        total = float(scale @ value)
-        return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper, closely=closely)

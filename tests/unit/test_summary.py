@@ -9,8 +9,9 @@ from threadpoolctl import threadpool_limits
 
 from dualcore import Anchor, Problem, solve
 from dualcore.keys import row_keys
+from dualcore.reading import Reading, read
 from dualcore.sources import ArraySource, Chunk
-from dualcore.summary import CellRule, Extent, Pass, Reading, merge, read, summarise
+from dualcore.summary import CellRule, Extent, Pass, merge, summarise
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),

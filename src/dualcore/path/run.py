@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import Certificate, LinearModel, trivial_bound
+from dualcore.certificate import Certificate, LinearModel
 from dualcore.coreset import Anchor, Coreset
 from dualcore.forms import MarginForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
@@ -28,6 +28,7 @@ from dualcore.keys import seed_from
 from dualcore.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.path.score import score_models
 from dualcore.problem import Problem
+from dualcore.reading import read
 from dualcore.refine import as_sampler
 from dualcore.samplers import DualCoreset, Sampler
 from dualcore.samplers.base import as_anchor, as_source, evaluate, finish
@@ -37,7 +38,8 @@ from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source, is_source_like
-from dualcore.summary import Pass, read
+from dualcore.sumbounds import trivial_bound
+from dualcore.summary import Pass
 
 __all__ = ["radius_path"]
 

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificate import LinearModel, first_order_bound, squared_bound, trivial_bound
+from dualcore.certificate import LinearModel
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, Source
+from dualcore.sumbounds import first_order_bound, squared_bound, trivial_bound
 
 __all__ = ["Model", "Scores", "score_models"]
 

@@ -16,12 +16,13 @@ from dualcore.certificate import Certificate, certify
 from dualcore.coreset import Anchor, Coreset
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
+from dualcore.reading import Reading, read
 from dualcore.samplers.pilot import pilot_anchor
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.solvers import Solution, solve
 from dualcore.sources import ArraySource, Source, is_source_like, open_source
-from dualcore.summary import CellRule, Pass, Reading, read
+from dualcore.summary import CellRule, Pass
 
 __all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish", "scored"]
 

@@ -11,6 +11,7 @@ from dualcore.coreset import Anchor, Coreset
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
+from dualcore.reading import read
 from dualcore.samplers.base import Callback, CoresetFit, Sampler, as_anchor, as_source, scored
 from dualcore.samplers.baselines import chunk_signal, collect, drawn_coreset, row_masses
 from dualcore.samplers.boxed import BoxRefinement
@@ -18,7 +19,7 @@ from dualcore.samplers.grid import build_grid, draw_grid
 from dualcore.samplers.refinement import Refinement
 from dualcore.samplers.sizes import Region, sample_sizes
 from dualcore.sources import Chunk, Source
-from dualcore.summary import CellRule, Pass, read
+from dualcore.summary import CellRule, Pass
 
 __all__ = ["DualCoreset"]
 

@@ -13,13 +13,14 @@ from dualcore.coreset import Anchor, Coreset
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
+from dualcore.reading import Reading, read
 from dualcore.samplers.base import Callback, CoresetFit, Round, finish
 from dualcore.samplers.pilot import anchor_at, pilot_sample
 from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
-from dualcore.summary import Pass, Reading, read
+from dualcore.summary import Pass
 
 __all__ = ["Refinement", "between"]
 

@@ -11,9 +11,10 @@ from dualcore.coreset import Anchor, Coreset, normalised
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys, seed_from
 from dualcore.problem import Problem
+from dualcore.reading import Reading
 from dualcore.samplers.allocate import allocate, merge_cells
 from dualcore.samplers.calibrate import Calibrated, calibrate
-from dualcore.summary import CellRule, Reading, Sample
+from dualcore.summary import CellRule, Sample
 
 __all__ = ["bend_scores", "cell_masses", "cell_rule", "draw_cells", "keep_fractions", "moment_matrix", "spread_of"]
 

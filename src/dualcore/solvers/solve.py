@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import dual_point, lower_bound, trivial_bound
+from dualcore.certificate import dual_point, lower_bound
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.structured import StructuredSolver
+from dualcore.sumbounds import trivial_bound
 
 __all__ = ["SOLVERS", "solve"]
 

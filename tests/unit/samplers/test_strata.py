@@ -7,9 +7,10 @@ import pytest
 
 from dualcore import Anchor, Problem
 from dualcore.keys import row_keys
+from dualcore.reading import Reading, read
 from dualcore.samplers.strata import bend_scores, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.sources import ArraySource
-from dualcore.summary import CellRule, Pass, Reading, read
+from dualcore.summary import CellRule, Pass
 
 HINGE, HUBER = Problem("hinge", radius=0.1), Problem("huber", radius=0.1)
 
