@@ -1,253 +1,19 @@
-"""The dual of the worst-case risk, one class per closed form.
-
-Strong duality turns the worst expected loss over a Wasserstein ball of radius ``sigma`` and order ``p`` into
-
-    R(theta) = min over lam >= kappa(theta) of  sigma**p * lam + sum_i w_i h_i(theta, lam).
-
-On unbounded features a row enters only through one scalar ``t`` (its margin or its residual) and the coefficients only
-through ``size = ||theta||_*``, so everything here works on vectors ``t`` and never sees the data matrix.
-"""
+"""Losses of quadratic growth, order 2: the squared loss, and the squared hinge, whose labels may flip."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.geometry import FloatArray, Geometry
-from dualcore.losses import Loss, MarginLoss, ResidualLoss, SquaredHinge
+from dualcore.forms.base import BLOCK, DualForm, Minimum, Partials, Subgradient, blocked_sum, weighted_sum
+from dualcore.geometry import FloatArray
 
-__all__ = [
-    "DualForm",
-    "MarginForm",
-    "Minimum",
-    "Partials",
-    "ResidualForm",
-    "SquaredForm",
-    "SquaredHingeForm",
-    "Subgradient",
-]
+__all__ = ["SquaredForm", "SquaredHingeForm"]
 
-_BLOCK = 32768
 # Rows of the sample that brackets the multiplier where a search is needed.
 _FEW = 4096
-
-
-class Minimum(NamedTuple):
-    """Worst-case risk (without ridge) and the multiplier that attains it."""
-
-    value: float
-    multiplier: float
-
-
-class Partials(NamedTuple):
-    """Partial derivatives of ``h_i`` in ``t``, in ``lam`` and in ``size``, each of shape (n,)."""
-
-    t: FloatArray
-    multiplier: FloatArray
-    size: FloatArray
-
-
-class Subgradient(NamedTuple):
-    """Subgradient of the worst-case risk: per row in ``t`` (not yet times the masses) and in ``size``."""
-
-    t: FloatArray
-    size: float
-
-
-def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
-    """Return ``sum w_i v_i``, with equal masses where ``weights`` is None; rows of no mass do not count."""
-    if weights is None:
-        return float(values.mean())
-    if np.isinf(values).any():
-        values = np.where(weights > 0.0, values, 0.0)
-    return float(weights @ values)
-
-
-def _blocked_sum(function: Callable[[FloatArray], FloatArray], t: FloatArray, weights: FloatArray | None) -> float:
-    """Return ``sum w_i function(t_i)`` without a temporary of length n."""
-    total = 0.0
-    for start in range(0, t.size, _BLOCK):
-        values = function(t[start : start + _BLOCK])
-        part = None if weights is None else weights[start : start + _BLOCK]
-        total += float(values.sum()) if part is None else weighted_sum(values, part)
-    return total / t.size if weights is None else total
-
-
-class DualForm(ABC):
-    """Closed form of ``h``, ``kappa`` and the minimum over ``lam`` for one family of problems.
-
-    Parameters
-    ----------
-    loss : Loss
-    geometry : Geometry
-    radius : float
-    """
-
-    def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
-        self.loss = loss
-        self.geometry = geometry
-        self.radius = radius
-
-    @abstractmethod
-    def kappa(self, size: float) -> float:
-        """Return the smallest multiplier for which every ``h_i`` is finite."""
-
-    @abstractmethod
-    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
-        """Return ``h_i``, shape (n,); ``inf`` for a multiplier below `kappa`."""
-
-    @abstractmethod
-    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
-        """Return the partial derivatives of ``h_i`` for a multiplier at or above `kappa`."""
-
-    @abstractmethod
-    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        """Return the exact minimum over the multiplier."""
-
-    @abstractmethod
-    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
-        """Return a subgradient of the minimum in ``t`` and ``size``."""
-
-    @abstractmethod
-    def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        """Return a multiplier that no minimiser exceeds, whatever the masses."""
-
-    def mean_loss(self, t: FloatArray, weights: FloatArray | None) -> float:
-        """Return ``sum w_i L(t_i)`` without a temporary of length n."""
-        return _blocked_sum(self.loss.value, t, weights)
-
-
-class MarginForm(DualForm):
-    """Classification, order 1: ``h = max{L(z), L(-z) - lam gamma}`` for ``lam >= kappa = Lip ||theta||_*``."""
-
-    loss: MarginLoss
-
-    def kappa(self, size: float) -> float:
-        return self.loss.lipschitz * size
-
-    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
-        if multiplier < self.kappa(size) * (1.0 - 1e-12):
-            return np.full(t.shape, np.inf)
-        stay = self.loss.value(t)
-        if np.isinf(self.geometry.label_cost):
-            return stay
-        return stay + np.maximum(self.loss.flip_gain(t) - multiplier * self.geometry.label_cost, 0.0)
-
-    def flips(self, t: FloatArray, multiplier: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return which rows the adversary gains by flipping at this multiplier."""
-        if np.isinf(self.geometry.label_cost):
-            return np.zeros(t.shape, dtype=bool)
-        return np.asarray(self.loss.flip_gain(t) > multiplier * self.geometry.label_cost)
-
-    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
-        flipped = self.flips(t, multiplier)
-        slope = self.loss.slope(t)
-        if flipped.any():
-            slope[flipped] = -self.loss.slope(-t[flipped])
-        in_multiplier = np.where(flipped, -self.geometry.label_cost, 0.0) if flipped.any() else np.zeros_like(t)
-        return Partials(slope, in_multiplier, np.zeros_like(t))
-
-    def candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
-        """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
-        gamma = self.geometry.label_cost
-        if np.isinf(gamma):
-            return np.empty(0, dtype=np.int64), np.empty(0)
-        kappa = self.kappa(size)
-        # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
-        least = 0.5 * gamma * kappa / self.loss.lipschitz
-        rows, deltas = [np.empty(0, dtype=np.int64)], [np.empty(0)]
-        for start in range(0, t.size, _BLOCK):
-            part = t[start : start + _BLOCK]
-            near = np.flatnonzero(part > least)
-            delta = self.loss.flip_gain(part[near]) / gamma
-            keep = delta > kappa
-            rows.append(near[keep] + start)
-            deltas.append(delta[keep])
-        return np.concatenate(rows), np.concatenate(deltas)
-
-    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        rows, delta = self.candidates(t, size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
-        return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
-
-    def minimise_sums(self, mean_loss: float, delta: FloatArray, masses: FloatArray, size: float) -> Minimum:
-        """Minimise from the mean loss and the few rows whose ``Delta_i`` exceeds `kappa`.
-
-        The objective is piecewise linear in the multiplier with breakpoints ``Delta_i`` and slope
-        ``sigma - gamma * mass{Delta_i > lam}``, so the minimiser is where that mass first fits the budget.
-        """
-        gamma, kappa = self.geometry.label_cost, self.kappa(size)
-        if masses.size == 0:
-            return Minimum(self.radius * kappa + mean_loss, kappa)
-        multiplier = kappa
-        if gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta)
-            delta, masses = delta[order], masses[order]
-            last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
-            last = min(last, delta.size - 1)
-            multiplier = float(delta[last])
-            delta, masses = delta[:last], masses[:last]
-        gain = gamma * float(masses @ (delta - multiplier))
-        return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
-
-    def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
-        """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
-        rows, delta = self.candidates(t, size)
-        share = np.ones(rows.size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
-        gamma = self.geometry.label_cost
-        if rows.size and gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta, kind="stable")
-            before = gamma * (np.cumsum(masses[order]) - masses[order])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                room = (self.radius - before) / (gamma * masses[order])
-            share[order] = np.clip(np.nan_to_num(room, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
-        return rows[share > 0.0], share[share > 0.0]
-
-    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
-        slope = self.loss.slope(t)
-        rows, share = self.flip_shares(t, weights, size)
-        spent = 0.0
-        if rows.size:
-            slope[rows] = (1.0 - share) * slope[rows] - share * self.loss.slope(-t[rows])
-            masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
-            spent = self.geometry.label_cost * float(masses @ share)
-        return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
-
-    def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        _, delta = self.candidates(t, size)
-        return max(self.kappa(size), float(delta.max(initial=0.0)))
-
-
-class ResidualForm(DualForm):
-    """Regression, order 1: ``h = L(r)`` for ``lam >= kappa = Lip K``, ``K = max(||theta||_*, 2 / gamma)``."""
-
-    loss: ResidualLoss
-
-    def kappa(self, size: float) -> float:
-        return self.loss.lipschitz * max(size, self.geometry.target_slope)
-
-    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
-        if multiplier < self.kappa(size) * (1.0 - 1e-12):
-            return np.full(t.shape, np.inf)
-        return self.loss.value(t)
-
-    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
-        return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
-
-    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        kappa = self.kappa(size)
-        return Minimum(self.radius * kappa + self.mean_loss(t, weights), kappa)
-
-    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
-        in_size = self.radius * self.loss.lipschitz if size >= self.geometry.target_slope else 0.0
-        return Subgradient(self.loss.slope(t), in_size)
-
-    def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        return self.kappa(size)
 
 
 class SquaredForm(DualForm):
@@ -430,8 +196,8 @@ class SquaredHingeForm(SquaredForm):
         _, flips = self._where(lambda z: self._flip(z, high, size)[0] - SquaredForm.h(self, z, low, size), top)
         moves_low, moves_high = (lam * gamma / size - 1.0 if size > 0.0 else np.inf for lam in (low, high))
         squares, flat, flipped, kept = rows.squares, rows.flat, rows.flipped, []
-        for start in range(0, rows.t.size, _BLOCK):
-            t, w = rows.t[start : start + _BLOCK], rows.weights[start : start + _BLOCK]
+        for start in range(0, rows.t.size, BLOCK):
+            t, w = rows.t[start : start + BLOCK], rows.weights[start : start + BLOCK]
             staying, moving = t <= stays, t >= max(flips, moves_high)
             flipping = (t >= flips) & (t < moves_low)
             short, far, v = self.shortfall(t), 1.0 + t - size * gamma, 1.0 + t
@@ -461,14 +227,14 @@ class SquaredHingeForm(SquaredForm):
         decided = self.radius**2 - rows.flipped * self.geometry.label_cost**2
         if rows.squares:
             decided -= rows.squares * (size / room) ** 2 if room > 0.0 else np.inf
-        return decided + _blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
+        return decided + blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
 
     def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
         room = multiplier - size**2
         decided = self.radius**2 * multiplier + rows.flat - rows.flipped * multiplier * self.geometry.label_cost**2
         if rows.squares:
             decided += rows.squares * multiplier / room if room > 0.0 else np.inf
-        return decided + _blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
+        return decided + blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         multiplier = self.minimise(t, weights, size).multiplier
@@ -492,24 +258,3 @@ class SquaredHingeForm(SquaredForm):
             return bound
         v = float(np.maximum(1.0 + ends, 0.0).max(initial=0.0))
         return max(bound, (v / self.geometry.label_cost) ** 2, size**2 + size * v / self.radius)
-
-
-def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
-    """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
-    if geometry.order < loss.order:
-        raise ValueError(
-            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} "
-            f"is infinite. Use order={loss.order}"
-            + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
-        )
-    if geometry.order > loss.order:
-        raise ValueError(
-            f"No closed form of order {geometry.order} is known for the {loss.name!r} loss. Use order={loss.order}."
-        )
-    if loss.order == 2:
-        return (SquaredHingeForm if isinstance(loss, SquaredHinge) else SquaredForm)(loss, geometry, radius)
-    if isinstance(loss, MarginLoss):
-        return MarginForm(loss, geometry, radius)
-    if isinstance(loss, ResidualLoss):
-        return ResidualForm(loss, geometry, radius)
-    raise TypeError(f"{type(loss).__name__} must derive from MarginLoss or ResidualLoss so that its dual is known.")

@@ -1,0 +1,51 @@
+"""The dual of the worst-case risk, one class per closed form.
+
+Strong duality turns the worst expected loss over a Wasserstein ball of radius ``sigma`` and order ``p`` into
+
+    R(theta) = min over lam >= kappa(theta) of  sigma**p * lam + sum_i w_i h_i(theta, lam).
+
+On unbounded features a row enters only through one scalar ``t`` (its margin or its residual) and the coefficients only
+through ``size = ||theta||_*``, so everything here works on vectors ``t`` and never sees the data matrix.
+"""
+
+from __future__ import annotations
+
+from dualcore.forms.base import DualForm, Minimum, Partials, Subgradient, weighted_sum
+from dualcore.forms.first import MarginForm, ResidualForm
+from dualcore.forms.squared import SquaredForm, SquaredHingeForm
+from dualcore.geometry import Geometry
+from dualcore.losses import Loss, MarginLoss, ResidualLoss, SquaredHinge
+
+__all__ = [
+    "DualForm",
+    "MarginForm",
+    "Minimum",
+    "Partials",
+    "ResidualForm",
+    "SquaredForm",
+    "SquaredHingeForm",
+    "Subgradient",
+    "get_form",
+    "weighted_sum",
+]
+
+
+def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
+    """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
+    if geometry.order < loss.order:
+        raise ValueError(
+            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} "
+            f"is infinite. Use order={loss.order}"
+            + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
+        )
+    if geometry.order > loss.order:
+        raise ValueError(
+            f"No closed form of order {geometry.order} is known for the {loss.name!r} loss. Use order={loss.order}."
+        )
+    if loss.order == 2:
+        return (SquaredHingeForm if isinstance(loss, SquaredHinge) else SquaredForm)(loss, geometry, radius)
+    if isinstance(loss, MarginLoss):
+        return MarginForm(loss, geometry, radius)
+    if isinstance(loss, ResidualLoss):
+        return ResidualForm(loss, geometry, radius)
+    raise TypeError(f"{type(loss).__name__} must derive from MarginLoss or ResidualLoss so that its dual is known.")
