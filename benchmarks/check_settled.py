@@ -5,8 +5,8 @@
 
 Above some thousand rows the structured solver sets rows aside that keep their piece of the loss, see
 ``dualcore.solvers.settle``. Here it does so from 600 rows on, for every loss, norm and label cost, with 700 to 4,000
-rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both answers
-are certified; the command fails where they differ by more than 1e-6, or where the first is not certified to that.
+rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both
+answers are certified; the command fails where they differ by more than 1e-6, or the first is not certified to that.
 """
 
 from __future__ import annotations
