@@ -31,6 +31,8 @@ __all__ = ["BoxForm", "Bracket", "Moves", "Pull"]
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
 _MOST_PASSES = 200
 _SHARPNESS = 1e-14
+# A row this far outside the box, relatively, is inside: single precision has no more digits.
+_ROUNDING = 1e-6
 
 
 class Moves(NamedTuple):
@@ -112,15 +114,20 @@ class BoxForm:
     # One block of rows
 
     def check(self, rows: Rows, first: int = 0) -> None:
-        """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row."""
+        """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row.
+
+        Rounding is forgiven, as of features scaled in single precision: such a row cannot move on.
+        """
         low, high = self.support.spread(rows.m)
+        width = np.where(np.isfinite(high - low), high - low, 1.0)
+        least, most = low - _ROUNDING * (np.abs(low) + width), high + _ROUNDING * (np.abs(high) + width)
         for part, X in rows.dense_blocks():
-            outside = (low > X) | (high < X)
+            outside = (least > X) | (most < X)
             if outside.any():
                 row, j = (int(place[0]) for place in np.nonzero(outside))
                 raise ValueError(
-                    f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:g}, "
-                    f"allowed are [{low[j]:g}, {high[j]:g}]. Widen the support, or clip or drop such rows."
+                    f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:.9g}, "
+                    f"allowed are [{low[j]:.9g}, {high[j]:.9g}]. Widen the support, or clip or drop such rows."
                 )
 
     def moves(

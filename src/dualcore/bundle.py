@@ -32,9 +32,12 @@ _MOST_GROUPS = 8
 # for lets the next ask for more: a level far below what can be had sends the model far away.
 _ASK, _LEAST_ASK, _MOST_ASK = 0.4, 0.02, 0.9
 _ENOUGH = 0.3
-# Steps without a smaller gap after which rounding is to blame.
+# Features that vary less than this share of the mean are scaled as if they varied so much.
+_LEAST_SPREAD = 0.1
+# Steps without a smaller gap after which rounding is to blame, and as many more as there are variables: before it has
+# seen a slope for each a bundle knows next to nothing.
 _STALLED = 40
-# Planes that have not carried the bound for this many steps are dropped.
+# Planes that have not carried the bound for this many steps, or one for every other variable, are dropped.
 _IDLE = 10
 
 
@@ -117,6 +120,8 @@ class Bundle:
     data : Data
     coef, intercept
         Where to begin; a good start saves passes.
+    floor : float, default=0.0
+        A lower bound that is known.
 
     Attributes
     ----------
@@ -126,17 +131,19 @@ class Bundle:
         One pair a pass.
     """
 
-    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float) -> None:
+    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, *, floor: float = 0.0) -> None:
         if problem.box is None or problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
         self.problem, self.box, self.data = problem, problem.box, data
         w, m = data.masses, data.rows.m
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
-        # Unit steps of the scaled variables move the scores alike.
+        # Unit steps of the scaled variables move the scores alike. A feature that hardly varies is felt through the
+        # adversary, who moves it as others.
         spread = np.sqrt(_mean_squares(data, self.centre))
+        typical = float(spread.mean()) or 1.0
         self.parts = 2 if self.box.is_free else 1
-        units = np.tile(np.where(spread > 0.0, spread, 1.0), self.parts)
-        self.scale = np.append(units, [1.0, float(spread.mean()) or 1.0])
+        units = np.tile(np.maximum(spread, _LEAST_SPREAD * typical), self.parts)
+        self.scale = np.append(units, [1.0, typical])
         t = problem.signal(coef, intercept, data)
         # Rows of like margin turn at like places, so that one plane serves a group of them for long.
         self.n_groups = min(_MOST_GROUPS, data.rows.n)
@@ -145,7 +152,7 @@ class Bundle:
         self.planes, self.gates = np.empty((0, self.scale.size)), np.empty((0, self.scale.size))
         self.offsets = np.empty(0)
         self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-        self.lower, self.upper = 0.0, np.inf
+        self.lower, self.upper = floor, np.inf
         self.history: list[tuple[float, float]] = []
         first = max(self.box.kappa(coef), problem.loss.lipschitz * problem.geometry.norm.dual(coef))
         self.point = self.place(coef, intercept, first)
@@ -186,7 +193,7 @@ class Bundle:
             since = 0 if gap < 0.99 * best else since + 1
             best = min(best, gap)
             close = gap <= tol * max(abs(self.upper), 1e-3 * abs(empty))
-            if close or self.lower >= enough > -np.inf or since > _STALLED:
+            if close or self.lower >= enough > -np.inf or since > _STALLED + self.most.size:
                 return count + 1
             upper = self.upper
             self.look(self.step(upper - ask * gap))
@@ -248,7 +255,7 @@ class Bundle:
             slope[-1] += self.problem.radius / self.scale[-1]
             self.lower = max(self.lower, float(mix @ self.offsets) + self._least(slope, curve))
         self.idle = np.where(mix > 1e-7, 0, self.idle + 1)
-        keep = self.idle <= _IDLE
+        keep = self.idle <= max(_IDLE, self.most.size // 2)
         self.planes, self.offsets = self.planes[keep], self.offsets[keep]
         self.owner, self.idle = self.owner[keep], self.idle[keep]
 

@@ -23,7 +23,7 @@ from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_s
 from dualcore.geometry import FloatArray
 from dualcore.losses import MarginLoss
 from dualcore.problem import Data, Problem
-from dualcore.sumbounds import first_order_bound, inner_minimum, mean_slope, squared_bound, trivial_bound
+from dualcore.sumbounds import first_order_bound, inner_minimum, mean_slope, slope_power, squared_bound, trivial_bound
 
 __all__ = ["Certificate", "DualPoint", "certify", "column_sizes", "dual_point", "lower_bound"]
 
@@ -216,7 +216,7 @@ def _squared_hinge_point(form: SquaredHingeForm, t: FloatArray, weights: FloatAr
 def _widths(problem: Problem, t: FloatArray) -> tuple[float, ...]:
     """Return the smoothing widths worth trying: none for smooth losses without flips."""
     flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
-    if problem.geometry.order == 2 or not (problem.loss.kinks or flips):
+    if problem.geometry.order > 1 or not (problem.loss.kinks or flips):
         return (0.0,)
     spread = max(float(np.median(np.abs(t - np.median(t)))), 1e-12)
     return (0.0, *(share * spread for share in _WIDTHS))
@@ -337,7 +337,8 @@ def _bound_first_order(problem: Problem, data: Data, point: DualPoint, upper: fl
 def _bound_squared(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
     slopes, w = point.stay, data.masses
     linear = -float(w @ slopes) if problem.is_classification else -float(w @ (slopes * data.y))
-    return squared_bound(problem, linear, 0.25 * float(w @ (slopes * slopes)), _moment(problem, data, point), upper)
+    steepness = float(w @ slope_power(problem, slopes))
+    return squared_bound(problem, linear, steepness, _moment(problem, data, point), upper)
 
 
 def _bound_squared_flips(problem: Problem, data: Data, point: DualPoint, upper: float) -> float:
@@ -410,7 +411,8 @@ def _repaired(
     if isinstance(problem.form, SquaredForm) and point.share is not None:
         budget = _reach(problem, data, point)
     elif isinstance(problem.form, SquaredForm):
-        budget = problem.radius * np.sqrt(float(w @ slope**2))
+        dual = problem.geometry.order / (problem.geometry.order - 1.0)
+        budget = problem.radius * float(w @ np.abs(slope) ** dual) ** (1.0 / dual)
     else:
         spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
         budget = loss.lipschitz * max(problem.radius - spent, 0.0)

@@ -234,6 +234,8 @@ class Box:
         if support is None or isinstance(support, Box):
             return support
         try:
+            if isinstance(support, str):
+                raise TypeError("text is no pair of numbers")
             low, high = support
             box = cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
         except (TypeError, ValueError) as error:
@@ -272,7 +274,7 @@ class Geometry:
     norm: Norm = field(default_factory=L2Norm)
     label_cost: float = np.inf
     support: Box | None = None
-    order: int = 1
+    order: float = 1
 
     def __post_init__(self) -> None:
         if not self.label_cost > 0.0:
@@ -280,11 +282,11 @@ class Geometry:
                 f"label_cost must be positive (inf forbids flips), got {self.label_cost!r}. "
                 "A label that can be changed for nothing carries no information."
             )
-        if self.order not in (1, 2):
-            raise ValueError(f"order must be 1 or 2, got {self.order!r}.")
+        if not (self.order >= 1 and np.isfinite(self.order)):
+            raise ValueError(f"order must be at least 1 and finite, got {self.order!r}.")
         if self.support is not None and self.order != 1:
             raise ValueError(
-                "A support needs transport order 1: no closed form of order 2 is known on a box. "
+                "A support needs transport order 1: no closed form of a higher order is known on a box. "
                 "Use a loss of order 1 ('hinge', 'huber', ...) or support=None."
             )
 

@@ -112,7 +112,7 @@ def _multiplier(problem: Problem, t: FloatArray, size: float, share: float) -> f
     low, high = problem.form.kappa(size), problem.form.largest_multiplier(t, size)
     if not np.isfinite(high):
         high = 2.0 * low + 1.0
-    if problem.geometry.order == 2:
+    if problem.geometry.order > 1:
         low += 1e-3 * (high - low)  # h is infinite at kappa itself
     return low + share * (high - low)
 

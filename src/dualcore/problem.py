@@ -95,7 +95,7 @@ class Problem:
         support: Any = None,
         ridge: float = 0.0,
         fit_intercept: bool = True,
-        order: int | None = None,
+        order: float | None = None,
         **loss_parameters: Any,
     ) -> None:
         self.loss = get_loss(loss, **loss_parameters)
@@ -329,18 +329,19 @@ class Problem:
 
         ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
         ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
-        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order 2 the bound is ``2 max{base, K}^2``.
+        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
         """
         size, offset = self.size(coef), abs(float(intercept))
         if self.is_classification:
-            rate = size if self.geometry.order == 2 else self.loss.lipschitz * size
-            base = 1.0 + offset if self.geometry.order == 2 else float(self.loss.value(np.array([-offset]))[0])
+            rate = size if self.geometry.order > 1 else self.loss.lipschitz * size
+            base = 1.0 + offset if self.geometry.order > 1 else float(self.loss.value(np.array([-offset]))[0])
         else:
             if y is not None and np.isinf(self.geometry.label_cost):
                 offset += float(np.abs(np.asarray(y, dtype=np.float64)).max(initial=0.0))
-            scale = 1.0 if self.geometry.order == 2 else self.loss.lipschitz
+            scale = 1.0 if self.geometry.order > 1 else self.loss.lipschitz
             rate, base = scale * max(size, self.geometry.target_slope), scale * offset
-        return 2.0 * max(base, rate) ** 2 if self.geometry.order == 2 else max(base, rate)
+        order = self.geometry.order
+        return float(2.0 ** (order - 1) * max(base, rate) ** order)
 
     def multiplier_bound(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> float:
         """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
@@ -357,7 +358,7 @@ class Problem:
             distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
         spread = 2.0 ** (order - 1)
         reach = float(distance.max()) ** order
-        return self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price)
+        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price))
 
     def constants(self, X: Any) -> Constants:
         """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""

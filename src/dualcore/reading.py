@@ -96,7 +96,7 @@ class Reading:
     @property
     def duals(self) -> list[FloatArray]:
         """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
-        return [] if self.problem.geometry.order == 2 or not self.task.certified else list(self._duals)
+        return [] if self.problem.geometry.order > 1 or not self.task.certified else list(self._duals)
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return a lower bound on the optimal risk of the full data, from sums alone.
@@ -112,7 +112,7 @@ class Reading:
         best = max(trivial_bound(self.problem), self.known_bound)
         if not self.task.certified:
             return best
-        if self.problem.geometry.order == 2:
+        if self.problem.geometry.order > 1:
             return max(best, *(self._bound(dual, upper) for dual in self._duals))
         candidates = [*earlier, *self._duals]
         bounds = [self._bound(dual, upper) for dual in candidates]
@@ -137,10 +137,13 @@ class Reading:
         if problem.fit_intercept and balance[0] != balance[1]:
             side = int(balance[1] > balance[0])
             scale[side] = balance[1 - side] / balance[side]
-        if problem.geometry.order == 2:
+        order = problem.geometry.order
+        if order > 1:
             if self.flipped:  # sums do not bound the transport of flipped rows of order 2
                 return 0.0
-            return squared_bound(problem, float(scale @ value), float(scale**2 @ extra), scale @ moment, upper)
+            return squared_bound(
+                problem, float(scale @ value), float(scale ** (order / (order - 1)) @ extra), scale @ moment, upper
+            )
         # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
         total = float(scale @ value)
         return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper, closely=closely)

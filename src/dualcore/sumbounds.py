@@ -16,7 +16,7 @@ from dualcore.geometry import FloatArray
 from dualcore.losses import Loss
 from dualcore.problem import Problem
 
-__all__ = ["first_order_bound", "inner_minimum", "mean_slope", "squared_bound", "trivial_bound"]
+__all__ = ["first_order_bound", "inner_minimum", "mean_slope", "slope_power", "squared_bound", "trivial_bound"]
 
 
 def trivial_bound(problem: Problem) -> float:
@@ -24,11 +24,9 @@ def trivial_bound(problem: Problem) -> float:
     if problem.is_classification:
         return 0.0
     slope = problem.geometry.target_slope
-    return (
-        (problem.radius * slope) ** 2
-        if problem.geometry.order == 2
-        else problem.radius * problem.loss.lipschitz * slope
-    )
+    if problem.geometry.order > 1:
+        return float((problem.radius * slope) ** problem.geometry.order)
+    return problem.radius * problem.loss.lipschitz * slope
 
 
 def mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
@@ -108,41 +106,51 @@ def first_order_bound(
     return best
 
 
-def squared_bound(problem: Problem, linear: float, quadratic: float, moment: FloatArray, upper: float) -> float:
+def slope_power(problem: Problem, slopes: FloatArray) -> FloatArray:
+    """Return ``(|g| / p)^q``, whose sum over the rows `squared_bound` asks for; ``g^2 / 4`` of order 2."""
+    p = problem.geometry.order
+    return 0.25 * slopes * slopes if p == 2 else (np.abs(slopes) / p) ** (p / (p - 1.0))
+
+
+def squared_bound(problem: Problem, linear: float, steepness: float, moment: FloatArray, upper: float) -> float:
     """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
 
-    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``quadratic`` is ``sum w g^2 / 4``.
-    Any common scale of the slopes ``g`` gives a bound; the best is taken.
+    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``steepness`` is ``sum w g^2 / 4``. Any common
+    scale of the slopes ``g`` gives a bound; the best is taken. Of order p the tangent of ``u^p`` at ``s`` makes it
+    ``lin + inner(p s^(p-1) sigma) - (p - 1) s^p`` for ``s^p >= sum w (|g| / p)^q``, ``1/p + 1/q = 1``.
     """
-    sigma = problem.radius
+    sigma, p = problem.radius, problem.geometry.order
     length = problem.geometry.norm.value(moment)
     floor = 0.0 if problem.is_classification else problem.geometry.target_slope
-    limit = np.sqrt(max(upper, 0.0)) / sigma if sigma > 0.0 else np.inf
-    squares = [quadratic]
+    limit = max(upper, 0.0) ** (1.0 / p) / sigma if sigma > 0.0 else np.inf
+
+    def worth(root: float, scale: float) -> float:
+        """Return the bound with slopes times ``scale``, so that the least ``s`` is ``root * scale^(1/(p-1))``."""
+        price = scale * p * root ** (p - 1.0) * sigma
+        inner = inner_minimum(problem, scale * moment, price, floor, limit)
+        return float(scale * linear + inner - (p - 1.0) * scale ** (p / (p - 1.0)) * root**p)
+
+    least, most = steepness ** (1.0 / p), max(upper, 0.0) ** (1.0 / p)
+    roots = [least]
     if sigma > 0.0 and length > 0.0:
-        squares.append(max(quadratic, (0.5 * length / sigma) ** 2 * (1.0 + 1e-15)))
-    if problem.ridge > 0.0 and sigma > 0.0 and upper > quadratic:
+        roots.append(max(least, (length / (p * sigma)) ** (1.0 / (p - 1.0)) * (1.0 + 1e-15)))
+    if problem.ridge > 0.0 and sigma > 0.0 and most > least:
         # With a ridge the best s lies in between, and is the root of the risk without its penalty where the
         # loss vanishes.
         found = minimize_scalar(
-            lambda root: root**2 - linear - inner_minimum(problem, moment, 2.0 * root * sigma, floor, limit),
-            bounds=(np.sqrt(quadratic), np.sqrt(upper)),
-            method="bounded",
-            options={"xatol": 1e-12 * np.sqrt(upper)},
+            lambda root: -worth(root, 1.0), bounds=(least, most), method="bounded", options={"xatol": 1e-12 * most}
         )
-        squares.append(float(found.x) ** 2)
+        roots.append(float(found.x))
     best = -np.inf
-    for square in squares:
-        root = float(np.sqrt(square))
-
-        def bound(scale: float, root: float = root) -> float:
-            inner = inner_minimum(problem, scale * moment, 2.0 * scale * root * sigma, floor, limit)
-            return scale * linear + inner - (scale * root) ** 2
-
-        best = max(best, bound(1.0))
-        if square > 0.0 and np.isfinite(bound(1.0)):
-            top = (max(linear, 0.0) + 2.0 * floor * root * sigma) / square + 1e-12
+    for root in roots:
+        best = max(best, worth(root, 1.0))
+        if root > 0.0 and np.isfinite(worth(root, 1.0)):
+            # Beyond this scale the last term is larger than the others together.
+            gain = max(linear, 0.0) + p * floor * root ** (p - 1.0) * sigma
+            top = (gain / ((p - 1.0) * root**p)) ** (p - 1.0) + 1e-12
             options = {"xatol": 1e-12 * top}
-            found = minimize_scalar(lambda f, b=bound: -b(f), bounds=(0.0, top), method="bounded", options=options)
+            found = minimize_scalar(
+                lambda f, root=root: -worth(root, f), bounds=(0.0, top), method="bounded", options=options
+            )
             best = max(best, -float(found.fun))
     return best

@@ -22,7 +22,7 @@ from dualcore.keys import row_keys
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, RowError
 from dualcore.sources.pilot import stack_rows
-from dualcore.sumbounds import mean_slope
+from dualcore.sumbounds import mean_slope, slope_power
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
 __all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "merge", "stack_chunks", "summarise"]
@@ -295,7 +295,7 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
         dual_value = h - slope * (t if is_margin else score)
         if flipped is not None and problem.geometry.order == 1:
             dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
-        if problem.geometry.order == 2:  # the squared losses need lin and quad apart, see `squared_bound`
+        if problem.geometry.order > 1:  # the squared losses need lin and quad apart, see `squared_bound`
             dual_value = -slope if is_margin else -slope * y
         _dual_sums(duals[0], leaves, weights, pull, dual_value)
     else:
@@ -307,8 +307,8 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     totals[:, 3] = duals[0][:, 3] - duals[0][:, 2]
     if flipped is not None:
         totals[:, 4] = duals[0][:, 4] = leaves.sums(_weigh(flipped, weights))
-    if problem.geometry.order == 2 and task.certified:
-        _by_side(duals[0][:, 4:6], leaves, _weigh(0.25 * slope * slope, weights), pull > 0.0)
+    if problem.geometry.order > 1 and task.certified:
+        _by_side(duals[0][:, 4:6], leaves, _weigh(slope_power(problem, slope), weights), pull > 0.0)
     tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
     if task.width > 0.0:
         _smooth_dual(duals[1], task, leaves, chunk, t)

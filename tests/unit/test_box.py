@@ -281,6 +281,25 @@ class TestTraining:
         assert found.lower == pytest.approx(best.value, rel=1e-5)
         assert found.upper == problem.risk(other.coef, other.intercept, X, y)
 
+    @pytest.mark.parametrize("norm", NORMS)
+    @pytest.mark.parametrize("loss", ["hinge", "logistic"])
+    def test_a_feature_that_does_not_vary_is_no_obstacle(self, loss, norm):
+        problem = make_problem(loss, norm, label_cost=1.0)
+        X, y = make_data(100, 3, problem)
+        best = solve(problem, X, y)
+        for value in (0.5, 1.0):
+            found = solve(problem, np.column_stack([X, np.full(100, value)]), y, solver="box")
+            assert found.relative_gap <= 1e-6
+            assert found.value == pytest.approx(best.value, rel=1e-6)
+
+    @pytest.mark.parametrize("loss", ["hinge", "huber"])
+    def test_a_tiny_radius_is_certified_by_what_nothing_moved_costs(self, loss):
+        problem = make_problem(loss, "l2", label_cost=1.0, radius=1e-8)
+        X, y = make_data(300, 3, problem)
+        found = solve(problem, X, y)
+        assert found.relative_gap <= 1e-6
+        assert found.value == pytest.approx(solve(problem.replace(radius=0.0), X, y).value, rel=1e-5)
+
     def test_constant_features_and_no_intercept(self):
         problem = make_problem("logistic", "l2", support=([0.0, 0.5], [1.0, 0.5]))
         X, y = make_data(60, 2, problem)

@@ -24,7 +24,7 @@ from dualcore.samplers import Round
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "warn_if_weak"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -173,14 +173,7 @@ class WassersteinLinearModel(BaseEstimator):
                 callback=(lambda done: _print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
-            if found.certificate.is_weak:
-                warnings.warn(
-                    f"{title}: the certificate leaves open how good the model is (relative gap "
-                    f"{found.certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None "
-                    "where the rows are few.",
-                    ConvergenceWarning,
-                    stacklevel=3,
-                )
+            warn_if_weak(title, found.certificate)
         if self.verbose:
             print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
@@ -229,3 +222,15 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}.")
+
+
+def warn_if_weak(title: str, certificate: Certificate) -> None:
+    """Warn where a certificate says next to nothing about a model."""
+    if certificate.is_weak:
+        warnings.warn(
+            f"{title}: the certificate leaves open how good the model is (relative gap "
+            f"{certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None where the rows are "
+            "few.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

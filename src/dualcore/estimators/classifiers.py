@@ -198,8 +198,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         if self.classes_.size != 2:
             raise ValueError(
-                f"worst_case_distribution is about two classes, this model has {self.classes_.size}: one-vs-rest, each "
-                "class has an adversary of its own. Fit a classifier on (y == label) to see one of them."
+                f"worst_case_distribution is about two classes, this model has {self.classes_.size}. Fit a classifier "
+                "on (y == label) to see the worst case of one class against the rest."
             )
         weights = self._row_weights(code, as_weights(sample_weight, code.size))
         worst = worst_case_distribution(

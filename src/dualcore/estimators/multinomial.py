@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificate import Certificate
-from dualcore.estimators.base import print_outcome
+from dualcore.estimators.base import print_outcome, warn_if_weak
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
 from dualcore.softmax import (
@@ -50,6 +50,7 @@ def fit_multinomial(
         check_coreset(estimator.coreset)
         settings["random_state"] = estimator._seed()
         solution, certificate, coreset = fit_softmax_coreset(joint, X, code, estimator.coreset, weights, **settings)
+        warn_if_weak(type(estimator).__name__, certificate)
     if estimator.verbose:
         print_outcome(type(estimator).__name__, solution, certificate, history=estimator.verbose > 1)
     estimator.coef_, estimator.intercept_ = solution.coef, solution.intercept

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.assess import assess
 from dualcore.estimators.base import WassersteinLinearModel, check_number
 from dualcore.geometry import FloatArray, Norm
-from dualcore.losses import EpsilonInsensitive, Huber, Loss, Pinball, Squared
+from dualcore.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.sources import is_source_like, open_source
 from dualcore.worstcase import WorstCase, worst_case_distribution
 
@@ -284,16 +284,19 @@ n_features_in_, feature_names_in_
 
 
 class WassersteinLinearRegression(WassersteinRegressor):
-    r"""Least squares against the worst distribution within a Wasserstein ball of order 2.
+    r"""Least squares, or another power, against the worst distribution within a Wasserstein ball of the same order.
 
     .. math:: \min_{\theta, b} \; \sup_{W_2(Q, P_n) \le \sigma} E_Q (\theta \cdot x + b - y)^2
               + \tfrac{\rho}{2} \|\theta\|_2^2 = \min_{\theta, b} \Bigl(\sqrt{\tfrac{1}{n} \textstyle\sum_i r_i^2}
               + \sigma \max(\|\theta\|_*, 2 / \gamma)\Bigr)^2 + \tfrac{\rho}{2} \|\theta\|_2^2
 
-    The square-root lasso where ``norm="linf"``. ``worst_case_distribution`` is not available for order 2.
+    The square-root lasso where ``norm="linf"``. With another ``power`` both squares become that power, the root the
+    mean of that order, and the ball one of that order. ``worst_case_distribution`` is not available for orders above 1.
 
     Parameters
     ----------
+    power : float, default=2.0
+        Of the residual, above 1: nearer to 1 outliers count less, with large powers the largest residual counts alone.
     radius : float, default=0.1
         ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
@@ -303,7 +306,7 @@ class WassersteinLinearRegression(WassersteinRegressor):
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : None
-        Order 2 knows no support; other values are refused.
+        Orders above 1 know no support; other values are refused.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -333,8 +336,44 @@ n_features_in_, feature_names_in_
     (array([0.6]), 0.05)
     """
 
+    def __init__(
+        self,
+        *,
+        power: float = 2.0,
+        radius: float = 0.1,
+        norm: str | Norm = "l2",
+        feature_weights: npt.ArrayLike | None = None,
+        label_cost: float = np.inf,
+        support: Any = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        coreset: Any = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            radius=radius,
+            norm=norm,
+            feature_weights=feature_weights,
+            label_cost=label_cost,
+            support=support,
+            ridge=ridge,
+            fit_intercept=fit_intercept,
+            coreset=coreset,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.power = power
+
     def _loss(self) -> Loss:
-        return Squared()
+        power = check_number("power", self.power)
+        return Squared() if power == 2.0 else Power(power)
 
 
 class WassersteinLinearSVR(WassersteinRegressor):

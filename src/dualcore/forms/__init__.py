@@ -14,7 +14,7 @@ from dualcore.forms.base import DualForm, Minimum, Partials, Subgradient, weight
 from dualcore.forms.first import MarginForm, ResidualForm
 from dualcore.forms.squared import SquaredForm, SquaredHingeForm
 from dualcore.geometry import Geometry
-from dualcore.losses import Loss, MarginLoss, ResidualLoss, SquaredHinge
+from dualcore.losses import Loss, MarginLoss, Power, ResidualLoss, Squared, SquaredHinge
 
 __all__ = [
     "DualForm",
@@ -34,15 +34,20 @@ def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
     """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
     if geometry.order < loss.order:
         raise ValueError(
-            f"The {loss.name!r} loss grows quadratically, so its worst-case risk of order {geometry.order} "
-            f"is infinite. Use order={loss.order}"
+            f"The {loss.name!r} loss grows like a power of {loss.order:g}, so its worst-case risk of order "
+            f"{geometry.order:g} is infinite. Use order={loss.order:g}"
             + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
         )
     if geometry.order > loss.order:
         raise ValueError(
-            f"No closed form of order {geometry.order} is known for the {loss.name!r} loss. Use order={loss.order}."
+            f"No closed form of order {geometry.order:g} is known for the {loss.name!r} loss. Use order={loss.order:g}."
         )
-    if loss.order == 2:
+    if loss.order > 1 and not isinstance(loss, (Squared, SquaredHinge, Power)):
+        raise TypeError(
+            f"{type(loss).__name__} is of order {loss.order:g}: no closed form is known. A loss of your own must be of "
+            "order 1; of higher order there are 'squared', 'squared_hinge' and 'power'."
+        )
+    if loss.order > 1:
         return (SquaredHingeForm if isinstance(loss, SquaredHinge) else SquaredForm)(loss, geometry, radius)
     if isinstance(loss, MarginLoss):
         return MarginForm(loss, geometry, radius)

@@ -1,4 +1,4 @@
-"""Losses of quadratic growth, order 2: the squared loss, and the squared hinge, whose labels may flip."""
+"""Losses that grow as a power: the squared loss and its relatives, and the squared hinge, whose labels may flip."""
 
 from __future__ import annotations
 
@@ -17,70 +17,88 @@ _FEW = 4096
 
 
 class SquaredForm(DualForm):
-    """Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``.
+    r"""Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``.
 
-    The multiplier is ``lam* = K^2 + K rms / sigma``.
+    The multiplier is ``lam* = K^2 + K rms / sigma``. The same holds for ``|r|^p`` of order ``p`` (`Power`), with
+    ``A = lam^{1/(p-1)}``, ``B = K^{p/(p-1)}`` and ``N`` the mean of order ``p`` of the residuals:
+
+    .. math:: h = |r|^p \Bigl(\frac{A}{A - B}\Bigr)^{p-1}, \quad R = (N + \sigma K)^p, \quad
+              \lambda^* = K \Bigl(\frac{N + \sigma K}{\sigma}\Bigr)^{p-1}
     """
+
+    @property
+    def power(self) -> float:
+        """``p``."""
+        return self.loss.order
 
     def slope_size(self, size: float) -> float:
         """Return ``K``."""
         return max(size, self.geometry.target_slope)
 
     def shortfall(self, t: FloatArray) -> FloatArray:
-        """Return the quantity whose square is the loss."""
+        """Return the quantity whose square, or power, is the loss."""
         return t
 
     def kappa(self, size: float) -> float:
-        return self.slope_size(size) ** 2
+        return float(self.slope_size(size) ** self.power)
+
+    def _growth(self, multiplier: float, size: float) -> tuple[float, float]:
+        """Return ``A - B`` and ``(A / (A - B))^(p - 1)``."""
+        p = self.power
+        top = multiplier ** (1.0 / (p - 1.0))
+        room = top - self.slope_size(size) ** (p / (p - 1.0))
+        return room, (top / room) ** (p - 1.0) if room > 0.0 else np.inf
 
     def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
-        bar = self.kappa(size)
-        squares = self.shortfall(t) ** 2
+        bar, value = self.kappa(size), self.loss.value(t)
         if np.isinf(multiplier):  # nothing moves at any price
-            return squares
+            return value
         if multiplier < bar * (1.0 - 1e-12):
             return np.full(t.shape, np.inf)
         if multiplier <= bar:
-            return np.where(squares > 0.0, np.inf, 0.0) if bar > 0.0 else squares
-        return squares * (multiplier / (multiplier - bar))
+            return np.where(value > 0.0, np.inf, 0.0) if bar > 0.0 else value
+        return value * self._growth(multiplier, size)[1]
 
     def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
-        bar, short = self.kappa(size), self.shortfall(t)
+        p, slope_size = self.power, self.slope_size(size)
         if np.isinf(multiplier):
             return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
-        room = multiplier - bar
-        if room <= 0.0:  # lam = K^2 is the minimiser only where every residual vanishes
+        room, growth = self._growth(multiplier, size)
+        if room <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
-        slope = self.loss.slope(t) * (multiplier / room)
-        growth = (short / room) ** 2
-        in_size = 2.0 * size * multiplier * growth if size >= self.slope_size(size) else np.zeros_like(t)
-        return Partials(slope, -bar * growth, in_size)
+        # d growth / d lam and / d K, by the chain rule through A and B
+        ratio = growth / room
+        in_multiplier = -ratio * slope_size ** (p / (p - 1.0)) / multiplier
+        value = self.loss.value(t)
+        in_size = p * ratio * slope_size ** (1.0 / (p - 1.0)) * value if size >= slope_size else np.zeros_like(t)
+        return Partials(self.loss.slope(t) * growth, in_multiplier * value, in_size)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         return self.minimise_mean(self.mean_loss(t, weights), size)
 
     def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
         """Minimise from the mean loss alone; exact where nothing flips."""
-        slope_size = self.slope_size(size)
-        rms = float(np.sqrt(mean_loss))
-        value = (rms + self.radius * slope_size) ** 2
+        slope_size, p = self.slope_size(size), self.power
+        mean = float(mean_loss ** (1.0 / p))
+        root = mean + self.radius * slope_size
         if self.radius > 0.0:
-            return Minimum(value, slope_size**2 + slope_size * rms / self.radius)
-        return Minimum(value, np.inf if slope_size * rms > 0.0 else slope_size**2)
+            return Minimum(root**p, slope_size * (root / self.radius) ** (p - 1.0))
+        return Minimum(root**p, np.inf if slope_size * mean > 0.0 else slope_size**p)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
-        slope_size = self.slope_size(size)
-        rms = np.sqrt(self.mean_loss(t, weights))
-        root = rms + self.radius * slope_size
-        in_size = 2.0 * root * self.radius if size >= slope_size else 0.0
-        slope = self.loss.slope(t) * (root / rms) if rms > 0.0 else np.zeros_like(t)
+        slope_size, p = self.slope_size(size), self.power
+        mean = self.mean_loss(t, weights) ** (1.0 / p)
+        root = mean + self.radius * slope_size
+        in_size = p * root ** (p - 1.0) * self.radius if size >= slope_size else 0.0
+        slope = self.loss.slope(t) * (root / mean) ** (p - 1.0) if mean > 0.0 else np.zeros_like(t)
         return Subgradient(slope, in_size)
 
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
         if self.radius == 0.0:
             return np.inf
         slope_size = self.slope_size(size)
-        return slope_size**2 + slope_size * float(np.abs(self.shortfall(t)).max(initial=0.0)) / self.radius
+        longest = float(np.abs(self.shortfall(t)).max(initial=0.0))
+        return float(slope_size * (longest / self.radius + slope_size) ** (self.power - 1.0))
 
 
 class _Undecided(NamedTuple):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
+
 from dualcore.losses.base import Loss, MarginLoss, ResidualLoss
 from dualcore.losses.contract import check_loss
 from dualcore.losses.margin import Hinge, Logistic, SmoothHinge, SquaredHinge
-from dualcore.losses.residual import Absolute, EpsilonInsensitive, Huber, Pinball, Squared
+from dualcore.losses.residual import Absolute, EpsilonInsensitive, Huber, Pinball, Power, Squared
 
 __all__ = [
     "LOSSES",
@@ -20,6 +22,7 @@ __all__ = [
     "Loss",
     "MarginLoss",
     "Pinball",
+    "Power",
     "ResidualLoss",
     "SmoothHinge",
     "Squared",
@@ -30,7 +33,18 @@ __all__ = [
 
 LOSSES: dict[str, type[Loss]] = {
     cls.name: cls
-    for cls in (Logistic, Hinge, SmoothHinge, SquaredHinge, Huber, Pinball, EpsilonInsensitive, Absolute, Squared)
+    for cls in (
+        Logistic,
+        Hinge,
+        SmoothHinge,
+        SquaredHinge,
+        Huber,
+        Pinball,
+        EpsilonInsensitive,
+        Absolute,
+        Squared,
+        Power,
+    )
 }
 
 
@@ -45,6 +59,14 @@ def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
     if isinstance(loss, Loss):
         if parameters:
             raise TypeError(f"loss is already a {type(loss).__name__}: give it {sorted(parameters)} when you build it.")
+        steep = getattr(loss, "lipschitz", None)
+        if not isinstance(steep, (int, float, np.integer, np.floating)) or not steep > 0.0:
+            raise ValueError(f"{loss!r} needs an attribute lipschitz > 0, its largest absolute slope, got {steep!r}.")
+        if loss.order == 1 and not np.isfinite(steep):
+            raise ValueError(
+                f"{loss!r} has no finite lipschitz, so its worst-case risk of order 1 is infinite. dualcore.check_loss "
+                "says what a loss of your own has to keep."
+            )
         return loss
     if not isinstance(loss, str):
         raise TypeError(f"loss must be a name or a dualcore.losses.Loss object, not {type(loss).__name__}.")

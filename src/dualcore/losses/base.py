@@ -28,10 +28,10 @@ class Loss(ABC):
     ----------
     name : str
         How the loss is called in `Problem` and on the command line.
-    order : int
+    order : float
         Smallest order of transport distance for which the worst-case risk is finite.
     lipschitz : float
-        Largest absolute slope; ``inf`` for losses of order 2.
+        Largest absolute slope; ``inf`` for losses of an order above 1.
     kinks : tuple of float
         Where the slope jumps.
     bends : tuple of float
@@ -43,7 +43,7 @@ class Loss(ABC):
     """
 
     name: ClassVar[str] = ""
-    order: ClassVar[int] = 1
+    order: float = 1
     lipschitz: float
     kinks: tuple[float, ...] = ()
     bends: tuple[float, ...] = ()

@@ -7,7 +7,7 @@ import numpy as np
 from dualcore.geometry import FloatArray
 from dualcore.losses.base import ResidualLoss, check_number
 
-__all__ = ["Absolute", "EpsilonInsensitive", "Huber", "Pinball", "Squared"]
+__all__ = ["Absolute", "EpsilonInsensitive", "Huber", "Pinball", "Power", "Squared"]
 
 
 class Huber(ResidualLoss):
@@ -185,3 +185,39 @@ class Squared(ResidualLoss):
     def conjugate(self, s: FloatArray) -> FloatArray:
         """Return ``a^2 / 4``."""
         return 0.25 * np.asarray(s, dtype=np.float64) ** 2
+
+
+class Power(ResidualLoss):
+    """``|r|^p`` with ``p > 1``, for transport order ``p``; ``L*(a) = (p - 1) (|a| / p)^q``, ``1/p + 1/q = 1``.
+
+    Parameters
+    ----------
+    power : float, default=3.0
+        ``p``; with 2 this is `Squared`.
+    """
+
+    name = "power"
+    lipschitz = np.inf
+
+    def __init__(self, power: float = 3.0) -> None:
+        check_number("power", power)
+        if not (power > 1.0 and np.isfinite(power)):
+            raise ValueError(f"power must be greater than 1 and finite, got {power!r}; with 1 use loss='absolute'.")
+        self.power = self.order = float(power)
+
+    def value(self, t: FloatArray) -> FloatArray:
+        """Return ``|r|^p``."""
+        return np.abs(t) ** self.power
+
+    def slope(self, t: FloatArray) -> FloatArray:
+        """Return ``p |r|^(p - 1) sign(r)``."""
+        return self.power * np.sign(t) * np.abs(t) ** (self.power - 1.0)
+
+    def curvature(self, t: FloatArray) -> FloatArray:
+        """Return ``p (p - 1) |r|^(p - 2)``; below ``p = 2`` it has a pole at zero, which is cut off."""
+        size = np.abs(t) if self.power >= 2.0 else np.maximum(np.abs(t), 1e-8)
+        return self.power * (self.power - 1.0) * size ** (self.power - 2.0)
+
+    def conjugate(self, s: FloatArray) -> FloatArray:
+        """Return ``(p - 1) (|a| / p)^q``."""
+        return (self.power - 1.0) * (np.abs(s) / self.power) ** (self.power / (self.power - 1.0))

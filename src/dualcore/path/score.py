@@ -21,7 +21,7 @@ from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, Source
-from dualcore.sumbounds import first_order_bound, squared_bound, trivial_bound
+from dualcore.sumbounds import first_order_bound, slope_power, squared_bound, trivial_bound
 
 __all__ = ["Model", "Scores", "score_models"]
 
@@ -202,8 +202,10 @@ def _bound(problem: Problem, dual: FloatArray, flipped: float, upper: float) -> 
         side = int(balance[1] > balance[0])
         scale[side] = max(balance[1 - side], 0.0) / balance[side]
     total, moment = float(scale @ dual[:, _VALUE]), scale @ dual[:, _MOMENT:]
-    if problem.geometry.order == 2:
-        return squared_bound(problem, total, float(scale**2 @ dual[:, _SQUARE]), moment, upper)
+    order = problem.geometry.order
+    if order > 1:
+        steepness = float(scale ** (order / (order - 1)) @ dual[:, _SQUARE])
+        return squared_bound(problem, total, steepness, moment, upper)
     # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
     return first_order_bound(problem, lambda f: f * total, moment, flipped, upper)
 
@@ -235,7 +237,7 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             counts.positive += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
             _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
         else:
-            worth = -slope * y if plan.problem.geometry.order == 2 else value - slope * (t[:full] + y)
+            worth = -slope * y if plan.problem.geometry.order > 1 else value - slope * (t[:full] + y)
             _add_residuals(counts.exact, plan, X, mass, slope, worth)
         if plan.widths.any():
             _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
@@ -300,9 +302,9 @@ def _add_margins(
     pulled = pull.sum(axis=1)
     dual[:, side, _BALANCE] -= pulled
     dual[:, side, _MOMENT:] += label * _moments(pull, X)
-    if plan.problem.geometry.order == 2:  # the linear part alone; the square comes apart
+    if plan.problem.geometry.order > 1:  # the linear part alone; the square comes apart
         dual[:, side, _VALUE] -= pulled
-        dual[:, side, _SQUARE] += 0.25 * np.einsum("kn,kn->k", pull, slope)
+        dual[:, side, _SQUARE] += _weigh(slope_power(plan.problem, slope), mass)
     else:  # -L*(s) = L(t) - s t, by Fenchel's equality
         dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", pull, t)
 
@@ -313,13 +315,14 @@ def _add_residuals(
     """Add a block of a regression, each row to the side it pulls to."""
     pull = slope if mass is None else slope * mass
     up, upward = np.maximum(pull, 0.0), pull > 0.0
+    squared = plan.problem.geometry.order > 1
+    steep = slope_power(plan.problem, slope) if squared else slope
     sums = np.empty((2, *dual[:, 0].shape))  # of all rows, and of those that pull up
     for row, part, value in ((0, pull, worth), (1, up, worth * upward)):
         sums[row, :, _VALUE] = _weigh(value, mass)
         sums[row, :, _BALANCE] = part.sum(axis=1)
-        sums[row, :, _SQUARE] = np.einsum("kn,kn->k", part, slope) if plan.problem.geometry.order == 2 else 0.0
+        sums[row, :, _SQUARE] = _weigh(steep * (upward if row else 1.0), mass) if squared else 0.0
         sums[row, :, _MOMENT:] = _moments(part, X)
-    sums[:, :, _SQUARE] *= 0.25
     sums[0] -= sums[1]
     sums[0, :, _BALANCE] *= -1.0
     dual += sums.transpose(1, 0, 2)

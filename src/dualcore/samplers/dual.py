@@ -201,7 +201,9 @@ class DualCoreset(Sampler):
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""
         if problem.geometry.order != 1:
-            raise ValueError("epsilon mode needs a loss of order 1: the squared losses are not Lipschitz.")
+            raise ValueError(
+                "epsilon mode needs a loss of order 1: squared losses and higher powers are not Lipschitz."
+            )
         radius = float(self.parameter_radius or 0.0)
         longest = max(source.map(lambda chunk: longest_row(chunk.X)))
         if problem.fit_intercept:

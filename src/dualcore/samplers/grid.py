@@ -202,7 +202,9 @@ def grid_coreset(
         raise ValueError("lower must be non-negative: h is at least the loss, which is.")
     if (a > b * (1.0 + 1e-9) + 1e-12).any():
         row = int(np.flatnonzero(a > b)[0])
-        raise ValueError(f"lower exceeds upper in row {row} ({a[row]!r} > {b[row]!r}).")
+        raise ValueError(f"lower exceeds upper in row {row} ({float(a[row])!r} > {float(b[row])!r}).")
+    if not slack >= 0.0:
+        raise ValueError(f"slack must not be negative, got {slack!r}.")
     masses = None
     if sample_weight is not None:
         masses = np.asarray(sample_weight, dtype=np.float64)

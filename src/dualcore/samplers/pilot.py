@@ -60,7 +60,7 @@ def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anch
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:
     """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
     multiplier = solution.dual_variable
-    if problem.geometry.order == 2 and np.isfinite(multiplier):
+    if problem.geometry.order > 1 and np.isfinite(multiplier):
         # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
         multiplier = max(multiplier, 1.01 * problem.kappa(solution.coef) + 1e-9)
     return Anchor(solution.coef, solution.intercept, multiplier)

@@ -69,12 +69,13 @@ class SoftmaxProblem:
     form: MarginForm
 
     def __init__(self, base: Problem, n_classes: int) -> None:
-        if not (type(base.loss) is Logistic and isinstance(base.form, MarginForm)):
-            raise TypeError(f"A softmax problem extends a logistic one, got {base!r}.")
         if base.geometry.support is not None:
             raise ValueError(
-                "Softmax problems take features that can move anywhere: use multi_class='ovr' with a support."
+                "Softmax problems (multi_class='multinomial') take features that can move anywhere: use "
+                "multi_class='ovr' with a support."
             )
+        if not (type(base.loss) is Logistic and isinstance(base.form, MarginForm)):
+            raise TypeError(f"A softmax problem extends a logistic one, got {base!r}.")
         if n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {n_classes!r}.")
         self.base, self.n_classes, self.form = base, int(n_classes), base.form

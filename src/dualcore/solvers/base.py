@@ -11,9 +11,10 @@ import numpy as np
 
 from dualcore.certificate import DualPoint
 from dualcore.geometry import FloatArray
+from dualcore.losses import Power
 from dualcore.problem import Data, Problem
 
-__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint"]
+__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint", "able_solver"]
 
 
 class IncompatibleError(TypeError):
@@ -139,3 +140,12 @@ class Solver(ABC):
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
         """Minimise; never raise for want of convergence."""
+
+
+def able_solver(problem: Problem) -> str:
+    """Return the name of the solver that is made for a problem, for messages."""
+    if problem.box is not None:
+        return "box"
+    if problem.geometry.order == 1:
+        return "structured"
+    return "power" if isinstance(problem.loss, Power) else "conic"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.bundle import Bundle, unbounded_features
+from dualcore.certificate import dual_point, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import Iterate, RawSolution, Solver
+from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -28,8 +29,10 @@ class BoxSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if problem.box is None:
-            able = "structured" if problem.geometry.order == 1 else "conic"
-            return f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. Use solver='{able}'."
+            return (
+                f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. "
+                f"Use solver='{able_solver(problem)}'."
+            )
         loose = np.flatnonzero(unbounded_features(problem, data.rows.m))
         if loose.size:
             return (
@@ -45,8 +48,18 @@ class BoxSolver(Solver):
             free = problem.replace(support=None)
             found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
             start = found.coef, found.intercept
-        bundle = Bundle(problem, data, *start)
+        bundle = Bundle(problem, data, *start, floor=_unmoved(problem, data, 0.1 * tol, max_iter))
         count = bundle.run(0.5 * tol, _STEPS * max_iter)
         coef, intercept, _ = bundle.best
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
+
+
+def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> float:
+    """Return a lower bound on the least risk of an adversary who does nothing: all there is at tiny radii."""
+    plain = problem.replace(support=None, radius=0.0)
+    found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
+    t = plain.signal(found.coef, found.intercept, data)
+    upper = plain.evaluate(found.coef, found.intercept, data).value
+    points = [dual_point(plain, t, data, plain.size(found.coef)), *([] if found.dual is None else [found.dual])]
+    return max(0.0, *(lower_bound(plain, data, point, upper) for point in points))

@@ -396,7 +396,8 @@ class Scene:
         first = problem.geometry.order == 1
         if problem.ridge > 0.0:
             # In scaled units the objective is divided by unit^order, and the ridge term by unit^2 already.
-            program.minimise_squares(problem.ridge * (design.unit if first else 1.0) / design.scale**2, coef)
+            left = design.unit ** (2.0 - problem.geometry.order)
+            program.minimise_squares(problem.ridge * left / design.scale**2, coef)
         if problem.radius == 0.0:
             return cls(program, problem, design, coef, level, None, sizes)
         steepness = program.variables(1)

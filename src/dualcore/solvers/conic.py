@@ -22,7 +22,7 @@ from dualcore.certificate import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver
+from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
@@ -286,7 +286,8 @@ class ConicSolver(Solver):
         if type(loss) not in ROW_CONES and (loss.pieces is None or loss.order != 1):
             return (
                 f"ConicSolver knows no cones for the loss {type(loss).__name__}: it needs one of "
-                f'{sorted(cls.__name__ for cls in ROW_CONES)} or a loss with `pieces`. Use solver="structured".'
+                f"{sorted(cls.__name__ for cls in ROW_CONES)} or a loss with `pieces`. "
+                f'Use solver="{able_solver(problem)}".'
             )
         if type(norm) not in DUAL_BOUNDS:
             return (

@@ -14,6 +14,7 @@ from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
+from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.structured import StructuredSolver
 from dualcore.sumbounds import trivial_bound
 
@@ -22,7 +23,7 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, ConicSolver)}
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver)}
 
 
 def solve(
@@ -49,7 +50,7 @@ def solve(
         Labels -1 and +1, or targets.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one.
-    solver : {"auto", "structured", "conic", "box"}, default="auto"
+    solver : {"auto", "structured", "conic", "box", "power"}, default="auto"
         "auto" takes the structured solver wherever it applies, the box solver where there is a support;
         ``Solution.solver`` says which ran.
     tol : float, default=1e-6

@@ -12,7 +12,7 @@ from dualcore.forms import MarginForm
 from dualcore.geometry import FloatArray, L2Norm
 from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows
-from dualcore.solvers.base import RawSolution, Solver
+from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.settle import can_settle, sample_rows, solve_settled, worth_settling
 from dualcore.threads import one_blas_thread
@@ -40,7 +40,7 @@ class StructuredSolver(Solver):
         if problem.geometry.order != 1:
             return (
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "
-                "Use solver='conic'."
+                f"Use solver='{able_solver(problem)}'."
             )
         if min(data.rows.m, data.rows.n) > _MOST_FEATURES:
             return (
