@@ -282,8 +282,10 @@ class Geometry:
                 f"label_cost must be positive (inf forbids flips), got {self.label_cost!r}. "
                 "A label that can be changed for nothing carries no information."
             )
-        if not (self.order >= 1 and np.isfinite(self.order)):
-            raise ValueError(f"order must be at least 1 and finite, got {self.order!r}.")
+        order: Any = self.order
+        is_number = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
+        if not (is_number and 1 <= order < np.inf):
+            raise ValueError(f"order must be a number of at least 1, got {order!r}.")
         if self.support is not None and self.order != 1:
             raise ValueError(
                 "A support needs transport order 1: no closed form of a higher order is known on a box. "

@@ -259,7 +259,7 @@ def test_a_negative_label_cost_is_told_that_zero_will_not_do_either(label_cost):
 @pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
 def test_a_quadratic_loss_of_order_one_is_infinite(loss):
     with pytest.raises(
-        ValueError, match=f"The '{loss}' loss grows quadratically, .* of order 1 is infinite. Use order=2"
+        ValueError, match=f"The '{loss}' loss grows like a power of 2, .* of order 1 is infinite. Use order=2"
     ):
         Problem(loss, order=1, radius=0.1)
 
@@ -282,7 +282,7 @@ def test_unknown_names_are_listed():
         Problem("hinge", norm="l0")
     with pytest.raises(TypeError, match=r"does not take the parameters \['gamma'\]"):
         Problem("hinge", gamma=3.0)
-    with pytest.raises(ValueError, match="order must be 1 or 2, got 3"):
+    with pytest.raises(ValueError, match="No closed form of order 3 is known for the 'hinge' loss"):
         Problem("hinge", order=3)
 
 
@@ -462,10 +462,10 @@ def test_inputs_are_never_modified(loss):
         problem.risk(coef, INTERCEPT, data, y, weights)
         problem.multiplier(coef, INTERCEPT, data, y, weights)
         problem.gradient(coef, INTERCEPT, data, y, weights)
-        problem.gradient(coef, INTERCEPT, data, y, weights, multiplier=50.0)
-        problem.objective(coef, INTERCEPT, 50.0, data, y, weights)
-        problem.h(coef, INTERCEPT, 50.0, data, y)
-        problem.bounds(coef, INTERCEPT, 50.0, data, y)
+        problem.gradient(coef, INTERCEPT, data, y, weights, multiplier=100.0)
+        problem.objective(coef, INTERCEPT, 100.0, data, y, weights)
+        problem.h(coef, INTERCEPT, 100.0, data, y)
+        problem.bounds(coef, INTERCEPT, 100.0, data, y)
         problem.multiplier_interval(coef, INTERCEPT, data, y)
         problem.multiplier_bound(coef, INTERCEPT, data, y)
         problem.growth(coef, INTERCEPT, y)

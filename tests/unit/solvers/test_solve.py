@@ -99,13 +99,15 @@ def test_a_solution_says_everything_about_itself():
 
 
 def test_auto_takes_the_structured_solver_where_it_applies():
-    assert list(SOLVERS) == ["structured", "box", "conic"]
+    assert list(SOLVERS) == ["structured", "box", "power", "conic"]
     for loss in FIRST_ORDER:
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "structured"
     for loss in ("squared", "squared_hinge"):
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "conic"
+    problem = Problem("power", power=3.0, radius=0.2)
+    assert solve(problem, *data_for(problem)).solver == "power"
 
 
 # What is refused, before any work
