@@ -20,7 +20,7 @@ from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
 from dualcore.experiments.printed import printed_figures
 from dualcore.experiments.records import ENVIRONMENTS, Record, Store
 from dualcore.experiments.render import as_markdown, lay_out
-from dualcore.experiments.settings import get_table
+from dualcore.experiments.settings import STUDIES, get_table
 
 __all__ = ["write_document"]
 
@@ -58,6 +58,7 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
         "spread": lambda name: spread_sentence(name, records(get_table(name).study)),
         "wholes": lambda name: whole_sentence(name, records(get_table(name).study)),
         "times": lambda study: time_sentence(records(study)),
+        "cost": lambda _: cost_sentence([record for study in STUDIES for record in records(study)]),
         "environments": lambda _: environment_lines(folder),
         "figure": figure,
     }
@@ -137,6 +138,12 @@ def time_sentence(records: list[Record]) -> str:
                 f"{method} {mean:.3g} s, {mean / fast:.2g} of Whole (fast), {mean / conic:.2g} of Whole (conic)"
             )
     return "CPU time a model: " + "; ".join(parts) + "."
+
+
+def cost_sentence(records: list[Record]) -> str:
+    """Return how long all that is stored took to train."""
+    minutes = sum(record.seconds for record in records) / 60.0
+    return f"The {len(records):,} models took {minutes:.0f} minutes of CPU time to train, half as long on two cores."
 
 
 def environment_lines(folder: Path) -> str:
