@@ -15,8 +15,8 @@ is Algorithm 1 with the paper's own bounds a and b; "ours" is calibrated at the 
 towards a coreset's model as far as the full data say. The excess is the worst-case risk on all rows over the least
 possible one.
 
-Bars: 20 times faster than the programme, for hinge and logistic loss (the hinge's programme stands for both, as none is
-known for the logistic loss); memory of O(n), at most 800 bytes a row however many features there are.
+Bars: 20 times faster than the programme, for hinge and logistic loss (the hinge's programme stands for both: the
+logistic loss takes a dozen of them); memory of O(n), at most 800 bytes a row however many features there are.
 """
 
 from __future__ import annotations

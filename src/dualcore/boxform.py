@@ -189,11 +189,16 @@ class BoxForm:
         prices = self.geometry.norm.weights
         if prices is not None:
             v /= prices
-        low, high = self.support.spread(coef.size)
+        low, high = self._walls(X)
         v *= np.sign(coef)
         v *= push[:, None]
         v += X
         return np.clip(v, low, high, out=v)
+
+    def _walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return how far each feature of each row may go; a row a rounding error outside the box stays where it is."""
+        low, high = self.support.spread(X.shape[1])
+        return np.minimum(low, X), np.maximum(high, X)
 
     @property
     def is_free(self) -> bool:
@@ -202,7 +207,7 @@ class BoxForm:
 
     def _swung(self, X: FloatArray, push: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far all features go along ``push``, and how far against it, when the furthest goes by ``key``."""
-        low, high = self.support.spread(X.shape[1])
+        low, high = self._walls(X)
         prices = self.geometry.norm.weights
         far = np.broadcast_to(key[:, None], X.shape) if prices is None else key[:, None] / prices
         up, down = np.minimum(X + far, high), np.maximum(X - far, low)

@@ -1,7 +1,7 @@
 """A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound.
 
 The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point
-gives, for each of a few dozen groups of rows, a plane below the group's share of it: the best moves at that point are
+gives, for each of a few groups of rows, a plane below the group's share of it: the best moves at that point are
 moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below, and the next
 point to look at is the nearest to the best so far where the planes promise some share of the gap (a level method).
 
@@ -218,11 +218,10 @@ class Bundle:
         w = self.data.masses
         for part, found in box.sweep(self.data.rows, self.data.y, coef, intercept, multiplier, points=True):
             slope = problem.loss.slope(found.signal) * (found.label if problem.is_classification else 1.0)
-            sides = [found.X] if self.parts == 1 else [found.rising, found.falling]
-            pulls = [
-                sign * (side - self.centre) * slope[:, None] for side, sign in zip(sides, (1.0, -1.0), strict=False)
-            ]
-            table = np.column_stack([*pulls, slope, -found.cost])
+            moved = found.X - self.centre
+            if self.parts == 2:
+                moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
+            table = np.column_stack([moved * slope[:, None], slope, -found.cost])
             group, mass = self.group[part], w[part]
             chooser = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
             planes += chooser @ table

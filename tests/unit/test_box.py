@@ -292,6 +292,22 @@ class TestTraining:
             assert found.relative_gap <= 1e-6
             assert found.value == pytest.approx(best.value, rel=1e-6)
 
+    @pytest.mark.parametrize("norm", NORMS)
+    def test_rows_a_rounding_error_outside_are_taken_where_they_are(self, norm):
+        problem = make_problem("hinge", norm, label_cost=1.0)
+        X, y = make_data(100, 3, problem)
+        X[:50] = np.where(X[:50] > 0.5, 1.0 + 1e-7, -1e-7)
+        found = solve(problem, X, y)
+        assert found.relative_gap <= 1e-6
+        wide = solve(problem.replace(support=(-1e-7, 1.0 + 1e-7)), X, y)
+        assert found.lower_bound <= wide.value  # those few can move a little further
+        assert found.value == pytest.approx(wide.value, rel=1e-5)
+        worst = worst_case_distribution(problem, found.coef, found.intercept, X, y)
+        assert worst.X.min() >= -1e-7
+        assert worst.X.max() <= 1.0 + 1e-7
+        with pytest.raises(ValueError, match="outside the support"):
+            solve(problem, X + 1e-4, y)
+
     @pytest.mark.parametrize("loss", ["hinge", "huber"])
     def test_a_tiny_radius_is_certified_by_what_nothing_moved_costs(self, loss):
         problem = make_problem(loss, "l2", label_cost=1.0, radius=1e-8)

@@ -143,7 +143,7 @@ def time_sentence(records: list[Record]) -> str:
 def cost_sentence(records: list[Record]) -> str:
     """Return how long all that is stored took to train."""
     minutes = sum(record.seconds for record in records) / 60.0
-    return f"The {len(records):,} models took {minutes:.0f} minutes of CPU time to train, half as long on two cores."
+    return f"The {len(records):,} models took {minutes:.0f} minutes of CPU time to train, scoring not counted."
 
 
 def environment_lines(folder: Path) -> str:

@@ -108,7 +108,7 @@ class DualCoreset(Sampler):
         max_iter: int = 200,
         callback: Callback | None = None,
     ) -> CoresetFit:
-        """Train through coresets: ``rounds`` of them, a read each, and a last one to certify."""
+        """Train through coresets: ``rounds`` of them, a read each (on a support two), and a last one to certify."""
         self._check()
         source = as_source(problem, X, y, sample_weight)
         size, before = self._size(source), source.n_reads

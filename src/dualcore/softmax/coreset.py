@@ -99,12 +99,9 @@ def fit_softmax_coreset(
         raise ValueError(f"A coreset of {rows} rows cannot hold {problem.n_classes} classes: ask for more rows.")
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     drawn = _draw(problem, data, np.ones(data.rows.n), rows, seed_from(seed, 1))
-    # An anchor need not be optimal.
-    found, reads = (
-        _train(problem, drawn, settings | ({"tol": max(tol, 1e-3)} if way.by_grid and rows < data.rows.n else {})),
-        0,
-    )
-    rounds = way.rounds if way.by_grid and rows < data.rows.n else 0
+    rounds, reads = way.rounds if way.by_grid and rows < data.rows.n else 0, 0
+    pilot = {"tol": max(tol, 1e-3)} if rounds else {}  # an anchor need not be optimal
+    found = _train(problem, drawn, settings | pilot)
     for number in range(rounds):
         terms = problem.terms(found.coef, found.intercept, data)
         h = problem.row_h(terms, found.dual_variable)
@@ -144,11 +141,18 @@ def _toward(problem: SoftmaxProblem, data: ClassData, start: SoftmaxSolution, en
 
 def _calibrated(problem: SoftmaxProblem, data: ClassData, coreset: Coreset, anchor: SoftmaxSolution) -> Coreset:
     """Return the coreset with weights that give class masses, mean and gradient of ``h`` as the full data have them."""
-    target = np.zeros(problem.n_classes * (data.rows.m + 2) + 2)
+    n_classes, m = problem.n_classes, data.rows.m
+    means, moment = np.zeros(2 * n_classes + 2), np.zeros((n_classes, m))
     for part, block in data.rows.blocks():
-        target += data.masses[part] @ _moments(problem, block, data.code[part], anchor)
+        terms, pull = _moments(problem, block, data.code[part], anchor)
+        means += data.masses[part] @ terms
+        moment += np.asarray(block.T @ (data.masses[part, None] * pull)).T
     code = coreset.y.astype(np.int64)
-    found = calibrate(coreset.weights, _moments(problem, coreset.X, code, anchor), target)
+    terms, pull = _moments(problem, coreset.X, code, anchor)
+    X = np.asarray(coreset.X.toarray() if hasattr(coreset.X, "toarray") else coreset.X, dtype=np.float64)
+    across = (pull[:, :, None] * X[:, None, :]).reshape(len(coreset), -1)
+    target = np.append(means, moment.ravel())
+    found = calibrate(coreset.weights, np.column_stack([terms, across]), target)
     keep = found.weights > 0.0
     details = {**coreset.details, "calibration_residual": found.residual}
     if np.unique(code[keep]).size < problem.n_classes:
@@ -164,18 +168,18 @@ def _calibrated(problem: SoftmaxProblem, data: ClassData, coreset: Coreset, anch
     )
 
 
-def _moments(problem: SoftmaxProblem, X: Any, code: npt.NDArray[np.int64], anchor: SoftmaxSolution) -> FloatArray:
-    """Return label, ``h``, and its gradient in multiplier, intercepts and coefficients, one line a row."""
-    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+def _moments(
+    problem: SoftmaxProblem, X: Any, code: npt.NDArray[np.int64], anchor: SoftmaxSolution
+) -> tuple[FloatArray, FloatArray]:
+    """Return label, ``h`` and its slopes in multiplier and scores, one line a row; and those in the scores once more."""
     gamma, labels = problem.base.geometry.label_cost, np.eye(problem.n_classes)
-    scores = X @ anchor.coef.T + anchor.intercept
+    scores = np.asarray(X @ anchor.coef.T) + anchor.intercept
     own, worst = np.take_along_axis(scores, code[:, None], axis=1)[:, 0], scores.argmin(axis=1)
     extra = own - scores.min(axis=1) - (anchor.dual_variable * gamma if np.isfinite(gamma) else np.inf)
     flips = extra > 0.0
     pull = softmax(scores, axis=1) - labels[np.where(flips, worst, code)]
     h = logsumexp(scores, axis=1) - own + np.maximum(extra, 0.0)
-    across = (pull[:, :, None] * X[:, None, :]).reshape(X.shape[0], -1)
-    return np.column_stack([labels[code], h, np.where(flips, -1.0, 0.0), pull, across])
+    return np.column_stack([labels[code], h, np.where(flips, -1.0, 0.0), pull]), pull
 
 
 def _draw(problem: SoftmaxProblem, data: ClassData, h: FloatArray, size: int, seed: int) -> Coreset:

@@ -2,8 +2,8 @@
 
 With ``N`` the mean of order p of the residuals the risk is ``(N + sigma K)^p``. ``N`` is smooth and its derivatives
 take one pass over the rows; what is not smooth, ``K >= ||theta||_*``, has the size of a model. So every step minimises
-the quadratic model of the one on the exact description of the other. (Power cones, one a row, describe the whole
-problem; Clarabel stalls on them in a third of small random problems.)
+the quadratic model of the one on the exact description of the other. (Power cones, one a row, would describe the whole
+problem, but Clarabel stalls on many of those.)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PowerSolver(Solver):
         here = descent.at(descent.origin(start))
         history: list[Iterate] = []
         done = False
-        while not done and len(history) < max_iter and here.cost > 0.0:
+        while not done and len(history) < max_iter and here.mean > 0.0:
             change, promised = descent.newton(here)
             there = here
             for halving in range(_HALVINGS):

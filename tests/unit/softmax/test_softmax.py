@@ -271,7 +271,9 @@ def test_a_coreset_keeps_every_class_and_its_mass(coreset):
     assert 100 <= len(fit.coreset) <= 200 if calibrated else len(fit.coreset) == 200
     assert fit.coreset.weights.sum() == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(
-        np.bincount(fit.coreset.y.astype(int), fit.coreset.weights), np.bincount(y, weights) / weights.sum(), rtol=1e-6
+        np.bincount(fit.coreset.y.astype(int), fit.coreset.weights),
+        np.bincount(y, weights) / weights.sum(),
+        rtol=1e-6 if calibrated else 1e-9,
     )
     best = solve_softmax(problem, X, y, weights)
     assert fit.certificate.upper == pytest.approx(
