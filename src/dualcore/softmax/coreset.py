@@ -171,7 +171,7 @@ def _calibrated(problem: SoftmaxProblem, data: ClassData, coreset: Coreset, anch
 def _moments(
     problem: SoftmaxProblem, X: Any, code: npt.NDArray[np.int64], anchor: SoftmaxSolution
 ) -> tuple[FloatArray, FloatArray]:
-    """Return label, ``h`` and its slopes in multiplier and scores, one line a row; and those in the scores once more."""
+    """Return label, ``h`` and its slopes in multiplier and scores, one line a row; those in the scores once more."""
     gamma, labels = problem.base.geometry.label_cost, np.eye(problem.n_classes)
     scores = np.asarray(X @ anchor.coef.T) + anchor.intercept
     own, worst = np.take_along_axis(scores, code[:, None], axis=1)[:, 0], scores.argmin(axis=1)
