@@ -77,9 +77,13 @@ def spawn(*arguments, code="from dualcore.cli import main; main()", **settings):
 
 # The same, but it says when the work begins.
 TELLING = """
+import signal
 import sys
 from dualcore.cli import main
 from dualcore.commands import training
+
+# A shell has its background jobs ignore interrupts, and so would what the tests start from there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 follow = training.radius_path
 
