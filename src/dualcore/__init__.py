@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dualcore.assess import assess, certify
 from dualcore.bounds import lipschitz_bounds, smooth_bounds
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.coreset import Anchor, Coreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualcore.certificate import Certificate
-from dualcore.certificate import certify as certify_rows
+from dualcore.certificates import Certificate
+from dualcore.certificates import certify as certify_rows
 from dualcore.problem import Problem
 from dualcore.samplers.base import as_source, evaluate
 from dualcore.sources import is_source_like

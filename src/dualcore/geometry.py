@@ -7,11 +7,13 @@ coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -52,13 +54,13 @@ class Norm:
         return self._steepest(coef / self.weights) / self.weights
 
     def project(self, vector: FloatArray, radius: float) -> FloatArray:
-        """Return the Euclidean projection of ``vector`` on the feature-norm ball of ``radius``.
-
-        With feature weights the point returned lies in the ball but need not be the nearest one.
-        """
+        """Return the Euclidean projection of ``vector`` on the feature-norm ball of ``radius``."""
         if self.weights is None:
             return self._project(vector, radius)
-        return self._project(_finite_product(vector, self.weights), radius) / self.weights
+        movable = np.isfinite(self.weights)
+        out = np.zeros_like(vector)
+        out[movable] = self._project_priced(vector[movable], self.weights[movable], radius)
+        return out
 
     def face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
         """Return the point nearest to ``pull`` among the subgradients of ``radius * ||coef||_*``."""
@@ -82,6 +84,9 @@ class Norm:
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _project")
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _project_priced")
 
 
 class L1Norm(Norm):
@@ -122,6 +127,18 @@ class L1Norm(Norm):
         threshold = excess[np.flatnonzero(size > excess)[-1]]
         return np.asarray(np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0))
 
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        """Return ``sign(v) (|v| - tau p)_+`` with the least ``tau >= 0`` that makes the priced sum fit."""
+        size = np.abs(vector)
+        if float(size @ prices) <= radius:
+            return vector.copy()
+        order = np.argsort(-size / prices)
+        spent, squares = np.cumsum((prices * size)[order]), np.cumsum((prices * prices)[order])
+        threshold = (spent - radius) / squares
+        used = np.flatnonzero((size / prices)[order] > threshold)
+        tau = float(threshold[used[-1]]) if used.size else np.inf
+        return _into_ball(np.sign(vector) * np.maximum(size - tau * prices, 0.0), prices, radius, self._value)
+
 
 class L2Norm(Norm):
     """Euclidean feature norm, its own dual."""
@@ -145,6 +162,23 @@ class L2Norm(Norm):
         size = float(np.linalg.norm(vector))
         return vector.copy() if size <= radius else vector * (radius / size)
 
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        """Return ``v / (1 + tau p^2)`` with the ``tau >= 0`` that puts it on the ellipsoid."""
+        priced = prices * vector
+        if float(np.linalg.norm(priced)) <= radius:
+            return vector.copy()
+        if radius <= 1e-15 * float(np.linalg.norm(priced)):
+            return np.zeros_like(vector)
+
+        def excess(log_tau: float) -> float:
+            return float(np.linalg.norm(priced / (1.0 + np.exp(log_tau) * prices**2))) - radius
+
+        # At the lower end hardly anything is taken away, at the upper hardly anything is left.
+        low, high = np.log(1e-20 / float(prices.max()) ** 2), np.log(1e20 / float(prices.min()) ** 2)
+        log_tau = brentq(excess, low, high, xtol=1e-14) if excess(low) > 0.0 > excess(high) else low
+        out = vector / (1.0 + np.exp(log_tau) * prices**2)
+        return _into_ball(out, prices, radius, self._value)
+
 
 class LinfNorm(Norm):
     """Feature norm ``max |v_j|``; its dual is ``sum |theta_j|`` and makes coefficients sparse."""
@@ -166,6 +200,17 @@ class LinfNorm(Norm):
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         return np.clip(vector, -radius, radius)
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        return np.clip(vector, -radius / prices, radius / prices)
+
+
+def _into_ball(
+    vector: FloatArray, prices: FloatArray, radius: float, value: Callable[[FloatArray], float]
+) -> FloatArray:
+    """Return the vector, shortened by what rounding may have left outside the ball."""
+    size = value(prices * vector)
+    return vector * (radius / size) if size > radius else vector
 
 
 def _finite_product(vector: FloatArray, weights: FloatArray) -> FloatArray:

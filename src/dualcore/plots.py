@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.cells import CellRule
-from dualcore.certificate import LinearModel
+from dualcore.certificates import LinearModel
 from dualcore.coreset import Coreset, write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.path import RadiusPath

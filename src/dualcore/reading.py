@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
+from dualcore.certificates import first_order_bound, squared_bound, trivial_bound
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.sources import Source, SourceError
-from dualcore.sumbounds import first_order_bound, squared_bound, trivial_bound
 from dualcore.summary import Extent, Layout, Pass, Summary, merge, summarise
 from dualcore.sums import FlipTail
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificate import certify
+from dualcore.certificates import certify
 from dualcore.problem import Problem
 from dualcore.samplers import CoresetFit, DualCoreset, Sampler
 from dualcore.samplers.base import Callback, as_source

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.path import radius_path, suggest_radius

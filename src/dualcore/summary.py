@@ -15,6 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.cells import CellRule
+from dualcore.certificates import mean_slope, slope_power
 from dualcore.coreset import Anchor
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
@@ -22,7 +23,6 @@ from dualcore.keys import row_keys
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, RowError
 from dualcore.sources.pilot import stack_rows
-from dualcore.sumbounds import mean_slope, slope_power
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
 __all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "merge", "stack_chunks", "summarise"]

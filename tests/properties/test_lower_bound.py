@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, Solution, certify, solve
-from dualcore.certificate import DualPoint, dual_point, lower_bound
-from dualcore.sumbounds import trivial_bound
+from dualcore.certificates import DualPoint, dual_point, lower_bound, trivial_bound
 from reference.cases import LOSS_NAMES, MARGIN_LOSSES, Case, cases, some_model, vectors
 
 each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)

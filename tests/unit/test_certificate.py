@@ -11,8 +11,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize, minimize_scalar
 
 from dualcore import Certificate, Problem, certify, solve
-from dualcore.certificate import DualPoint, column_sizes, dual_point, lower_bound
-from dualcore.sumbounds import inner_minimum, trivial_bound
+from dualcore.certificates import DualPoint, column_sizes, dual_point, inner_minimum, lower_bound, trivial_bound
 
 LOSSES = (
     "logistic",

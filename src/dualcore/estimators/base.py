@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.geometry import FloatArray, Norm
 from dualcore.losses import Loss
 from dualcore.problem import Problem

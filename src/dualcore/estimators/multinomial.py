@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.estimators.base import print_outcome, warn_if_weak
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem

@@ -95,6 +95,10 @@ class Loss(ABC):
         least, most = self.slope_range
         return np.where((s >= least) & (s <= most), s * t - self.value(t), np.inf)
 
+    def scaled(self, unit: float) -> tuple[Loss, float] | None:
+        """Return a loss ``L'`` and a factor ``f`` with ``L(unit * t) = f L'(t)``; None where no such pair is known."""
+        return None
+
     def __repr__(self) -> str:
         names = inspect.signature(type(self)).parameters
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))

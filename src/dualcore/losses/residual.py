@@ -54,6 +54,10 @@ class Huber(ResidualLoss):
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= self.delta, 0.5 * s * s, np.inf)
 
+    def scaled(self, unit: float) -> tuple[Huber, float]:
+        """Return the loss with ``delta / unit``, and ``unit^2``."""
+        return Huber(self.delta / unit), unit * unit
+
 
 class Pinball(ResidualLoss):
     """``max(-q r, (1 - q) r)`` with ``r`` = prediction - target; zero conjugate on [-q, 1 - q].
@@ -98,6 +102,10 @@ class Pinball(ResidualLoss):
         s = np.asarray(s, dtype=np.float64)
         return np.where((s >= least) & (s <= most), 0.0, np.inf)
 
+    def scaled(self, unit: float) -> tuple[Pinball, float]:
+        """Return the loss itself, and ``unit``."""
+        return self, unit
+
 
 class EpsilonInsensitive(ResidualLoss):
     """``max(0, |r| - epsilon)``; ``L*(a) = epsilon |a|`` on [-1, 1].
@@ -136,6 +144,10 @@ class EpsilonInsensitive(ResidualLoss):
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= 1.0, self.epsilon * np.abs(s), np.inf)
 
+    def scaled(self, unit: float) -> tuple[EpsilonInsensitive, float]:
+        """Return the loss with ``epsilon / unit``, and ``unit``."""
+        return EpsilonInsensitive(self.epsilon / unit), unit
+
 
 class Absolute(ResidualLoss):
     """``|r|``; zero conjugate on [-1, 1]."""
@@ -162,6 +174,10 @@ class Absolute(ResidualLoss):
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= 1.0, 0.0, np.inf)
 
+    def scaled(self, unit: float) -> tuple[Absolute, float]:
+        """Return the loss itself, and ``unit``."""
+        return self, unit
+
 
 class Squared(ResidualLoss):
     """``r^2``, for transport order 2; ``L*(a) = a^2 / 4``."""
@@ -185,6 +201,10 @@ class Squared(ResidualLoss):
     def conjugate(self, s: FloatArray) -> FloatArray:
         """Return ``a^2 / 4``."""
         return 0.25 * np.asarray(s, dtype=np.float64) ** 2
+
+    def scaled(self, unit: float) -> tuple[Squared, float]:
+        """Return the loss itself, and ``unit^2``."""
+        return self, unit * unit
 
 
 class Power(ResidualLoss):
@@ -221,3 +241,7 @@ class Power(ResidualLoss):
     def conjugate(self, s: FloatArray) -> FloatArray:
         """Return ``(p - 1) (|a| / p)^q``."""
         return (self.power - 1.0) * (np.abs(s) / self.power) ** (self.power / (self.power - 1.0))
+
+    def scaled(self, unit: float) -> tuple[Power, float]:
+        """Return the loss itself, and ``unit^p``."""
+        return self, unit**self.power

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.coreset import Coreset
 from dualcore.geometry import FloatArray
 from dualcore.solvers import Solution

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import Certificate, LinearModel
+from dualcore.certificates import Certificate, LinearModel, trivial_bound
 from dualcore.coreset import Anchor, Coreset
 from dualcore.forms import MarginForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
@@ -38,7 +38,6 @@ from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source, is_source_like
-from dualcore.sumbounds import trivial_bound
 from dualcore.summary import Pass
 
 __all__ = ["radius_path"]

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificate import LinearModel
+from dualcore.certificates import LinearModel, first_order_bound, slope_power, squared_bound, trivial_bound
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, Source
-from dualcore.sumbounds import first_order_bound, slope_power, squared_bound, trivial_bound
 
 __all__ = ["Model", "Scores", "score_models"]
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualcore.certificate import Certificate, certify
+from dualcore.certificates import Certificate, certify
 from dualcore.coreset import Anchor, Coreset
 from dualcore.keys import seed_from
 from dualcore.problem import Problem

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificate import Certificate, certify
+from dualcore.certificates import Certificate, certify
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.rows import Rows

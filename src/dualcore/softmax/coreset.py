@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.coreset import Coreset, normalised
 from dualcore.geometry import FloatArray
 from dualcore.keys import seed_from

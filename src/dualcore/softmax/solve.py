@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import Certificate
+from dualcore.certificates import Certificate
 from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
 from dualcore.softmax.bound import lower_bound
 from dualcore.softmax.cones import bound_differences

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dualcore.certificate import DualPoint
+from dualcore.certificates import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.losses import Power
 from dualcore.problem import Data, Problem
@@ -27,6 +27,11 @@ class Status(Enum):
     OPTIMAL = "Solved: the certified relative gap is within tolerance."
     INACCURATE = "Stopped early: the best point found is returned with the gap it reached."
     MAX_ITER = "Iteration limit reached: the best point found is returned with the gap it reached."
+    UNCERTIFIED = (
+        "Not certified: columns that nothing penalises (radius 0 or an infinite price, ridge 0) are dependent up to "
+        "rounding, so that rounding decides the optimum. The best point found is returned; drop such columns, or use "
+        "radius > 0 or ridge > 0."
+    )
     UNBOUNDED = (
         "No minimiser exists: the data are separable and nothing penalises large coefficients (radius 0, ridge 0). "
         "The best point found is returned; use radius > 0 or ridge > 0 for a unique answer."
@@ -63,8 +68,9 @@ class RawSolution:
     iterations: int
     history: tuple[Iterate, ...] = ()
     stopped_early: bool = False
-    # A rigorous bound of the solver's own, where it has one that needs no dual point.
+    # A rigorous bound of the solver's own, where it has one that needs no dual point, and its allowance for rounding.
     lower: float = -np.inf
+    rounding: float = 0.0
     waypoint: Waypoint | None = None
 
 
@@ -93,6 +99,10 @@ class Solution:
     seconds : float
     dual : DualPoint or None
         The dual point behind ``lower_bound``, one entry a row; `certify` on the same rows starts from it.
+    rounding : float
+        What rounding can have done: the allowance that is subtracted in ``lower_bound``, and the error of ``value``.
+    problem : Problem or None
+        What was solved: the dual point holds for no other.
 
     Examples
     --------
@@ -114,6 +124,8 @@ class Solution:
     history: tuple[Iterate, ...] = field(default=(), repr=False)
     seconds: float = 0.0
     dual: DualPoint | None = field(default=None, repr=False, compare=False)
+    rounding: float = 0.0
+    problem: Problem | None = field(default=None, repr=False, compare=False)
 
     @property
     def relative_gap(self) -> float:

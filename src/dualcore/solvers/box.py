@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.bundle import Bundle, unbounded_features
-from dualcore.certificate import dual_point, lower_bound
+from dualcore.certificates import dual_point, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver

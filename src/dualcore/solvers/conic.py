@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.certificate import DualPoint, lower_bound
+from dualcore.certificates import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.problem import Data, Problem

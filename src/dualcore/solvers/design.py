@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualcore.certificate import DualPoint, column_sizes
+from dualcore.certificates import DualPoint, column_sizes
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.rows import as_rows

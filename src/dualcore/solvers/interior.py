@@ -127,7 +127,7 @@ class InteriorPoint:
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
         thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
         self.few = design.dense_rows() if thin else None
-        self.least = 1e-3 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
+        self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
 
     def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
         """Start from the origin or a given model, at a distance from every constraint."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificate import DualPoint
+from dualcore.certificates import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic, Loss
 from dualcore.problem import Problem

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificate import DualPoint, column_sizes
+from dualcore.certificates import DualPoint, column_sizes
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.rows import DenseRows, as_rows

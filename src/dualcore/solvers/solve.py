@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificate import dual_point, lower_bound
+from dualcore.certificates import Bound, RowBounds, dual_point, trivial_bound
+from dualcore.geometry import FloatArray
+from dualcore.normal import Normal
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.structured import StructuredSolver
-from dualcore.sumbounds import trivial_bound
 
 __all__ = ["SOLVERS", "solve"]
 
@@ -82,23 +84,35 @@ def solve(
     if problem.box is not None and problem.radius == 0.0:  # without a budget nothing moves, walls or not
         problem, solver = problem.replace(support=None), "auto" if solver == "box" else solver
     chosen = _choose(problem, data, solver)
-    start = None if warm_start is None else (np.asarray(warm_start.coef, dtype=np.float64), float(warm_start.intercept))
-    if start is not None and start[0].shape != (data.rows.m,):
-        raise ValueError(f"warm_start has {start[0].size} coefficients but X has {data.rows.m} features.")
-    raw = chosen.run(problem, data, tol=tol, max_iter=max_iter, start=start)
-    found = _score(problem, data, raw, chosen.name, tol, max_iter, began)
+    normal = Normal.of(problem, data)
+    start = None if warm_start is None else _start(normal, warm_start)
+    raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
+    found = _score(problem, normal, raw, chosen.name, tol, max_iter, began)
     if solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER) and data.rows.n <= _SECOND_OPINION:
         others = (cls() for cls in SOLVERS.values() if cls.name != chosen.name)
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
-            again = other.run(problem, data, tol=tol, max_iter=max_iter, start=(found.coef, found.intercept))
-            second = _score(problem, data, again, other.name, tol, max_iter, began)
+            again = other.run(
+                normal.problem,
+                normal.data,
+                tol=tol,
+                max_iter=max_iter,
+                start=normal.inside(found.coef, found.intercept),
+            )
+            second = _score(problem, normal, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
     if not found.converged:
         gap = found.gap / max(abs(found.value), 1e-300)
         message = f"{found.status.value} Relative gap {gap:.2e}, asked for {tol:.0e}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return found
+
+
+def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, float]:
+    coef, n_features = np.asarray(warm_start.coef, dtype=np.float64), normal.data.rows.m
+    if coef.shape != (n_features,):
+        raise ValueError(f"warm_start has {coef.size} coefficients but X has {n_features} features.")
+    return normal.inside(coef, float(warm_start.intercept))
 
 
 def _check_classes(problem: Problem, data: Data) -> None:
@@ -127,50 +141,66 @@ def _choose(problem: Problem, data: Data, solver: str) -> Solver:
 
 
 def _score(
-    problem: Problem, data: Data, raw: RawSolution, solver: str, tol: float, max_iter: int, began: float
+    problem: Problem, normal: Normal, raw: RawSolution, solver: str, tol: float, max_iter: int, began: float
 ) -> Solution:
-    """Evaluate the point exactly, certify it, and put the outcome in words."""
-    value, multiplier = problem.evaluate(raw.coef, raw.intercept, data)
-    # A risk of zero cannot be approached relatively: below this share of the empty model's risk it counts as reached.
-    empty = problem.evaluate(np.zeros(data.rows.m), 0.0, data).value
-    goal = max(tol * max(abs(value), 1e-3 * abs(empty)), 1e-15)
-    lower, dual = max(trivial_bound(problem), raw.lower), raw.dual
-    if dual is not None:
-        lower = max(lower, lower_bound(problem, data, dual, value, repair=False))
-    if value - lower > goal and problem.box is None:
-        t = problem.signal(raw.coef, raw.intercept, data)
-        guess = dual_point(problem, t, data, problem.size(raw.coef))
-        for point in (raw.dual, guess):
-            if point is not None and value - lower > goal:
-                bound = lower_bound(problem, data, point, value)
-                if bound > lower:
-                    lower, dual = bound, point
-    lower = min(lower, value)
-    gap = value - lower
+    """Evaluate the point exactly, certify it, and put the outcome in words.
+
+    The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
+    """
+    inner, data = normal.problem, normal.data
+    coef, intercept = normal.outside(raw.coef, raw.intercept)
+    theta, level = normal.inside(coef, intercept)
+    value, multiplier = inner.evaluate(theta, level, data)
+    best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
+    withheld = False
+    if inner.box is None:
+        bounds = RowBounds(inner, data, value)
+        error = bounds.level_set.risk_error(theta, level)
+        # A gap below the rounding of the risk itself cannot be told from none.
+        goal = max(tol * abs(value), error)
+        t = inner.signal(theta, level, data)
+        guess = dual_point(inner, t, data, inner.size(theta))
+        for point, repair in ((raw.dual, False), (raw.dual, True), (guess, True)):
+            if point is not None and value - best.value > goal:
+                bound = bounds.bound(point, repair=repair)
+                if bound > best:
+                    best, dual = bound, point
+        withheld = bounds.level_set.withheld
+    else:
+        goal = max(tol * abs(value), error)
+    lower = min(best.value, value)
     status = Status.OPTIMAL
-    if _runs_away(problem, data, raw):
+    if _runs_away(inner, data, theta, level):
         status = Status.UNBOUNDED
-    elif gap > goal:
+    elif value - lower > goal:
         status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
+        if withheld:
+            status = Status.UNCERTIFIED
+    factor = normal.factor
+    history = raw.history
+    if factor != 1.0:
+        history = tuple(replace(each, value=factor * each.value, gap=factor * each.gap) for each in history)
     return Solution(
-        coef=raw.coef,
-        intercept=raw.intercept,
-        dual_variable=multiplier,
-        value=value,
-        lower_bound=lower,
-        gap=gap,
+        coef=coef,
+        intercept=intercept,
+        dual_variable=multiplier * normal.multiplier_unit,
+        value=factor * value,
+        lower_bound=factor * lower,
+        gap=factor * (value - lower),
         status=status,
         solver=solver,
         iterations=raw.iterations,
-        history=raw.history,
+        history=history,
         seconds=time.perf_counter() - began,
-        dual=dual,
+        dual=None if dual is None else dual.times(normal.slope_unit),
+        rounding=factor * (best.rounding + error),
+        problem=problem,
     )
 
 
-def _runs_away(problem: Problem, data: Data, raw: RawSolution) -> bool:
+def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
     """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
     if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
         return False
-    margins = problem.signal(raw.coef, raw.intercept, data)[data.masses > 0.0]
+    margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
     return bool((margins > 0.0).all() and (problem.loss.slope(margins) < 0.0).any())

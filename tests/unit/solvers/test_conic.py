@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore.certificate import lower_bound
+from dualcore.certificates import lower_bound
 from dualcore.geometry import L2Norm, get_norm
 from dualcore.losses import Hinge, Logistic, MarginLoss
 from dualcore.problem import Problem

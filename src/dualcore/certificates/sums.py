@@ -2,7 +2,7 @@
 
 A dual point bounds the optimum by the sum of its conjugates and by what minimising over the model makes of the moment
 ``v = sum_i w_i s_i y_i x_i`` of its slopes. Neither needs the rows again, so one read of any source will do; see
-`dualcore.certificate` for the points themselves.
+`dualcore.certificates.points` for the points themselves.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from dualcore.geometry import FloatArray
-from dualcore.losses import Loss
 from dualcore.problem import Problem
 
-__all__ = ["first_order_bound", "inner_minimum", "mean_slope", "slope_power", "squared_bound", "trivial_bound"]
+__all__ = ["first_order_bound", "inner_minimum", "slope_power", "squared_bound", "trivial_bound"]
 
 
 def trivial_bound(problem: Problem) -> float:
@@ -29,34 +28,36 @@ def trivial_bound(problem: Problem) -> float:
     return problem.radius * problem.loss.lipschitz * slope
 
 
-def mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
-    """Return the mean slope of the loss over ``[t - width, t + width]``, its slope at ``t`` where the width is 0."""
-    if width == 0.0:
-        return np.asarray(loss.slope(t), dtype=np.float64)
-    low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
-    return np.asarray(slope, dtype=np.float64)
-
-
 def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: float, limit: float) -> float:
     """Bound ``min_theta budget * max(||theta||_*, floor) + v . theta + ridge / 2 ||theta||^2`` from below.
 
-    ``limit`` bounds ``||theta*||_*``; it prices what the budget does not cover where no ridge does.
+    ``limit`` bounds ``||theta*||_*``; it prices what the budget does not cover where no ridge does. A moment of
+    features that cannot move (infinite price) has to be zero unless there is a ridge.
     """
     norm = problem.geometry.norm
-    length = norm.value(moment)
+    by_ridge = 0.0
+    held = moment
+    if norm.weights is not None and np.isinf(norm.weights).any():
+        immovable = np.isinf(norm.weights)
+        held = np.where(immovable, 0.0, moment)
+        rest = moment[immovable]
+        if rest.any():
+            if problem.ridge == 0.0:
+                return -np.inf
+            by_ridge = -0.5 * float(rest @ rest) / problem.ridge
+    length = norm.value(held)
     priced = floor * (budget - length) if length <= budget else limit * (budget - length)
-    if np.isnan(priced):
-        priced = -np.inf
+    priced = -np.inf if np.isnan(priced) else priced + by_ridge
     if problem.ridge == 0.0:
         return priced
 
     def reached(reach: float) -> float:
-        excess = moment - norm.project(moment, reach)
-        return (budget - reach) * floor - 0.5 * float(excess @ excess) / problem.ridge
+        excess = held - norm.project(held, reach)
+        return (budget - reach) * floor - 0.5 * float(excess @ excess) / problem.ridge + by_ridge
 
     if budget < 0.0:  # the multiplier itself is worth raising, up to its limit; the ridge holds theta
-        return max(priced, limit * budget - 0.5 * float(moment @ moment) / problem.ridge)
+        raised = limit * budget - 0.5 * float(moment @ moment) / problem.ridge
+        return max(priced, -np.inf if np.isnan(raised) else raised)
     best = reached(budget)
     if floor > 0.0 and budget > 0.0:
         found = minimize_scalar(lambda r: -reached(r), bounds=(0.0, budget), method="bounded", options={"xatol": 1e-10})
@@ -91,12 +92,12 @@ def first_order_bound(
     lipschitz, floor = problem.loss.lipschitz, 0.0 if problem.is_classification else problem.geometry.target_slope
     budget = lipschitz * (problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0))
     limit = upper / (lipschitz * problem.radius) if problem.radius > 0.0 else np.inf
-    length = problem.geometry.norm.value(moment)
 
     def bound(scale: float) -> float:
         return value(scale) + inner_minimum(problem, scale * moment, budget, floor, limit)
 
     best = bound(1.0)
+    length = problem.geometry.norm.value(moment)
     if 0.0 < budget < length:
         fit = budget / length * (1.0 - 1e-15)
         best = max(best, bound(fit))
@@ -112,15 +113,21 @@ def slope_power(problem: Problem, slopes: FloatArray) -> FloatArray:
     return 0.25 * slopes * slopes if p == 2 else (np.abs(slopes) / p) ** (p / (p - 1.0))
 
 
-def squared_bound(problem: Problem, linear: float, steepness: float, moment: FloatArray, upper: float) -> float:
+def squared_bound(
+    problem: Problem, linear: float, steepness: float, moment: FloatArray, upper: float, *, rounding: float = 0.0
+) -> float:
     """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
 
     ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``steepness`` is ``sum w g^2 / 4``. Any common
     scale of the slopes ``g`` gives a bound; the best is taken. Of order p the tangent of ``u^p`` at ``s`` makes it
-    ``lin + inner(p s^(p-1) sigma) - (p - 1) s^p`` for ``s^p >= sum w (|g| / p)^q``, ``1/p + 1/q = 1``.
+    ``lin + inner(p s^(p-1) sigma) - (p - 1) s^p`` for ``s^p >= sum w (|g| / p)^q``, ``1/p + 1/q = 1``. ``rounding``
+    is the allowance at scale 1; it grows with the scale.
     """
     sigma, p = problem.radius, problem.geometry.order
-    length = problem.geometry.norm.value(moment)
+    movable = moment
+    if problem.geometry.norm.weights is not None:
+        movable = np.where(np.isinf(problem.geometry.norm.weights), 0.0, moment)
+    length = problem.geometry.norm.value(movable)
     floor = 0.0 if problem.is_classification else problem.geometry.target_slope
     limit = max(upper, 0.0) ** (1.0 / p) / sigma if sigma > 0.0 else np.inf
 
@@ -128,7 +135,7 @@ def squared_bound(problem: Problem, linear: float, steepness: float, moment: Flo
         """Return the bound with slopes times ``scale``, so that the least ``s`` is ``root * scale^(1/(p-1))``."""
         price = scale * p * root ** (p - 1.0) * sigma
         inner = inner_minimum(problem, scale * moment, price, floor, limit)
-        return float(scale * linear + inner - (p - 1.0) * scale ** (p / (p - 1.0)) * root**p)
+        return float(scale * (linear - rounding) + inner - (p - 1.0) * scale ** (p / (p - 1.0)) * root**p)
 
     least, most = steepness ** (1.0 / p), max(upper, 0.0) ** (1.0 / p)
     roots = [least]
@@ -143,8 +150,9 @@ def squared_bound(problem: Problem, linear: float, steepness: float, moment: Flo
         roots.append(float(found.x))
     best = -np.inf
     for root in roots:
-        best = max(best, worth(root, 1.0))
-        if root > 0.0 and np.isfinite(worth(root, 1.0)):
+        at_one = worth(root, 1.0)
+        best = max(best, at_one)
+        if root > 0.0 and np.isfinite(at_one):
             # Beyond this scale the last term is larger than the others together.
             gain = max(linear, 0.0) + p * floor * root ** (p - 1.0) * sigma
             top = (gain / ((p - 1.0) * root**p)) ** (p - 1.0) + 1e-12

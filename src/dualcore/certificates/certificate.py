@@ -1,0 +1,163 @@
+"""`Certificate`, and `certify`: what is known about a model on data that are in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dualcore.bundle import Bundle, unbounded_features
+from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
+from dualcore.certificates.rows import Bound, RowBounds
+from dualcore.certificates.sums import trivial_bound
+from dualcore.geometry import FloatArray
+from dualcore.normal import Normal
+from dualcore.problem import Data, Problem
+
+__all__ = ["Certificate", "LinearModel", "certify"]
+
+# Passes that a certificate on a support may take.
+_BUNDLE_PASSES = 500
+# Relative gap below which a tighter bound is not looked for.
+_CLOSE = 1e-10
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known about a model on the full data.
+
+    Attributes
+    ----------
+    upper : float
+        Exact worst-case risk of the model, ridge included.
+    lower : float
+        No model has a smaller one.
+    n_reads : int
+        How many times the data were read to find the model and this certificate.
+    rounding : float
+        What rounding can have done to the two: the allowance that is subtracted in ``lower`` already, and the error of
+        ``upper``.
+
+    Examples
+    --------
+    >>> print(Certificate(upper=0.5, lower=0.499))
+    The worst-case risk of this model on the full data is 0.5; no model can have less than 0.499, so it is within
+    0.2 % of the best possible.
+    """
+
+    upper: float
+    lower: float
+    n_reads: int = 1
+    rounding: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """``upper - lower``: how far the model can possibly be from the optimum."""
+        return self.upper - self.lower
+
+    @property
+    def relative_gap(self) -> float:
+        """``gap / upper``."""
+        return self.gap / max(abs(self.upper), np.finfo(float).tiny)
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether it leaves open how good the model is: the best possible risk may be half of this one, or less."""
+        return self.relative_gap > 0.5
+
+    def __str__(self) -> str:
+        risks = (
+            f"The worst-case risk of this model on the full data is {self.upper:.6g}; no model can have less than "
+            f"{self.lower:.6g}, "
+        )
+        if self.is_weak:
+            return risks + "which leaves open how near to the best possible it is."
+        return risks + f"so it is within {100 * self.relative_gap:.3g} % of the best possible."
+
+
+class LinearModel(Protocol):
+    """Anything with coefficients and an intercept: a Solution, an anchor."""
+
+    @property
+    def coef(self) -> FloatArray:
+        """Coefficients, shape (n_features,)."""
+
+    @property
+    def intercept(self) -> float:
+        """The intercept."""
+
+
+def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    """Return the exact worst-case risk of ``solution`` on these data and a lower bound on the best possible one.
+
+    Parameters
+    ----------
+    problem : Problem
+    solution : Solution, or anything with ``coef`` and ``intercept``
+        It may come from other data, a coreset for example: the bound holds for these data all the same. Its dual point
+        is used where it was made for this problem.
+    X, y, sample_weight
+        The data the certificate is about.
+
+    Notes
+    -----
+    On a support the lower bound is the minimum of a bundle of planes, a pass over the data each: ``n_reads`` counts
+    them.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> problem = Problem("hinge", radius=0.5)
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    >>> round(certify(problem, SimpleNamespace(coef=np.array([1.0]), intercept=0.0), X, y).gap, 12)
+    0.0
+    """
+    data = problem.validate(X, y, sample_weight)
+    coef = np.asarray(solution.coef, dtype=np.float64)
+    if problem.box is not None and problem.radius == 0.0:  # without a budget nothing moves, walls or not
+        problem = problem.replace(support=None)
+    normal = Normal.of(problem, data)
+    theta, intercept = normal.inside(coef, float(solution.intercept))
+    upper = normal.problem.evaluate(theta, intercept, normal.data).value
+    if normal.problem.box is not None:
+        inside = _certify_on_box(normal.problem, theta, intercept, normal.data, upper)
+    else:
+        known = getattr(solution, "dual", None) if getattr(solution, "problem", None) == problem else None
+        inside = _certify_rows(normal, theta, intercept, upper, known)
+    return Certificate(
+        normal.factor * inside.upper, normal.factor * inside.lower, inside.n_reads, normal.factor * inside.rounding
+    )
+
+
+def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
+    """Try the dual point that is known, then those that the model suggests, in normalised units."""
+    problem, data = normal.problem, normal.data
+    bounds = RowBounds(problem, data, upper)
+    best = Bound(trivial_bound(problem), 0.0)
+    if isinstance(known, DualPoint) and known.stay.shape == data.y.shape:
+        best = max(best, bounds.bound(known.times(1.0 / normal.slope_unit)))
+    t = problem.signal(coef, intercept, data)
+    for width in smoothing_widths(problem, t):
+        if upper - best.value <= _CLOSE * abs(upper):
+            break
+        point = dual_point(problem, t, data, problem.size(coef), width)
+        best = max(best, bounds.bound(point, width=width, t=t, coef=coef))
+    rounding = best.rounding + bounds.level_set.risk_error(coef, intercept)
+    return Certificate(upper, min(best.value, upper), rounding=rounding)
+
+
+def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: Data, upper: float) -> Certificate:
+    """Raise planes below the risk from this model on until they meet it, or their own optimum.
+
+    A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
+    """
+    classes = (-1.0, 1.0) if problem.is_classification else ()
+    lone = any(not data.masses[data.y == label].any() for label in classes)
+    if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
+        return Certificate(upper, min(trivial_bound(problem), upper))
+    bundle = Bundle(problem, data, coef, intercept)
+    passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))
+    lower = max(trivial_bound(problem), bundle.lower)
+    rounding = float(getattr(bundle, "rounding", 0.0))
+    return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding)

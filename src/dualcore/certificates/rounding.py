@@ -1,0 +1,387 @@
+"""What rounding can do to a lower bound: errors of sums, and the largest models that have to be considered.
+
+A bound is ``C + min over models of (v . theta + delta b + ...)`` with sums ``C``, ``v`` and ``delta`` over the rows.
+Each sum is known up to rounding only. An error of ``C`` is subtracted as it is. An error of ``v`` or ``delta`` counts
+times the coefficients and the intercept of the best model, so it takes a bound on these: every model that matters has
+a risk of at most ``upper``, and that holds
+
+* the coefficients by the norm, ``Lip sigma ||theta||_* <= upper``, where the adversary can move the features,
+* by the ridge, ``rho / 2 ||theta||_2^2 <= upper``,
+* and neither for the others, the *free* directions: the intercept, and at radius 0 (or at an infinite price) without a
+  ridge the coefficients themselves. There the rows do: the loss bounds ``sum_i w_i D_i |theta . x_i + b|``, so
+  ``e . theta`` is at most ``max_i |x_i . c|`` times that, where ``c`` solves ``(sum_i w_i D_i x_i x_i') c = e``.
+  Where this matrix is singular up to rounding no bound is known, and the certificate is withheld.
+
+The error of a sum of ``n`` products is taken as ``(8 + 4 sqrt(n)) eps`` times the sum of their sizes. That is the usual
+probabilistic bound; the worst case, ``n eps``, is never approached by errors that are not aligned. Small data are
+summed in extended precision where the machine has it; what is left then is the rounding of the masses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates.points import DualPoint
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+
+__all__ = ["EPS", "LevelSet", "column_sizes", "free_features", "sum_error"]
+
+EPS = float(np.finfo(np.float64).eps) / 2.0
+_LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
+# More free features than this are not looked at: the matrix of their rows would cost more than the bound is worth.
+_MOST_FREE = 2000
+# Data of at most this many numbers are summed in extended precision.
+_FEW_NUMBERS = 2_000_000
+# An allowance below this share of the risk is good enough as it is.
+_SMALL = 1e-9
+# Columns whose least singular value is below this share of their length count as dependent up to rounding.
+_DEPENDENT = 1e-12
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+def sum_error(n: int) -> float:
+    """Return the relative error granted to a sum of ``n`` products."""
+    return (8.0 + 4.0 * float(np.sqrt(n))) * EPS
+
+
+def free_features(problem: Problem, n_features: int) -> BoolArray:
+    """Return which coefficients neither the norm nor the ridge holds, shape (n_features,)."""
+    if problem.ridge > 0.0:
+        return np.zeros(n_features, dtype=bool)
+    if problem.radius == 0.0:
+        return np.ones(n_features, dtype=bool)
+    prices = problem.geometry.norm.weights
+    return np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
+
+
+class LevelSet:
+    """The models of risk at most ``upper`` on some data: how large ``v . theta + delta b`` can be on it.
+
+    Parameters
+    ----------
+    problem : Problem
+        On unbounded features.
+    data : Data
+    upper : float
+        The risk of any model.
+    """
+
+    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
+        self.problem, self.data, self.upper = problem, data, max(float(upper), 0.0)
+        self.masses = data.masses
+        self.free = free_features(problem, data.rows.m)
+        self.sizes = column_sizes(data)
+        self.precise = data.rows.n * data.rows.m <= _FEW_NUMBERS and _LONG_EPS < EPS
+        self.error = sum_error(data.rows.n)
+        if self.precise:
+            # Equal masses are all rounded alike, which changes the risk by a factor only.
+            self.error = self.error * _LONG_EPS / EPS + (0.0 if data.weights is None else 2.0 * EPS)
+        self.withheld = False
+        self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
+        order = problem.geometry.order
+        if problem.radius == 0.0:
+            self.limit = np.inf
+        elif order == 1:
+            self.limit = self.upper / (problem.loss.lipschitz * problem.radius)
+        else:
+            self.limit = self.upper ** (1.0 / order) / problem.radius
+
+    def held(self, sizes: FloatArray) -> float:
+        """Return the most that ``sum_j sizes_j |theta_j|`` can be, free features left out."""
+        problem, norm = self.problem, self.problem.geometry.norm
+        sizes = np.where(self.free, 0.0, np.abs(sizes))
+        if not sizes.any() or self.upper == 0.0:
+            return 0.0
+        by_ridge = np.inf
+        ridge = np.sqrt(2.0 * self.upper / problem.ridge) if problem.ridge > 0.0 else np.inf
+        if problem.ridge > 0.0:
+            by_ridge = ridge * float(np.linalg.norm(sizes))
+        if problem.radius == 0.0:
+            return by_ridge
+        immovable = np.zeros(sizes.size, dtype=bool) if norm.weights is None else np.isinf(norm.weights)
+        by_norm = self.limit * norm.value(np.where(immovable, 0.0, sizes))
+        if immovable.any() and sizes[immovable].any():
+            by_norm += ridge * float(np.linalg.norm(sizes[immovable]))
+        return float(min(by_ridge, by_norm))
+
+    def moment(self, slope: FloatArray, signs: FloatArray | float) -> tuple[FloatArray, float]:
+        """Return ``v = sum_i w_i s_i y_i x_i`` and ``delta = sum_i w_i s_i y_i``, the gradient of the linear part."""
+        pull = self.masses * slope * signs
+        if not self.precise:
+            return self.data.rows.transpose_dot(pull), float(pull.sum())
+        long = (self.masses * np.longdouble(1.0)) * slope * signs
+        total = np.zeros(self.data.rows.m, dtype=np.longdouble)
+        for part, block in self.data.rows.dense_blocks():
+            total += long[part] @ block.astype(np.longdouble)
+        return total.astype(np.float64), float(long.sum())
+
+    def total(self, terms: FloatArray) -> float:
+        """Return ``sum_i w_i terms_i``."""
+        return float((self.masses * np.longdouble(1.0)) @ terms) if self.precise else float(self.masses @ terms)
+
+    def moment_error(self, point: DualPoint) -> FloatArray:
+        """Return the error granted to every entry of ``sum_i w_i s_i y_i x_i``."""
+        return self.error * self._root(point.steepness) * self.sizes
+
+    def price(self, point: DualPoint, moment: FloatArray, balance: float) -> float:
+        """Return what to subtract for rounding, and for free directions in which the moment does not vanish.
+
+        Infinite where it is not known. ``withheld`` says that it cannot be: columns are dependent up to rounding.
+
+        Parameters
+        ----------
+        point : DualPoint
+        moment : ndarray of shape (n_features,)
+            ``v``, as computed. Its entries of features that are not free count only through their error.
+        balance : float
+            ``delta``, as computed.
+        """
+        free = self.free_price(point, moment, balance, self.free)
+        price = free + self.held(self.moment_error(point))
+        if price > _SMALL * self.upper and not self.free.all() and self.data.rows.m <= _MOST_FREE:
+            # Rows may bound the coefficients better than a small radius, or a small ridge.
+            everything = np.ones_like(self.free)
+            price = min(price, self.free_price(point, np.where(self.free, moment, 0.0), balance, everything))
+        return price
+
+    def risk_error(self, coef: FloatArray, intercept: float) -> float:
+        """Return the error granted to the risk of a model: that of its scores, and that of their sum."""
+        scores = sum_error(coef.size) * (float(np.abs(coef) @ self.sizes) + abs(intercept))
+        if not self.problem.is_classification:
+            scores += EPS * float(self.masses @ np.abs(self.data.y))
+        order, error = self.problem.geometry.order, self.error * self.upper
+        if order == 1:
+            return self.problem.loss.lipschitz * scores + error
+        return float((self.upper ** (1.0 / order) + scores) ** order - self.upper) + error
+
+    def _root(self, slope: FloatArray) -> float:
+        return float(np.sqrt(self.masses @ (slope * slope)))
+
+    def free_price(self, point: DualPoint, moment: FloatArray, balance: float, free: BoolArray) -> float:
+        """Return the most that ``v_F . theta_F + delta b`` can be below zero, over the features F and the intercept.
+
+        ``v`` and ``delta`` are known up to their error.
+        """
+        columns, with_level = np.flatnonzero(free), self.problem.fit_intercept
+        if not columns.size and not with_level:
+            return 0.0
+        weight = point.steepness if self.problem.is_classification else np.ones_like(point.stay)
+        root = self._root(point.steepness)
+        if root == 0.0:
+            return 0.0
+        error = np.append(self.moment_error(point)[columns], [self.error * root] * with_level)
+        excess = np.append(moment[columns], [balance] * with_level)
+        share = self._largest_share(weight * self.masses, columns, excess, error)
+        if not share < 0.5:
+            return np.inf
+        # Scores, and what the features that are held add to them.
+        most = float(self._scores(point, moment) + self._sway(weight, free))
+        if self.problem.is_classification:  # the bound on the scores has the price itself on its right-hand side
+            most /= 1.0 - share
+        return share * most
+
+    def _sway(self, weight: FloatArray, free: BoolArray) -> float:
+        """Return the most that ``sum_i w_i D_i |x_i . theta|`` can be over the features that are not free."""
+        sizes = self._root(weight) * np.where(free, 0.0, self.sizes)
+        # By Cauchy sum w D |x_j| is at most this; and so is the mean Euclidean norm of the rows its length. The largest
+        # entry of a row has no such bound by columns, but it is at most the Euclidean norm.
+        return self.held(sizes * np.sqrt(sizes.size) if self.problem.geometry.norm.name == "linf" else sizes)
+
+    def _scores(self, point: DualPoint, moment: FloatArray) -> float:
+        """Return the most that ``sum_i w_i D_i |theta . x_i + b|`` can be on the level set, less the price itself."""
+        problem, loss, w, upper = self.problem, self.problem.loss, self.masses, self.upper
+        order = problem.geometry.order
+        low, high = loss.slope_range
+        if not problem.is_classification:
+            targets = float(w @ np.abs(self.data.y))
+            if order > 1:
+                return float(upper ** (1.0 / order) + targets)
+            # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.
+            slope = 0.5 * min(-low, high)
+            extra = float(np.max(loss.conjugate(np.array([-slope, slope]))))
+            return (upper + max(extra, 0.0)) / slope + targets
+        held = self.held(moment)
+        if order > 1:
+            # z_- <= [1 - z]_+ and z_+ <= [1 + z]_+; the flipped mass earns at most upper, and pays at most upper.
+            down = float(np.sqrt(w @ (point.stay * point.stay) * upper))
+            up = 0.0
+            if point.flip is not None and point.share is not None:
+                steep = np.divide(point.flip**2, point.share, out=np.zeros_like(point.flip), where=point.share > 0.0)
+                up = float(np.sqrt(2.0 * upper * float(w @ steep)))
+                down += float(np.sqrt(w @ (point.flip * point.flip) * upper))
+            return 2.0 * down + 2.0 * up + held
+        slope = 0.5 * loss.lipschitz
+        extra = max(float(loss.conjugate(np.array([-slope]))[0]), 0.0)
+        down, up = (upper + extra) / slope, 0.0
+        if point.share is not None:
+            spent = problem.geometry.label_cost * float(w @ point.share)
+            up = (upper * (1.0 + spent / problem.radius) + extra) / slope
+        return loss.lipschitz * (3.0 * down + 2.0 * up) + held
+
+    def _largest_share(
+        self, weights: FloatArray, columns: npt.NDArray[np.intp], excess: FloatArray, error: FloatArray
+    ) -> float:
+        """Return ``max_i |x_i . c|`` where ``(sum_i weights_i x_i x_i') c = e``, for the worst ``e`` within ``error``.
+
+        ``x_i`` are the free columns of a row, and 1 for an intercept.
+        """
+        with_level = self.problem.fit_intercept
+        if not columns.size:
+            return float((np.abs(excess[0]) + error[0]) / max(float(weights.sum()), 1e-300))
+        if columns.size > _MOST_FREE:
+            return np.inf
+        kept = self._independent(columns)
+        excess, error = excess[kept], error[kept]
+        columns = columns[kept[: columns.size]]
+        with_level = with_level and bool(kept[-1])
+        factor, sizes = self._factor(weights, columns, with_level)
+        least, root = self._least_value(factor, sizes)
+        if not least > _DEPENDENT:
+            # Few rows pull at these columns, or the columns are dependent whatever the rows' weights.
+            least, _ = self._least_value(*self._factor(self.masses, columns, with_level))
+            self.withheld = self.withheld or not least > _DEPENDENT
+            return np.inf
+        solved = (root @ (root.T @ (excess / sizes))) / sizes
+        longest, far = 0.0, 0.0
+        held = self.masses > 0.0
+        for part, block in self.data.rows.dense_blocks():
+            x = _with_level(block[:, columns], with_level)[held[part]]
+            if x.size:
+                longest = max(longest, float((((x / sizes) @ root) ** 2).sum(axis=1).max()))
+                far = max(far, float(np.abs(x @ solved).max()))
+        # Twice: the factor and its inverse are rounded as well.
+        return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / sizes) / least))
+
+    def _least_value(self, factor: FloatArray, sizes: FloatArray) -> tuple[float, FloatArray]:
+        """Return the least singular value of a factor with unit columns, less its error, and its inverse root."""
+        if factor.shape[0] < factor.shape[1] or not (sizes > 0.0).all():
+            return 0.0, factor
+        _, values, axes = np.linalg.svd(factor / sizes)
+        with np.errstate(divide="ignore"):
+            return float(values[-1]) - factor.shape[0] * sum_error(self.data.rows.n), axes.T / values
+
+    def _factor(
+        self, weights: FloatArray, columns: npt.NDArray[np.intp], with_level: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the triangular factor of the weighted columns and intercept, and the norms of its columns."""
+        roots = np.sqrt(weights)
+        factor = np.zeros((0, columns.size + int(with_level)))
+        for part, block in self.data.rows.dense_blocks():
+            x = _with_level(block[:, columns], with_level) * roots[part, None]
+            factor = np.asarray(np.linalg.qr(np.vstack([factor, x]), mode="r"))
+        return factor, np.linalg.norm(factor, axis=0)
+
+    def _independent(self, columns: npt.NDArray[np.intp]) -> BoolArray:
+        """Return which free columns (then the intercept) to keep so that no other is exactly a combination of them."""
+        key = columns.size
+        if key not in self._kept:
+            self._kept[key] = _drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
+        return self._kept[key]
+
+
+def column_sizes(data: Data) -> FloatArray:
+    """Return the root mean square of every column."""
+    squares = np.zeros(data.rows.m)
+    for part, block in data.rows.blocks():
+        square = block.multiply(block) if hasattr(block, "multiply") else block * block
+        squares += np.asarray(square.T @ data.masses[part]).ravel()
+    return np.sqrt(squares)
+
+
+def _drop_dependent(data: Data, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:
+    """Return a mask over the columns (then the intercept): False for those that others make up *exactly*.
+
+    Candidates come from the eigenvectors of the correlations, which cannot tell an exact dependence from one up to
+    rounding. Where a candidate has small whole numbers as coefficients (a repeated column, a full set of indicators)
+    it is tried on all rows in extended precision, in which such sums are exact.
+    """
+    width = columns.size + int(with_level)
+    keep = np.ones(width, dtype=bool)
+    held = data.masses > 0.0
+    gram = np.zeros((width, width))
+    for part, block in data.rows.dense_blocks():
+        x = _with_level(block[:, columns], with_level)[held[part]]
+        gram += x.T @ x
+    sizes = np.sqrt(np.diag(gram))
+    keep &= sizes > 0.0
+    if with_level:  # a constant column says nothing that the intercept does not
+        keep[:-1] &= ~_constant(data, columns, held)
+    for _ in range(width):
+        left = np.flatnonzero(keep)
+        scaled = gram[np.ix_(left, left)] / np.outer(sizes[left], sizes[left])
+        values, vectors = np.linalg.eigh(scaled)
+        if not left.size or values[0] > 1e-10:
+            break
+        null = vectors[:, values <= 1e-10] / sizes[left][:, None]
+        # One column of the null space that is zero in all but few entries: eliminate by the largest ones.
+        coefficients = _echelon(null)
+        dropped = False
+        for vector, pivot in coefficients:
+            whole = np.round(vector)
+            if np.abs(vector - whole).max() > 1e-4 or np.abs(whole).max() > 64:
+                continue
+            if _vanishes(data, columns, left, whole, held, with_level=with_level):
+                keep[left[pivot]], dropped = False, True
+        if not dropped:
+            break
+    return keep
+
+
+def _constant(data: Data, columns: npt.NDArray[np.intp], held: BoolArray) -> BoolArray:
+    """Return which columns hold one number only, on the rows that count."""
+    least, most = np.full(columns.size, np.inf), np.full(columns.size, -np.inf)
+    for part, block in data.rows.dense_blocks():
+        x = block[held[part]][:, columns]
+        if x.size:
+            least, most = np.minimum(least, x.min(axis=0)), np.maximum(most, x.max(axis=0))
+    return np.asarray(least == most)
+
+
+def _with_level(x: FloatArray, with_level: bool) -> FloatArray:
+    return np.column_stack([x, np.ones(len(x))]) if with_level else x
+
+
+def _echelon(null: FloatArray) -> list[tuple[FloatArray, int]]:
+    """Return combinations of the columns of ``null``, each with its pivot: one there, zero at the others' pivots."""
+    basis = null.T.copy()
+    pivots: list[int] = []
+    for k in range(basis.shape[0]):
+        pivot = int(np.abs(basis[k]).argmax())
+        if basis[k, pivot] == 0.0:
+            continue
+        basis[k] /= basis[k, pivot]
+        for other in range(basis.shape[0]):
+            if other != k:
+                basis[other] -= basis[other, pivot] * basis[k]
+        pivots.append(pivot)
+    return list(zip(basis, pivots, strict=False))
+
+
+def _vanishes(
+    data: Data,
+    columns: npt.NDArray[np.intp],
+    left: npt.NDArray[np.intp],
+    whole: FloatArray,
+    held: BoolArray,
+    *,
+    with_level: bool,
+) -> bool:
+    """Whether a combination with whole coefficients is exactly zero on every row that counts."""
+    used = np.flatnonzero(whole)
+    largest, least = 0.0, np.inf
+    for part, block in data.rows.dense_blocks():
+        x = _with_level(block[:, columns], with_level)[:, left[used]][held[part]]
+        if not x.size:
+            continue
+        total = (x.astype(np.longdouble) * whole[used].astype(np.longdouble)).sum(axis=1)
+        if total.any():
+            return False
+        sizes = np.abs(x[x != 0.0])
+        if sizes.size:
+            largest = max(largest, float(sizes.max()))
+            least = min(least, float(np.spacing(sizes.min())))
+    # All terms are multiples of the least spacing: their sum is exact if it fits the mantissa.
+    return largest * float(np.abs(whole).sum()) < least * 2.0 ** np.finfo(np.longdouble).nmant

@@ -1,0 +1,296 @@
+"""Rigorous lower bounds on the optimal worst-case risk from any dual point, evaluated on every row.
+
+Fenchel duality row by row: for a share ``q`` of flipped mass and slopes ``s`` (staying) and ``s'`` (flipped),
+
+    h_i(t, lam) >= ((1-q) s - q s') t - (1-q) L*(s) - q L*(s') - q gamma lam ,
+
+so every choice bounds the optimum once the right-hand side is minimised over (theta, b, lam). That minimum is
+finite only if the slopes balance (an intercept) and their moment ``v = sum_i w_i s_i y_i x_i`` is short in
+the feature norm. A `DualPoint` holds a choice; `RowBounds` repairs it to feasibility, evaluates it on every row, and
+subtracts what rounding can have done to it (`dualcore.certificates.rounding`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.certificates.points import DualPoint, feasible
+from dualcore.certificates.rounding import LevelSet
+from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
+from dualcore.forms import SquaredForm, SquaredHingeForm, weighted_sum
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.psd import solve_psd
+
+__all__ = ["Bound", "RowBounds", "lower_bound"]
+
+# Above this many features the repair, which needs an m x m system, is left out.
+_REPAIR_FEATURES = 2000
+# How often a point is repaired.
+_REPAIRS = 2
+# Relative gap below which a tighter bound is not looked for.
+_CLOSE = 1e-10
+
+
+class Bound(NamedTuple):
+    """A lower bound, and the allowance for rounding that is subtracted in it already."""
+
+    value: float
+    rounding: float
+
+
+def lower_bound(
+    problem: Problem,
+    data: Data,
+    point: DualPoint,
+    upper: float,
+    *,
+    repair: bool = True,
+    width: float = 0.0,
+    t: FloatArray | None = None,
+    coef: FloatArray | None = None,
+) -> float:
+    """Return a lower bound on the optimal worst-case risk on ``data``, from any dual point; see `RowBounds.bound`."""
+    return RowBounds(problem, data, upper).bound(point, repair=repair, width=width, t=t, coef=coef).value
+
+
+class RowBounds:
+    """Lower bounds on the optimum of one problem on one data set.
+
+    Parameters
+    ----------
+    problem : Problem
+        On unbounded features.
+    data : Data
+    upper : float
+        Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what
+        infeasibility is left.
+    """
+
+    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
+        self.problem, self.data, self.upper = problem, data, float(upper)
+        self.masses = data.masses
+        self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
+        self.level_set = LevelSet(problem, data, upper)
+        self.of_order_one = not isinstance(problem.form, SquaredForm)
+
+    def bound(
+        self,
+        point: DualPoint,
+        *,
+        repair: bool = True,
+        width: float = 0.0,
+        t: FloatArray | None = None,
+        coef: FloatArray | None = None,
+    ) -> Bound:
+        """Return the best bound that a dual point gives.
+
+        Parameters
+        ----------
+        point : DualPoint
+            Need not be feasible. It is moved (where ``repair``), balanced, scaled, or paid for.
+        repair : bool, default=True
+            Whether to try the nearest feasible point as well, at the cost of one weighted Gram matrix.
+        width, t
+            How the point was made by `dual_point`, if it was; tells the repair which rows can give.
+        coef : ndarray of shape (m,), optional
+            The model the point was made at: tells the repair which moment would make that model optimal.
+        """
+        point = feasible(self.problem, point)
+        best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
+        if repair and self.data.rows.m <= _REPAIR_FEATURES:
+            for _ in range(_REPAIRS):
+                moved = None if self._is_close(best) else self._repaired(point, width, t, coef)
+                if moved is None:
+                    break
+                point = feasible(self.problem, moved)
+                best = max(best, self.evaluate(self._balanced(point)))
+        return best
+
+    def _is_close(self, bound: Bound) -> bool:
+        return self.upper - bound.value <= _CLOSE * abs(self.upper)
+
+    def evaluate(self, point: DualPoint) -> Bound:
+        """Return the bound of a point as it is, less what rounding can have done to it."""
+        slope, level_set = point.slope, self.level_set
+        moment, balance = level_set.moment(slope, self.signs)
+        rounding = level_set.price(point, moment, balance if self.problem.fit_intercept else 0.0)
+        if np.isinf(rounding):
+            return Bound(-np.inf, 0.0)
+        moment = np.where(level_set.free, 0.0, moment)
+        if self.of_order_one:
+            return self._first_order(point, moment, rounding)
+        if isinstance(self.problem.form, SquaredHingeForm) and point.share is not None:
+            return self._squared_flips(point, moment, rounding)
+        return self._squared(slope, moment, rounding)
+
+    def _balanced(self, point: DualPoint) -> DualPoint:
+        """Scale one side down so that the slopes sum to zero: with an intercept nothing else is bounded below."""
+        if not self.problem.fit_intercept:
+            return point
+        w, sign = self.masses, self.signs
+        stay, flip = w * point.stay * sign, None if point.flip is None else w * point.flip * sign
+        parts = [stay] if flip is None else [stay, flip]
+        plus = sum(float(np.maximum(part, 0.0).sum()) for part in parts)
+        minus = sum(float(np.maximum(-part, 0.0).sum()) for part in parts)
+        if plus == minus:
+            return point
+        ratio, side = (minus / plus, 1.0) if plus > minus else (plus / minus, -1.0)
+        new_stay = np.where(stay * side > 0.0, ratio * point.stay, point.stay)
+        if point.flip is None or flip is None:
+            return DualPoint(new_stay)
+        return DualPoint(new_stay, np.where(flip * side > 0.0, ratio * point.flip, point.flip), point.share)
+
+    # The bound of each order. ``rounding`` is what the moment is allowed; the sums of the bound itself add to it.
+
+    def _first_order(self, point: DualPoint, moment: FloatArray, rounding: float) -> Bound:
+        flipped = 0.0 if point.share is None else float(self.masses @ point.share)
+        terms = 0.0
+
+        def conjugates(scale: float) -> float:
+            nonlocal terms
+            value, size = self._conjugate_sum(point.times(scale) if scale != 1.0 else point)
+            terms = max(terms, size)
+            return value
+
+        value = first_order_bound(self.problem, conjugates, moment, flipped, self.upper)
+        rounding += self.level_set.error * terms
+        return Bound(value - rounding, rounding)
+
+    def _conjugate_sum(self, point: DualPoint) -> tuple[float, float]:
+        """Return ``-sum_i w_i [(1-q) L*(s) + q L*(s')]``, less ``s y`` for residuals, and the sum of the sizes."""
+        loss, w = self.problem.loss, self.masses
+        low, high = loss.slope_range
+        if point.share is None or point.flip is None:
+            terms = -loss.conjugate(point.stay)
+        else:
+            stays, flips = 1.0 - point.share, point.share
+            # Clipped against the rounding of the division; the shares of the domain were respected before it.
+            stay = np.divide(point.stay, stays, out=np.zeros_like(stays), where=stays > 0.0)
+            flip = np.divide(-point.flip, flips, out=np.zeros_like(flips), where=flips > 0.0)
+            terms = -stays * loss.conjugate(np.clip(stay, low, high)) - flips * loss.conjugate(np.clip(flip, low, high))
+        if not self.problem.is_classification:
+            products = point.stay * self.data.y
+            return self.level_set.total(terms) - self.level_set.total(products), float(
+                w @ (np.abs(terms) + np.abs(products))
+            )
+        return self.level_set.total(terms), float(w @ np.abs(terms))
+
+    def _squared(self, slope: FloatArray, moment: FloatArray, rounding: float) -> Bound:
+        w, error = self.masses, self.level_set.error
+        products = slope if self.problem.is_classification else slope * self.data.y
+        steepness = self.level_set.total(slope_power(self.problem, slope)) * (1.0 + error)
+        rounding += error * float(w @ np.abs(products))
+        linear = -self.level_set.total(products)
+        value = squared_bound(self.problem, linear, steepness, moment, self.upper, rounding=rounding)
+        return Bound(value, rounding)
+
+    def _squared_flips(self, point: DualPoint, moment: FloatArray, rounding: float) -> Bound:
+        """Squared hinge with flips: the moved mass cancels the moment, what it cannot reach is paid for."""
+        problem, w, error = self.problem, self.masses, self.level_set.error
+        q, stay, flip = _apart(point)
+        if problem.geometry.label_cost**2 * float(w @ q) > problem.radius**2:
+            return Bound(-np.inf, 0.0)
+        inner = inner_minimum(problem, moment, self._reach(point), 0.0, self.level_set.limit)
+        slopes = float(w @ ((1.0 - q) * stay + q * flip))
+        quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2)) * (1.0 + error)
+        rounding += error * slopes
+        linear = slopes - rounding
+        best = linear + inner - quadratic
+        if problem.ridge == 0.0 and quadratic > 0.0:  # everything but the quadratic term is linear in a common scale
+            best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
+        return Bound(float(best), rounding)
+
+    def _reach(self, point: DualPoint) -> float:
+        """Return how long a moment the radius holds: what rows gain, moved where that gains most for its price."""
+        q, stay, flip = _apart(point)
+        w, gamma, sigma = self.masses, self.problem.geometry.label_cost, self.problem.radius
+
+        def cost_and_reach(tau: float) -> tuple[float, float]:
+            near, far = tau * stay, np.maximum(tau * flip - gamma, 0.0)
+            cost = float(w @ ((1.0 - q) * near**2 + q * (far + gamma) ** 2))
+            return cost, float(w @ ((1.0 - q) * stay * near + q * flip * far))
+
+        low, high = 0.0, 1.0
+        while cost_and_reach(high)[0] < sigma**2 and high < 1e12:
+            high *= 2.0
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if cost_and_reach(middle)[0] <= sigma**2 else (low, middle)
+        return cost_and_reach(low)[1]
+
+    # Repair
+
+    def _repaired(
+        self, point: DualPoint, width: float, t: FloatArray | None, coef: FloatArray | None
+    ) -> DualPoint | None:
+        """Move the slopes as little as possible (relative to how far each can move) so that the moment fits.
+
+        Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``.
+        """
+        problem, data, w, sign = self.problem, self.data, self.masses, self.signs
+        slack = self._slack(point, width, t)
+        if not slack.any():
+            return None
+        slope = point.slope
+        moment, excess = self.level_set.moment(slope, self.signs)
+        excess = excess if problem.fit_intercept else 0.0
+        goal = self._goal(moment, self._budget(point) * (1.0 - 1e-13), coef)
+        if not np.any(goal != moment) and excess == 0.0:
+            return None
+        weights = w * slack
+        gram, first = data.rows.gram(weights), data.rows.transpose_dot(weights)
+        system = np.block([[gram, first[:, None]], [first[None, :], np.array([[float(weights.sum())]])]])
+        right = np.append(goal - moment, -excess)
+        if not problem.fit_intercept:
+            system, right = system[:-1, :-1], right[:-1]
+        change = solve_psd(system, right)
+        along = data.rows.dot(change[: data.rows.m])
+        if problem.fit_intercept:
+            along += change[-1]
+        return DualPoint(point.stay + slack * sign * along, point.flip, point.share)
+
+    def _slack(self, point: DualPoint, width: float, t: FloatArray | None) -> FloatArray:
+        """Return how far each slope may move, in the metric of the repair."""
+        loss = self.problem.loss
+        low, high = loss.slope_range
+        stays = 1.0 if point.share is None else 1.0 - point.share
+        if not np.isfinite(low):
+            return np.ones_like(point.stay) * stays
+        if width > 0.0 and t is not None:
+            return np.maximum(loss.slope(t + width) - loss.slope(t - width), 0.0) / (2.0 * width)
+        below, above = np.maximum(point.stay - low * stays, 0.0), np.maximum(high * stays - point.stay, 0.0)
+        return np.asarray(below * above / (high - low) ** 2)
+
+    def _budget(self, point: DualPoint) -> float:
+        """Return how long a moment the radius holds."""
+        problem, w, order = self.problem, self.masses, self.problem.geometry.order
+        if self.of_order_one:
+            spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
+            return problem.loss.lipschitz * max(problem.radius - spent, 0.0)
+        if point.share is not None:
+            return self._reach(point)
+        dual = order / (order - 1.0)
+        return float(problem.radius * (w @ np.abs(point.slope) ** dual) ** (1.0 / dual))
+
+    def _goal(self, moment: FloatArray, budget: float, coef: FloatArray | None) -> FloatArray:
+        """Return the moment to aim at: the one that makes ``coef`` optimal, or the nearest that the budget covers."""
+        problem, norm = self.problem, self.problem.geometry.norm
+        ridge = problem.ridge
+        if coef is None:
+            return moment if ridge > 0.0 else norm.project(moment, budget)
+        floor = 0.0 if problem.is_classification else problem.geometry.target_slope
+        if problem.size(coef) < floor * (1.0 - 1e-9):  # the norm is not felt below the price of the target
+            return -ridge * coef
+        return -(norm.face(coef, -moment - ridge * coef, budget) + ridge * coef)
+
+
+def _apart(point: DualPoint) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the flipped share of every row and the sizes of its two slopes, free of the shares."""
+    if point.flip is None or point.share is None:
+        raise ValueError("a dual point with flips is needed here")
+    q = point.share
+    stay = np.divide(-point.stay, 1.0 - q, out=np.zeros_like(q), where=q < 1.0)
+    return q, stay, np.divide(point.flip, q, out=np.zeros_like(q), where=q > 0.0)

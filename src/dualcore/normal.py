@@ -1,0 +1,171 @@
+"""Normalised data: offsets removed and the target in units of its own spread, so that no digits are lost to either.
+
+With an intercept the problem on ``(X, y)`` and the one on ``(X - mu, y - c)`` are the same: only the intercept differs.
+For a residual loss with ``L(k r) = f L'(r)`` the problem on ``y / k`` with loss ``L'`` has ``1 / k`` times the
+coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling rounds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.rows import Rows
+
+__all__ = ["CentredRows", "Normal"]
+
+# A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
+_FAR = 64.0
+# Rows that are looked at to tell.
+_LOOK = 1024
+
+
+class CentredRows(Rows):
+    """Rows less a centre, subtracted a block at a time: no copy of X is made."""
+
+    def __init__(self, rows: Rows, centre: FloatArray) -> None:
+        self.rows, self.centre = rows, centre
+        self.n, self.m = rows.n, rows.m
+
+    @property
+    def block_rows(self) -> int:
+        """As many as of the rows themselves."""
+        return self.rows.block_rows
+
+    def block(self, part: slice) -> FloatArray:
+        """Return consecutive rows, dense."""
+        return _dense(self.rows.block(part)) - self.centre
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        """Return the chosen rows, dense."""
+        return _dense(self.rows.take(indices)) - self.centre
+
+    def check_finite(self) -> None:
+        """Raise ValueError if any entry is NaN or infinite."""
+        self.rows.check_finite()
+
+
+def _dense(block: Any) -> FloatArray:
+    return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A problem and its data in normalised units, and the way back.
+
+    Attributes
+    ----------
+    problem, data
+        In normalised units: train and certify these.
+    centre : ndarray of shape (n_features,) or None
+        What was subtracted from the columns.
+    level : float
+        What was subtracted from the target.
+    unit : float
+        What the target was then divided by, a power of two.
+    factor : float
+        Risk in the units of the user for a unit of normalised risk.
+    """
+
+    problem: Problem
+    data: Data
+    centre: FloatArray | None = None
+    level: float = 0.0
+    unit: float = 1.0
+    factor: float = 1.0
+
+    @classmethod
+    def of(cls, problem: Problem, data: Data) -> Normal:
+        """Return the data normalised as far as they need it; as they are where they do not."""
+        centre = _far_columns(problem, data)
+        if centre is not None:
+            data = data._replace(rows=CentredRows(data.rows, centre))
+        if problem.is_classification:
+            return cls(problem, data, centre)
+        level, unit = _target_scale(problem, data)
+        scaled = problem.loss.scaled(unit)
+        if scaled is None:
+            if level == 0.0:
+                return cls(problem, data, centre)
+            return cls(problem, data._replace(y=data.y - level), centre, level)
+        loss, factor = scaled
+        if level == 0.0 and unit == 1.0:
+            return cls(problem, data, centre)
+        inside = problem.replace(
+            loss=loss, label_cost=problem.geometry.label_cost * unit, ridge=problem.ridge * (unit * unit / factor)
+        )
+        return cls(inside, data._replace(y=(data.y - level) / unit), centre, level, unit, factor)
+
+    @property
+    def slope_unit(self) -> float:
+        """Slope of the loss in the units of the user for a unit of normalised slope."""
+        return self.factor / self.unit
+
+    @property
+    def multiplier_unit(self) -> float:
+        """Multiplier in the units of the user for a unit of the normalised one: risk over transport to the order."""
+        return self.factor
+
+    def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+        """Return a model of the user in normalised units; the intercept is exact up to its last digit."""
+        if self.centre is None and self.level == 0.0:
+            return coef / self.unit, intercept / self.unit
+        if not (np.isfinite(coef).all() and np.isfinite(intercept)):
+            raise ValueError("coef and intercept must be finite.")
+        shifted = Fraction(intercept) - Fraction(self.level)
+        if self.centre is not None:
+            for middle, value in zip(self.centre.tolist(), coef.tolist(), strict=True):
+                shifted += Fraction(middle) * Fraction(value)
+        return coef / self.unit, float(shifted / Fraction(self.unit))
+
+    def outside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+        """Return a normalised model in the units of the user."""
+        coef = coef * self.unit
+        if self.centre is None and self.level == 0.0:
+            return coef, intercept * self.unit
+        parts = [intercept * self.unit, self.level]
+        if self.centre is not None:
+            parts += (-self.centre * coef).tolist()
+        return coef, math.fsum(parts)
+
+
+def _look(data: Data) -> npt.NDArray[np.int64]:
+    """Return some rows that have mass, evenly spread."""
+    held = np.arange(data.rows.n) if data.weights is None else np.flatnonzero(data.weights)
+    return held[:: max(1, held.size // _LOOK)]
+
+
+def _far_columns(problem: Problem, data: Data) -> FloatArray | None:
+    """Return a centre for the columns that are far from the origin; None where none is, or none may be moved."""
+    if not problem.fit_intercept or problem.box is not None:
+        return None
+    sample = _dense(data.rows.take(_look(data)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = np.median(sample, axis=0)
+        spread = np.abs(sample - middle).max(axis=0)
+        # A column of ones is not far away; one of 1e6 beside columns of order one is.
+        typical = float(np.median(spread[spread > 0.0])) if (spread > 0.0).any() else float(np.abs(middle).max())
+        far = np.isfinite(middle) & (np.abs(middle) > _FAR * np.maximum(spread, 0.1 * typical))
+    return np.where(far, middle, 0.0) if far.any() else None
+
+
+def _target_scale(problem: Problem, data: Data) -> tuple[float, float]:
+    """Return what to subtract from the target and the power of two to divide it by."""
+    sample = data.y[_look(data)]
+    middle = float(np.median(sample)) if problem.fit_intercept else 0.0
+    spread = float(np.median(np.abs(sample - middle)))
+    if spread == 0.0:
+        spread = float(np.abs(sample - middle).mean())
+    if spread == 0.0 or not np.isfinite(spread):
+        spread = 1.0
+    level = middle if abs(middle) > _FAR * spread else 0.0
+    exponent = int(np.clip(np.round(np.log2(spread)), -300, 300))
+    return level, 2.0**exponent
