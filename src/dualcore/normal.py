@@ -7,7 +7,6 @@ coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling r
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -120,21 +119,37 @@ class Normal:
             return coef / self.unit, intercept / self.unit
         if not (np.isfinite(coef).all() and np.isfinite(intercept)):
             raise ValueError("coef and intercept must be finite.")
-        shifted = Fraction(intercept) - Fraction(self.level)
-        if self.centre is not None:
-            for middle, value in zip(self.centre.tolist(), coef.tolist(), strict=True):
-                shifted += Fraction(middle) * Fraction(value)
+        shifted = Fraction(intercept) - Fraction(self.level) + self._shift(coef)
         return coef / self.unit, float(shifted / Fraction(self.unit))
 
     def outside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
-        """Return a normalised model in the units of the user."""
+        """Return a normalised model in the units of the user.
+
+        An intercept far from the origin has few digits behind the point. What it cannot hold goes to a coefficient, as
+        a change too small to matter otherwise: its column is far from the origin too.
+        """
         coef = coef * self.unit
         if self.centre is None and self.level == 0.0:
             return coef, intercept * self.unit
-        parts = [intercept * self.unit, self.level]
+        goal = Fraction(intercept) * Fraction(self.unit)
+        outer = float(goal + Fraction(self.level) - self._shift(coef))
         if self.centre is not None:
-            parts += (-self.centre * coef).tolist()
-        return coef, math.fsum(parts)
+            missing = float(goal + Fraction(self.level) - self._shift(coef) - Fraction(outer))
+            able = np.flatnonzero((self.centre != 0.0) & (coef != 0.0))
+            steps = np.spacing(np.abs(coef[able])) * np.abs(self.centre[able])
+            able = able[steps < 0.1 * abs(missing)]
+            if able.size:
+                farthest = able[np.abs(self.centre[able]).argmax()]
+                coef[farthest] += missing / self.centre[farthest]
+        return coef, outer
+
+    def _shift(self, coef: FloatArray) -> Fraction:
+        """Return ``centre . coef``, exactly."""
+        total = Fraction(0)
+        if self.centre is not None:
+            for middle, value in zip(self.centre.tolist(), coef.tolist(), strict=True):
+                total += Fraction(middle) * Fraction(value)
+        return total
 
 
 def _look(data: Data) -> npt.NDArray[np.int64]:

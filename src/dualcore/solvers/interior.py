@@ -158,15 +158,19 @@ class InteriorPoint:
     def run(self, tol: float, max_iter: int) -> RawSolution:
         """Iterate until gap and residuals, in units of the objective, are well below ``tol``."""
         history: list[Iterate] = []
-        best, best_merit, best_at = (self.x, self.rows.z, self.rows.p), np.inf, 0
+        best, best_error, best_merit, best_at = (self.x, self.rows.z, self.rows.p), np.inf, np.inf, 0
         early = True
         # Without radius and ridge nothing absorbs a residual: a lower bound needs it at rounding level.
         enough = 0.05 * tol if self.problem.radius > 0.0 or self.problem.ridge > 0.0 else 1e-6 * tol
         for iteration in range(max_iter + 1):
             state, self._ready = self._ready or self._measure(), None
             history.append(Iterate(iteration, state.value, state.gap))
-            if state.merit < best_merit:
-                best, best_merit, best_at = (self.x, self.rows.z, self.rows.p), state.merit, iteration
+            # Not by the relative error: where the risk falls to zero it never becomes small. Without constraints every
+            # point is feasible, and the least value is best.
+            error = state.gap + state.error if self._degree() else state.value
+            if error < best_error or state.merit <= enough:
+                best, best_at = (self.x, self.rows.z, self.rows.p), iteration
+                best_error, best_merit = error, state.merit
             if self.waypoint is None and state.merit <= _WAYPOINT and state.error < state.gap:
                 self.waypoint = self._mark(state)
             if best_merit <= enough:

@@ -121,7 +121,8 @@ def solve_settled(
         found, before = trial, place
         explained = found.history[-1].value
         place = _stand(problem, pieces, data, found.coef, found.intercept)
-        miss, gain = (abs(value - explained) / abs(place.value) for value in (place.value, before.value))
+        size = max(abs(place.value), 1e-300)
+        miss, gain = (abs(value - explained) / size for value in (place.value, before.value))
         if miss <= _MISS * tol and gain <= last_gain:
             dual = _dual(problem, pieces, found, before, place, loose)
             return replace(found, dual=dual, iterations=spent, history=history)
