@@ -49,9 +49,7 @@ def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
         raise ValueError(f"{name} has masked values. Drop or fill them first: a mask is not used.")
     array = np.asarray(values) if isinstance(values, np.ma.MaskedArray) else np.asanyarray(values)  # keeps a map
     if array.dtype.kind == "c":
-        raise ValueError(
-            f"{name} must hold real numbers, found {array.dtype}. Take the real part first, if that is it."
-        )
+        raise ValueError(f"{name} must be numeric; found dtype {array.dtype}. Take the real part first.")
     return array
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualcore.boxform import BoxForm
 from dualcore.forms import DualForm, Minimum, get_form, weighted_sum
-from dualcore.geometry import LARGEST, Box, FloatArray, Geometry, Norm, check_range, get_norm, plain_array
+from dualcore.geometry import LARGEST, Box, FloatArray, Geometry, Norm, check_range, get_norm
 from dualcore.losses import Loss, MarginLoss, get_loss
 from dualcore.rows import Rows, as_rows, as_target, as_weights
 
@@ -201,7 +201,7 @@ class Problem:
 
     def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
-        theta = np.asarray(plain_array("coef", coef), dtype=np.float64)
+        theta = np.asarray(coef, dtype=np.float64)
         if theta.shape != (data.rows.m,):
             raise ValueError(f"coef must hold one number per feature ({data.rows.m}), got shape {theta.shape}.")
         if not (np.isfinite(theta).all() and np.isfinite(intercept)):

@@ -50,9 +50,9 @@ def _leave(*_: Any) -> None:
 
 def begin() -> None:
     """Let an interrupt end the process, where that is the command line and nobody else has a say in it."""
-    alone = threading.current_thread() is threading.main_thread()
+    is_main = threading.current_thread() is threading.main_thread()
     if (
-        alone
+        is_main
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         and is_command(sys.orig_argv, sys.argv[0])
     ):

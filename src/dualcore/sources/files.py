@@ -146,7 +146,8 @@ def _file_kinds(path: Path) -> dict[str, str]:
             csv = import_arrow("pyarrow.csv")
             schema = csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter_of(path))).schema
     except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
-        raise SourceError(f"{path} is not a whole file of rows: {error}") from None
+        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
+        raise SourceError(f"{path} is not a {kind}: {error}") from None
     # What is written as true and false is text in a file of text.
     text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
     kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
