@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# Before the imports that take long, for what it does on being imported.
+from dualcore import startup  # noqa: F401
+
+# isort: split
 from dualcore.assess import assess, certify
 from dualcore.bounds import lipschitz_bounds, smooth_bounds
 from dualcore.certificates import Certificate

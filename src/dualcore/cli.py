@@ -18,6 +18,7 @@ from dualcore import __version__
 from dualcore.commands import training
 from dualcore.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
 from dualcore.commands.outcome import Exit, OptionError, Output, guarded
+from dualcore.startup import interruptible
 
 __all__ = ["app", "main"]
 
@@ -275,6 +276,7 @@ def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
     try:
+        interruptible()
         app()
     except KeyboardInterrupt:  # before a command began its work
         sys.exit(Exit.INTERRUPTED)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
-import tempfile
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,11 @@ import scipy.sparse as sp
 from dualcore.geometry import FloatArray
 from dualcore.measure import Measured, measure_epsilon
 from dualcore.problem import Problem
+from dualcore.storage import ArchiveError, Record, write_atomically
 
-__all__ = ["Anchor", "Coreset", "normalised"]
+__all__ = ["Anchor", "Coreset", "check_weights", "normalised", "read_anchor", "write_atomically"]
 
 _FORMAT = 1
-# What numpy, zipfile and json raise for bytes that are not theirs.
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -143,13 +139,21 @@ class Coreset:
         return frame
 
     def save(self, path: str | Path) -> None:
-        """Write the coreset to one ``.npz`` file (arrays, and a JSON header); atomically, and without pickle."""
-        arrays: dict[str, npt.NDArray[Any]] = {"indices": self.indices, "y": self.y, "weights": self.weights}
+        """Write the coreset to one ``.npz`` file (arrays, and a JSON header); atomically, and without pickle.
+
+        Raises
+        ------
+        ValueError
+            If `load` would refuse the file: weights that do not sum to one, for example.
+        """
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "indices": np.asarray(self.indices, dtype=np.int64), "y": _real(self.y), "weights": _real(self.weights)
+        }  # fmt: skip
         if sp.issparse(self.X):
             X = self.X.tocsr()
-            arrays |= {"data": X.data, "columns": X.indices, "starts": X.indptr, "shape": np.array(X.shape)}
+            arrays |= {"data": _real(X.data), "columns": X.indices, "starts": X.indptr, "shape": np.array(X.shape)}
         else:
-            arrays["X"] = self.X
+            arrays["X"] = _real(self.X)
         header: dict[str, Any] = {
             "format": _FORMAT,
             "n_rows": self.n_rows,
@@ -158,67 +162,76 @@ class Coreset:
             "anchor": None,
         }
         if self.anchor is not None:
-            arrays["anchor_coef"] = self.anchor.coef
+            arrays["anchor_coef"] = _real(self.anchor.coef)
             header["anchor"] = {"intercept": self.anchor.intercept, "multiplier": self.anchor.multiplier}
+        text = json.dumps(header)
+        try:
+            self._of(Record(json.loads(text), arrays))
+        except ArchiveError as error:
+            raise ValueError(f"This coreset cannot be saved: {error}.") from None
         buffer = io.BytesIO()
-        arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+        arrays["header"] = np.frombuffer(text.encode(), dtype=np.uint8)
         np.savez(buffer, allow_pickle=False, **arrays)
         write_atomically(Path(path), buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> Coreset:
-        """Read what `save` wrote. Nothing in the file is ever executed."""
+        """Read what `save` wrote. Nothing in the file is ever executed, and nothing in it is taken on trust.
+
+        Raises
+        ------
+        ValueError
+            If the file was not written by `save`, or is damaged.
+        """
         try:
-            with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            return cls._from_arrays(arrays)
-        except FileNotFoundError:
-            raise
-        except _UNREADABLE as error:
-            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error!r}") from None
+            record = Record.of_archive(path)
+            if record.value("format") != _FORMAT:
+                raise ArchiveError(f"it has format {record.value('format')!r}; this version reads {_FORMAT}")
+            return cls._of(record)
+        except ArchiveError as error:
+            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
 
     @classmethod
-    def _from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> Coreset:
-        header = json.loads(arrays["header"].tobytes().decode())
-        if header["format"] != _FORMAT:
-            raise ValueError(f"it has format {header['format']!r}; this version reads {_FORMAT}")
-        X: Any = arrays.get("X")
-        if X is None:
-            shape = tuple(int(n) for n in arrays["shape"])
-            X = sp.csr_matrix((arrays["data"], arrays["columns"], arrays["starts"]), shape=shape)
-        anchor = header["anchor"]
+    def _of(cls, record: Record) -> Coreset:
+        indices = record.vector("indices", None, "i", least=0)
+        X, n = record.rows("X", indices.size), indices.size
+        if not (np.diff(indices) >= 0).all():
+            raise ArchiveError("'indices' must ascend")
+        details, anchor = record.value("details"), record.value("anchor")
+        if not isinstance(details, dict):
+            raise ArchiveError(f"'details' must be an object, found {type(details).__name__}")
         return cls(
-            indices=arrays["indices"],
+            indices=indices,
             X=X,
-            y=arrays["y"],
-            weights=arrays["weights"],
-            n_rows=int(header["n_rows"]),
-            anchor=None
-            if anchor is None
-            else Anchor(arrays["anchor_coef"], float(anchor["intercept"]), float(anchor["multiplier"])),
-            method=header["method"],
-            details=header["details"],
+            y=record.vector("y", n),
+            weights=check_weights(record, n),
+            n_rows=record.whole("n_rows", least=max(n, 1)),
+            anchor=None if anchor is None else read_anchor(record.within(anchor, "anchor_"), X.shape[1]),
+            method=record.text("method"),
+            details=details,
         )
+
+
+def _real(values: Any) -> npt.NDArray[Any]:
+    """Return numbers as floats, where they are not already."""
+    array = np.asarray(values)
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def read_anchor(record: Record, n_features: int) -> Anchor:
+    """Return an anchor that was read from a file, checked."""
+    multiplier = record.number("multiplier", least=0.0, may_be_inf=True)  # inf where the radius is 0
+    return Anchor(record.vector("coef", n_features), record.number("intercept"), multiplier)
+
+
+def check_weights(record: Record, size: int) -> FloatArray:
+    """Return the weights of a coreset that was read from a file: non-negative, and one in all."""
+    weights: FloatArray = record.vector("weights", size, least=0.0)
+    if not abs(math.fsum(weights) - 1.0) <= 1e-6:
+        raise ArchiveError(f"'weights' must sum to one, their sum is {math.fsum(weights)!r}")
+    return weights
 
 
 def normalised(weights: FloatArray) -> FloatArray:
     """Return ``weights`` scaled to sum to one, to the last bit that a float64 sum allows."""
     return weights / math.fsum(weights)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that an interrupt or a full disk leaves either the old one or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)  # a temporary file is private; the result gets what any new file would
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

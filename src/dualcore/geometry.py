@@ -19,8 +19,49 @@ FloatArray = npt.NDArray[np.float64]
 
 # Coefficients this near to zero, or to the largest, relatively, count as there.
 _TIED = 1e-6
+# No number that enters may be larger, and none that is divided by smaller than its inverse: a product of six of them
+# is still finite.
+LARGEST = 1e50
 
-__all__ = ["Box", "FloatArray", "Geometry", "L1Norm", "L2Norm", "LinfNorm", "Norm", "get_norm"]
+__all__ = [
+    "LARGEST",
+    "Box",
+    "FloatArray",
+    "Geometry",
+    "L1Norm",
+    "L2Norm",
+    "LinfNorm",
+    "Norm",
+    "check_range",
+    "get_norm",
+    "plain_array",
+]
+
+
+def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return ``values`` as an array, where nothing of them gets lost by that: neither a mask nor an imaginary part.
+
+    Examples
+    --------
+    >>> plain_array("y", np.ma.masked_array([1.0, 2.0], mask=[False, True]))
+    Traceback (most recent call last):
+    ValueError: y has masked values. Drop or fill them first: a mask is not used.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked values. Drop or fill them first: a mask is not used.")
+    array = np.asarray(values) if isinstance(values, np.ma.MaskedArray) else np.asanyarray(values)  # keeps a map
+    if array.dtype.kind == "c":
+        raise ValueError(f"{name} must be numeric; found dtype {array.dtype}. Take the real part first.")
+    return array
+
+
+def check_range(name: str, number: float) -> None:
+    """Raise ValueError where a positive, finite number is so small or so large that arithmetic with it overflows."""
+    if 0.0 < number < np.inf and not 1.0 / LARGEST <= number <= LARGEST:
+        raise ValueError(
+            f"{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}, got {number!r}: arithmetic with it would "
+            "overflow. Use other units."
+        )
 
 
 @dataclass(frozen=True)
@@ -35,6 +76,18 @@ class Norm:
 
     weights: FloatArray | None = None
     name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _prices(self.weights))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _values(self.weights) == _values(other.weights)
+
+    def __hash__(self) -> int:
+        return hash((type(self), _values(self.weights)))
 
     def value(self, vector: FloatArray) -> float:
         """Return the feature norm of ``vector``."""
@@ -236,12 +289,22 @@ def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
         raise TypeError(f"norm must be a string or a Norm, not {type(norm).__name__}.")
     if norm not in _NORMS:
         raise ValueError(f"Unknown norm {norm!r}. Use one of {sorted(_NORMS)}.")
-    if weights is None:
-        return _NORMS[norm]()
-    prices = np.asarray(weights, dtype=np.float64)
+    return _NORMS[norm]() if weights is None else _NORMS[norm](_prices(weights))
+
+
+def _prices(weights: Any) -> FloatArray:
+    """Return feature weights, checked; a copy, so that nobody changes them later."""
+    prices = plain_array("feature_weights", weights).astype(np.float64)
     if prices.ndim != 1 or not np.all(prices > 0.0):
         raise ValueError("feature_weights must be one positive number (or inf) per feature.")
-    return _NORMS[norm](prices)
+    for price in prices.tolist():
+        check_range("feature_weights", price)
+    return prices
+
+
+def _values(array: FloatArray | None) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+    """Return shape and numbers of an array, to compare and to hash."""
+    return None if array is None else (array.shape, tuple(array.ravel().tolist()))
 
 
 @dataclass(frozen=True)
@@ -282,7 +345,8 @@ class Box:
             if isinstance(support, str):
                 raise TypeError("text is no pair of numbers")
             low, high = support
-            box = cls(np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64))
+            sides = [plain_array("support: a side", side).astype(np.float64) for side in (low, high)]
+            box = cls(*sides)
         except (TypeError, ValueError) as error:
             if str(error).startswith("support:"):
                 raise
@@ -295,6 +359,14 @@ class Box:
             if side.ndim == 1 and side.size != n_features:
                 raise ValueError(f"support holds {side.size} numbers a side but X has {n_features} features.")
         return np.broadcast_to(self.low, n_features).copy(), np.broadcast_to(self.high, n_features).copy()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Box):
+            return NotImplemented
+        return (_values(self.low), _values(self.high)) == (_values(other.low), _values(other.high))
+
+    def __hash__(self) -> int:
+        return hash((_values(self.low), _values(self.high)))
 
     def __repr__(self) -> str:
         return f"({self.low.tolist()!r}, {self.high.tolist()!r})"
@@ -327,6 +399,7 @@ class Geometry:
                 f"label_cost must be positive (inf forbids flips), got {self.label_cost!r}. "
                 "A label that can be changed for nothing carries no information."
             )
+        check_range("label_cost", self.label_cost)
         order: Any = self.order
         is_number = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
         if not (is_number and 1 <= order < np.inf):

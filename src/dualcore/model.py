@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
-from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.losses import LOSSES, MarginLoss
 from dualcore.problem import Problem
 from dualcore.rows import as_rows
+from dualcore.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 
 __all__ = ["Model", "ModelError", "Scaling"]
 
@@ -180,50 +180,55 @@ class Model:
             if self.scaling is None
             else {"centre": self.scaling.centre.tolist(), "scale": self.scaling.scale.tolist()},
             "problem": {name: _to_json(value) for name, value in self.settings.items()},
-            "certificates": [{"upper": c.upper, "lower": c.lower, "n_reads": c.n_reads} for c in self.certificates],
+            "certificates": [
+                {"upper": _to_json(c.upper), "lower": _to_json(c.lower), "n_reads": c.n_reads}
+                for c in self.certificates
+            ],
             "provenance": self.provenance,
         }
         write_atomically(Path(path), (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote, after checking every part of it."""
         name = Path(path).name
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(Path(path).read_bytes())
         except FileNotFoundError:
             raise ModelError(f"There is no file {path}.") from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ArchiveError) as error:
             raise ModelError(f"{name} is not a model file: {error}.") from None
-        if not isinstance(content, dict) or content.get("kind") != _KIND:
+        if content.get("kind") != _KIND:
             raise ModelError(f"{name} is not a model file written by dualcore fit.")
         if content.get("format") != _FORMAT:
             raise ModelError(f"{name} has format {content.get('format')!r}; this version reads {_FORMAT}.")
         try:
-            model = cls._from_content(content)
+            model = cls._of(Record(content, {}))
             model._check()
-            model.problem  # noqa: B018  the settings must make a problem
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{name} is a damaged model file: {type(error).__name__}: {error}.") from None
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            kind = "" if isinstance(error, ArchiveError) else f"{type(error).__name__}: "
+            raise ModelError(f"{name} is a damaged model file: {kind}{error}.") from None
         return model
 
     @classmethod
-    def _from_content(cls, content: dict[str, Any]) -> Model:
-        scaling, classes = content["scaling"], content["classes"]
+    def _of(cls, record: Record) -> Model:
+        classes, scaling, settings = (record.value(name) for name in ("classes", "scaling", "problem"))
+        names = [_text("feature_names", name) for name in record.items("feature_names")]
+        if scaling is not None:
+            parts = record.within(scaling, "")
+            scaling = Scaling(_numbers("centre", parts.items("centre")), _numbers("scale", parts.items("scale")))
+        if not isinstance(settings, dict) or not isinstance(record.value("provenance"), dict):
+            raise ArchiveError("'problem' and 'provenance' must be objects")
         return cls(
-            np.array(content["coef"], dtype=np.float64),
-            np.array(content["intercept"], dtype=np.float64),
-            None if classes is None else tuple(classes),
-            tuple(str(name) for name in content["feature_names"]),
-            str(content["target"]),
-            None
-            if scaling is None
-            else Scaling(np.array(scaling["centre"], dtype=np.float64), np.array(scaling["scale"], dtype=np.float64)),
-            {name: _from_json(value) for name, value in content["problem"].items()},
-            tuple(
-                Certificate(float(c["upper"]), float(c["lower"]), int(c["n_reads"])) for c in content["certificates"]
-            ),
-            dict(content["provenance"]),
+            np.array([_numbers("coef", row) for row in record.items("coef")]),
+            _numbers("intercept", record.items("intercept")),
+            None if classes is None else tuple(record.items("classes")),
+            tuple(names),
+            record.text("target"),
+            scaling,
+            {name: _from_json(value) for name, value in settings.items()},
+            tuple(_certificate(record.within(entry, "")) for entry in record.items("certificates")),
+            record.value("provenance"),
         )
 
     def _check(self) -> None:
@@ -236,18 +241,60 @@ class Model:
         for name, (found, expected) in shapes.items():
             if found != expected:
                 raise ValueError(f"{name} has shape {found}, expected {expected}")
-        if not (np.isfinite(self.coef).all() and np.isfinite(self.intercept).all()):
-            raise ValueError("coefficients must be finite")
+        if len(set(self.feature_names)) < m:
+            raise ValueError("two features have the same name")
+        if self.scaling is not None and not (self.scaling.scale > 0.0).all():
+            raise ValueError("every scale must be positive")
+        if len(self.certificates) != wanted:
+            raise ValueError(f"there are {len(self.certificates)} certificates, expected {wanted}")
+        for certificate in self.certificates:
+            if certificate.lower > certificate.upper + 1e-6 * max(abs(certificate.upper), 1.0):
+                raise ValueError(f"a certificate has its lower bound above its risk: {certificate!r}")
+        if self.classes is not None:
+            if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+                raise ValueError(f"classes must be two or more different labels, found {list(self.classes)[:5]!r}")
+            if not all(isinstance(label, (str, int, float)) for label in self.classes):
+                raise ValueError("classes must be texts or numbers")
         if self.settings.get("loss") not in LOSSES:
             raise ValueError(f"unknown loss {self.settings.get('loss')!r}")
         if issubclass(LOSSES[self.settings["loss"]], MarginLoss) != self.is_classifier:
             raise ValueError("loss and classes do not fit together")
+        prices = self.problem.geometry.norm.weights  # the settings must make a problem
+        if prices is not None and prices.size != m:
+            raise ValueError(f"feature_weights holds {prices.size} prices for {m} features")
 
 
 def _to_json(value: Any) -> Any:
     """JSON has no infinity: it is written as text."""
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_to_json(part) for part in value]
+    return ("inf" if value > 0.0 else "-inf") if isinstance(value, float) and math.isinf(value) else value
 
 
 def _from_json(value: Any) -> Any:
-    return math.inf if value == "inf" else value
+    if isinstance(value, list):
+        return [_from_json(part) for part in value]
+    return {"inf": math.inf, "-inf": -math.inf}[value] if value in ("inf", "-inf") else value
+
+
+def _certificate(record: Record) -> Certificate:
+    upper, lower = (_from_json(record.value(name)) for name in ("upper", "lower"))
+    for name, bound, open_end in (("upper", upper, math.inf), ("lower", lower, -math.inf)):
+        if bound != open_end:
+            check_number(name, bound)
+    return Certificate(float(upper), float(lower), check_whole("n_reads", record.value("n_reads")))
+
+
+def _numbers(name: str, found: Any) -> FloatArray:
+    """Return a list of finite numbers as an array."""
+    if not isinstance(found, list):
+        raise ArchiveError(f"{name!r} must hold lists of numbers, found {type(found).__name__}")
+    return np.array([check_number(name, number) for number in found], dtype=np.float64)
+
+
+def _text(name: str, found: Any) -> str:
+    if not isinstance(found, str):
+        raise ArchiveError(f"{name!r} must hold texts, found {type(found).__name__}")
+    return found

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualcore.boxform import BoxForm
 from dualcore.forms import DualForm, Minimum, get_form, weighted_sum
-from dualcore.geometry import Box, FloatArray, Geometry, Norm, get_norm
+from dualcore.geometry import LARGEST, Box, FloatArray, Geometry, Norm, check_range, get_norm
 from dualcore.losses import Loss, MarginLoss, get_loss
 from dualcore.rows import Rows, as_rows, as_target, as_weights
 
@@ -100,7 +100,7 @@ class Problem:
     ) -> None:
         self.loss = get_loss(loss, **loss_parameters)
         self.radius = _number("radius", radius)
-        self.ridge = _number("ridge", ridge)
+        self.ridge = _number("ridge", ridge, allow_tiny=True)
         self.fit_intercept = bool(fit_intercept)
         self.geometry = Geometry(
             norm=get_norm(norm, feature_weights),
@@ -108,6 +108,7 @@ class Problem:
             support=Box.of(support),
             order=self.loss.order if order is None else order,
         )
+        _check_scale(self.radius, self.geometry, is_classification=self.is_classification)
         self._form = get_form(self.loss, self.geometry, self.radius)
         self.box = None if self.geometry.support is None else BoxForm(self.loss, self.geometry, self.radius)
 
@@ -147,13 +148,32 @@ class Problem:
             del settings["feature_weights"]
         return Problem(**(settings | changes))
 
+    def _value(self) -> tuple[Any, ...]:
+        """Return everything that makes the problem what it is, to compare and to hash."""
+        loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
+        return loss, self.geometry, self.radius, self.ridge, self.fit_intercept
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
     def __repr__(self) -> str:
-        return (
-            f"Problem({self.loss!r}, radius={self.radius!r}, norm={self.geometry.norm.name!r}, "
-            f"label_cost={self.geometry.label_cost!r}, "
-            + ("" if self.box is None else f"support={self.geometry.support!r}, ")
-            + f"ridge={self.ridge!r}, fit_intercept={self.fit_intercept!r})"
-        )
+        geometry = self.geometry
+        parts = [repr(self.loss), f"radius={self.radius!r}", f"norm={geometry.norm.name!r}"]
+        if geometry.norm.weights is not None:
+            parts.append(f"feature_weights={geometry.norm.weights.tolist()!r}")
+        parts.append(f"label_cost={geometry.label_cost!r}")
+        if geometry.support is not None:
+            parts.append(f"support={geometry.support!r}")
+        parts += [f"ridge={self.ridge!r}", f"fit_intercept={self.fit_intercept!r}"]
+        if geometry.order != self.loss.order:
+            parts.append(f"order={geometry.order!r}")
+        return f"Problem({', '.join(parts)})"
 
     # Data in
 
@@ -195,7 +215,7 @@ class Problem:
             t -= data.y
         with np.errstate(invalid="ignore", over="ignore"):
             total = t.sum()
-        if not np.isfinite(total):
+        if not abs(total) <= LARGEST:
             data.rows.check_finite()
         return t
 
@@ -353,6 +373,7 @@ class Problem:
             return np.inf
         data, gamma, order = self.validate(X, y), self.geometry.label_cost, self.geometry.order
         self.signal(coef, intercept, data)  # the model must fit the data, and both be finite
+        data.rows.check_finite()
         distance = data.rows.row_norms(self.geometry.norm.name, self.geometry.norm.weights)
         if np.isfinite(gamma):
             distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
@@ -378,7 +399,9 @@ class Problem:
         return Constants(self.loss.lipschitz * longest, in_multiplier)
 
 
-def _number(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True) -> float:
+def _number(
+    name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True, allow_tiny: bool = False
+) -> float:
     """Return ``value`` as a non-negative float, or say what is wrong with it."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
@@ -386,4 +409,32 @@ def _number(name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool 
     if np.isnan(number) or number < 0.0 or (np.isinf(number) and not allow_inf) or (number == 0.0 and not allow_zero):
         sign = "non-negative" if allow_zero else "positive (inf forbids flips)"
         raise ValueError(f"{name} must be {sign if allow_inf else 'finite and ' + sign}, got {value!r}.")
+    if not (allow_tiny and number < 1.0):  # nothing is divided by a ridge
+        check_range(name, number)
     return number
+
+
+def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) -> None:
+    """Raise ValueError where the price of a unit of the multiplier, or the risk of every model, would overflow."""
+    shift = 0.0 if is_classification else radius * geometry.target_slope  # no residual can be held below
+    for number, limit in ((radius, 2.0), (shift, 1.0)):
+        if number > 1.0 and geometry.order * np.log10(number) > limit * np.log10(LARGEST):
+            raise ValueError(
+                f"radius {radius!r} with label_cost {geometry.label_cost!r} and order {geometry.order!r} makes every "
+                "worst-case risk overflow. Use a smaller radius, a larger label_cost, or other units."
+            )
+
+
+def _frozen(value: Any) -> Any:
+    """Return a parameter of a loss as something that can be compared and hashed; by identity where it cannot."""
+    if isinstance(value, np.ndarray):
+        return value.shape, tuple(value.ravel().tolist())
+    if isinstance(value, dict):
+        return tuple((name, _frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(part) for part in value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value

@@ -17,14 +17,56 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.geometry import FloatArray
+from dualcore.geometry import LARGEST, FloatArray, plain_array
 from dualcore.threads import one_blas_thread
 
-__all__ = ["Rows", "as_rows", "as_target", "as_weights"]
+__all__ = [
+    "TOO_LARGE",
+    "Rows",
+    "as_rows",
+    "as_target",
+    "as_weights",
+    "check_weight_range",
+    "entries",
+    "first_row",
+    "may_be_bad",
+]
 
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
+# Between these a sum of weights, and one divided by it, are ordinary numbers.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
+TOO_LARGE = "Products of such numbers overflow: use other units, or scale the data first."
+
+
+def entries(block: Any) -> npt.NDArray[Any]:
+    """Return the numbers of a block, of a sparse one those that are stored."""
+    return np.asarray(block.data if sp.issparse(block) else block)
+
+
+def first_row(block: Any, marked: npt.NDArray[np.bool_]) -> int | None:
+    """Return the first row of a block with an entry that is marked; None where there is none."""
+    if not marked.any():
+        return None
+    if sp.issparse(block):
+        return int(np.searchsorted(block.indptr, np.flatnonzero(marked)[0], side="right")) - 1
+    return int(np.flatnonzero(marked.any(axis=1))[0])
+
+
+def may_be_bad(block: Any) -> bool:
+    """Whether a block may hold NaN, infinity or a number beyond `LARGEST`: one fast sum that any of these would spoil.
+
+    Examples
+    --------
+    >>> may_be_bad(np.ones(3)), may_be_bad(np.array([1.0, -1e70])), may_be_bad(np.array([1.0, np.nan]))
+    (False, True, True)
+    """
+    flat = entries(block).reshape(-1, order="A")  # a view of arrays of either order
+    if flat.dtype.kind != "f":
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        return not float(flat @ flat) <= LARGEST * LARGEST
 
 
 class Rows(ABC):
@@ -91,18 +133,19 @@ class Rows(ABC):
         return out
 
     def check_finite(self) -> None:
-        """Raise ValueError if any entry is NaN or infinite."""
+        """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
         for rows, block in self.blocks():
-            with np.errstate(invalid="ignore", over="ignore"):
-                # The fastest number that NaN or infinity in the block would spoil.
-                flat = block.reshape(-1) if block.flags.c_contiguous else None
-                total = block.sum() if flat is None else flat @ flat
-            if not np.isfinite(total) and not np.isfinite(block).all():
-                bad = rows.start + int(np.flatnonzero(~np.isfinite(block).all(axis=1))[0])
+            if not may_be_bad(block):
+                continue
+            bad = first_row(block, ~np.isfinite(entries(block)))
+            if bad is not None:
                 raise ValueError(
-                    f"X has a NaN or infinite value in row {bad}. Drop or impute such rows "
+                    f"X has a NaN or infinite value in row {rows.start + bad}. Drop or impute such rows "
                     "(for example with sklearn.impute.SimpleImputer) first."
                 )
+            bad = first_row(block, np.abs(entries(block)) > LARGEST)
+            if bad is not None:
+                raise ValueError(f"X has a value beyond {LARGEST:g} in row {rows.start + bad}. {TOO_LARGE}")
 
 
 class DenseRows(Rows):
@@ -150,7 +193,8 @@ class SparseRows(Rows):
         return max(super().block_rows, 8192)
 
     def block(self, part: slice) -> Any:
-        return self.by_row[part]
+        # Whole numbers are widened too: a product of theirs would wrap around.
+        return self.by_row[part].astype(np.float64, copy=False)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         return self.by_row[indices].astype(np.float64)
@@ -166,15 +210,19 @@ class SparseRows(Rows):
         return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
-        size = abs(self.X if weights is None else self.X.multiply(weights[None, :])).tocsr()
-        if norm == "l2":
-            return np.sqrt(np.asarray(size.multiply(size).sum(axis=1), dtype=np.float64).ravel())
-        part = size.sum(axis=1) if norm == "l1" else size.max(axis=1).toarray()
-        return np.asarray(part, dtype=np.float64).ravel()
+        out = np.empty(self.n)
+        for rows, block in self.blocks():
+            size = abs(block if weights is None else block.multiply(weights[None, :])).tocsr()
+            if norm == "l2":
+                part = np.sqrt(np.asarray(size.multiply(size).sum(axis=1)))
+            else:
+                part = np.asarray(size.sum(axis=1) if norm == "l1" else size.max(axis=1).toarray())
+            out[rows] = part.ravel()
+        return out
 
     def check_finite(self) -> None:
-        if not np.isfinite(self.X.data).all():
-            raise ValueError("X has a NaN or infinite value. Drop or impute such rows first.")
+        if may_be_bad(self.X.data):  # else there is no need of rows, which cost a CSC matrix a conversion
+            super().check_finite()
 
 
 class FrameRows(Rows):
@@ -189,7 +237,10 @@ class FrameRows(Rows):
     def _array(self, rows: Any) -> FloatArray:
         part = self.X.iloc[rows] if self._pandas else self.X[rows]
         try:
-            return np.ascontiguousarray(part.to_numpy(), dtype=np.float64)
+            values = part.to_numpy()
+            if values.dtype.kind == "c":
+                raise TypeError("a complex number has no place on a line")
+            return np.ascontiguousarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             if _is_missing_any(part):
                 raise ValueError("X has missing values. Drop or impute such rows first.") from None
@@ -238,13 +289,15 @@ def as_rows(X: Any) -> Rows:
             "fit_coreset, radius_path and the estimators with coreset= are trained on one."
         )
     if sp.issparse(X):
+        if X.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric; found dtype {X.dtype}.")
         rows: Rows = SparseRows(X if X.format in ("csr", "csc") else X.tocsr())
     elif hasattr(X, "to_numpy") and hasattr(X, "dtypes"):
         dtypes = set(map(str, X.dtypes))
         whole = len(dtypes) == 1 and hasattr(X, "iloc") and dtypes <= {"float64", "float32"}
         rows = DenseRows(X.to_numpy()) if whole else FrameRows(X)  # one dtype: pandas hands out a view
     else:
-        array = np.asanyarray(X)
+        array = plain_array("X", X)
         if array.dtype == object:
             try:
                 array = array.astype(np.float64)
@@ -267,7 +320,7 @@ def as_rows(X: Any) -> Rows:
 
 def as_target(y: Any, n: int) -> FloatArray:
     """Return ``y`` as a finite float64 vector of length ``n``."""
-    array = np.asarray(y)
+    array = plain_array("y", y)
     if array.ndim != 1:
         raise ValueError(f"y must be one-dimensional, got shape {array.shape}. Use y.ravel().")
     if array.shape[0] != n:
@@ -278,6 +331,9 @@ def as_target(y: Any, n: int) -> FloatArray:
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
     if not np.isfinite(target).all():
         raise ValueError("y has a NaN or infinite value. Drop those rows first.")
+    largest = max(float(target.max(initial=0.0)), -float(target.min(initial=0.0)))
+    if largest > LARGEST:
+        raise ValueError(f"y has a value of size {largest:g}. {TOO_LARGE}")
     return target
 
 
@@ -285,8 +341,9 @@ def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
     """Return masses that sum to one, or None for equal masses."""
     if sample_weight is None:
         return None
+    given = plain_array("sample_weight", sample_weight)
     try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("sample_weight must be numeric: one non-negative number per row.") from None
     if weights.ndim == 0:
@@ -297,7 +354,20 @@ def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
         raise ValueError("sample_weight has a NaN or infinite value.")
     if (weights < 0.0).any():
         raise ValueError("sample_weight has negative values; weights are masses and must be non-negative.")
-    total = float(weights.sum())
-    if total <= 0.0:
+    largest = float(weights.max())
+    if largest <= 0.0:
         raise ValueError("sample_weight sums to zero: give at least one row a positive weight.")
-    return weights / total
+    if not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT:  # their sum would overflow, or lose digits below the smallest
+        weights = weights / largest
+    return np.asarray(weights / weights.sum())
+
+
+def check_weight_range(name: str, weights: FloatArray) -> None:
+    """Raise ValueError where a positive weight is too small or too large to be summed with others as they come."""
+    bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{name} holds {weights[row]:g} in row {row}: a weight is 0 or between {SMALLEST_WEIGHT:g} and "
+            f"{LARGEST_WEIGHT:g}. Multiply all weights by one number."
+        )

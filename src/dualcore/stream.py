@@ -19,10 +19,11 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coreset import Anchor, Coreset, normalised
+from dualcore.geometry import plain_array
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading import Reading
-from dualcore.rows import SparseRows, as_rows, as_target
+from dualcore.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.samplers.base import as_anchor
 from dualcore.samplers.dual import DualCoreset
 from dualcore.samplers.strata import bend_scores, cell_masses, cell_rule, draw_cells, spread_of
@@ -88,7 +89,8 @@ class Group:
         return (
             np.array_equal(mine.anchor.coef, theirs.anchor.coef)
             and (mine.anchor.intercept, mine.anchor.multiplier) == (theirs.anchor.intercept, theirs.anchor.multiplier)
-            and (mine.cells, mine.seed, self.extent) == (theirs.cells, theirs.seed, other.extent)
+            and (mine.cells, mine.seed, mine.width) == (theirs.cells, theirs.seed, theirs.width)
+            and self.extent == other.extent
             and np.array_equal(self.capacity, other.capacity)
         )
 
@@ -222,9 +224,10 @@ class CoresetStream:
             raise ValueError(f"y must hold the labels -1 and +1, found {np.unique(target)[:5].tolist()}.")
         weights = None
         if sample_weight is not None:
-            weights = np.array(sample_weight, dtype=np.float64)
+            weights = plain_array("sample_weight", sample_weight).astype(np.float64)
             if weights.shape != target.shape or not np.isfinite(weights).all() or (weights < 0.0).any():
                 raise ValueError("sample_weight must hold one finite, non-negative number per row.")
+            check_weight_range("sample_weight", weights)
         is_sparse = isinstance(rows, SparseRows)
         shape = (rows.m, is_sparse, weights is not None)
         if self.shape is not None and shape != self.shape:
@@ -301,8 +304,11 @@ class CoresetStream:
         """
         if not isinstance(other, CoresetStream):
             raise TypeError(f"Only a CoresetStream can be merged, got {type(other).__name__}.")
-        if (repr(self.problem), self.size) != (repr(other.problem), other.size):
-            raise ValueError("Streams of different problems or sizes cannot be merged.")
+        if (self.problem, self.size) != (other.problem, other.size):
+            raise ValueError(
+                f"Streams of different problems or sizes cannot be merged: {self.problem!r} of size {self.size}, and "
+                f"{other.problem!r} of size {other.size}."
+            )
         if other.shape is not None and self.shape not in (None, other.shape):
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
         self.spans = self._covering(other.spans)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
-import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,11 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
-from dualcore.sources import SourceError, list_files
+from dualcore.sources import SourceError, delimiter_of, list_tables, mixed_column
+from dualcore.storage import FileState, read_archive
 
 __all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".npy", ".npz")
+SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", ".npy", ".npz")
+# How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
+_GROWTH = 200.0
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
 _CSV_ROWS = 20000
 
@@ -75,6 +79,8 @@ class Table:
             if missing.size:
                 raise self._missing(name, int(missing[0]))
             return column
+        if column.dtype.kind == "b":
+            return column
         numbers = self.numbers(name)
         whole = np.all(numbers == np.round(numbers)) and np.abs(numbers).max(initial=0.0) < 2**53
         return numbers.astype(np.int64) if whole else numbers
@@ -85,7 +91,8 @@ class Table:
         if column.ndim != 1:
             raise TableError(f"{name!r} in {self.source} is a matrix of shape {column.shape}, not a column.")
         if column.dtype.kind not in "fiub":
-            row = next(k for k, text in enumerate(column.tolist()) if not _is_number(text))
+            # Text that looks like numbers is text all the same: the file says so.
+            row = next((k for k, text in enumerate(column.tolist()) if not _is_number(text)), 0)
             raise TableError(
                 f"Column {name!r} of {self.source} is not numeric: {str(column[row])!r} in row {row + 1}. "
                 "Leave it out with --drop, or encode it as numbers first."
@@ -153,10 +160,20 @@ def read_table(path: str | Path) -> Table:
     path = Path(path)
     if path.is_dir():
         return _read_folder(path)
+    table = _read_file(path)
+    if table.n_rows == 0:
+        raise TableError(f"{path.name} holds no rows.")
+    return table
+
+
+def _read_file(path: Path) -> Table:
+    """Read a table that may have no rows."""
     suffix = path.suffix.lower()
     readers = {
         ".csv": _read_csv,
         ".tsv": _read_csv,
+        ".txt": _read_csv,
+        ".gz": _read_csv,
         ".parquet": _read_parquet,
         ".pq": _read_parquet,
         ".npy": _read_npy,
@@ -165,15 +182,19 @@ def read_table(path: str | Path) -> Table:
     if suffix not in readers:
         raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
     try:
+        before = FileState.of(path)
         columns = readers[suffix](path)
+        changed = before.difference()
+        if changed is not None:
+            raise TableError(changed)
     except TableError:
         raise
     except FileNotFoundError:
         raise TableError(f"There is no file {path}.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+    except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
         raise TableError(f"{path.name} cannot be read: {_first_line(error)}.") from None
     table = Table(path.name, columns)
-    if not columns or table.n_rows == 0:
+    if not columns:
         raise TableError(f"{path.name} holds no rows.")
     for name, column in columns.items():
         if len(column) != table.n_rows:
@@ -184,16 +205,34 @@ def read_table(path: str | Path) -> Table:
 def _read_folder(folder: Path) -> Table:
     """Read the files of a folder, which must have the same columns."""
     try:
-        files = list_files(folder, (".parquet", ".pq", ".csv", ".tsv"))
-    except SourceError:
+        files = list_tables(folder)
+    except SourceError as error:
+        if "holds no file" not in str(error):
+            raise TableError(str(error)) from None
         raise TableError(f"{folder.name} is a folder that holds no Parquet, CSV or TSV file.") from None
-    tables = [read_table(file) for file in files]
+    tables = [_read_file(file) for file in files]
     names = tables[0].names
     for table in tables[1:]:
         if set(table.names) != set(names):
             odd = sorted(set(table.names) ^ set(names))[0]
             raise TableError(f"{files[0].name} and {table.source} differ in column {odd!r}: the files do not match.")
-    return Table(folder.name, {name: _join([table.columns[name] for table in tables]) for name in names})
+    filled = [table for table in tables if table.n_rows]
+    if not filled:
+        raise TableError(f"The files of {folder.name} hold no rows.")
+    for name in names:
+        _check_alike(name, filled)
+    return Table(folder.name, {name: _join([table.columns[name] for table in filled]) for name in names})
+
+
+def _check_alike(name: str, tables: list[Table]) -> None:
+    """See that a column holds numbers in all files, or text in all; where it holds nothing it may be either."""
+    kinds: dict[bool, str] = {}
+    for table in tables:
+        column = table.columns[name]
+        if column.dtype.kind != "f" or not np.isnan(column).all():
+            kinds.setdefault(column.dtype.kind == "U", table.source)
+    if len(kinds) > 1:
+        raise TableError(mixed_column(name, [kinds[False], kinds[True]], True))
 
 
 def write_csv(columns: dict[str, Sequence[Any]]) -> str:
@@ -222,11 +261,12 @@ def _is_number(text: Any) -> bool:
 
 
 def _read_csv(path: Path) -> dict[str, Column]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = delimiter_of(path)
     fast = _read_csv_with_pyarrow(path, delimiter) if find_spec("pyarrow") else None
     if fast is not None:
         return fast
-    with path.open(newline="", encoding="utf-8-sig") as stream:
+    open_text = gzip.open if path.suffix.lower() == ".gz" else open
+    with open_text(path, "rt", newline="", encoding="utf-8-sig") as stream:
         rows = csv.reader(stream, delimiter=delimiter)
         names = _header(path, next(rows, []))
         parts: list[list[Column]] = [[] for _ in names]
@@ -275,8 +315,13 @@ def _join(parts: list[Column]) -> Column:
     if not parts:
         return np.empty(0)
     if len({part.dtype.kind == "U" for part in parts}) > 1:  # text further down: the column is text from its start
-        parts = [part if part.dtype.kind == "U" else np.array([f"{value:.17g}" for value in part]) for part in parts]
+        parts = [part if part.dtype.kind == "U" else _as_text(part) for part in parts]
     return np.concatenate(parts)
+
+
+def _as_text(numbers: Column) -> Column:
+    """Return numbers as the texts they were; what is missing stays missing."""
+    return np.array(["" if math.isnan(number) else f"{number:.17g}" for number in numbers])
 
 
 def _read_csv_with_pyarrow(path: Path, delimiter: str) -> dict[str, Column] | None:
@@ -310,18 +355,29 @@ def _read_parquet(path: Path) -> dict[str, Column]:
             f"Reading {path.name} needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
         ) from None
     table = pq.read_table(path)
-    columns: dict[str, Column] = {}
-    for name, column in zip(_header(path, table.column_names), table.columns, strict=True):
-        values = column.to_numpy()
-        if values.dtype.kind not in "fiub":
-            values = _as_column(["" if value is None else str(value) for value in values.tolist()])
-        columns[name] = values
-    return columns
+    return {
+        name: _from_arrow(column) for name, column in zip(_header(path, table.column_names), table.columns, strict=True)
+    }
+
+
+def _from_arrow(column: Any) -> Column:
+    """Return numbers and truth values as they are, with NaN for what is missing; anything else as text."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return np.array(["" if value is None else str(value) for value in column.to_pylist()], dtype=np.str_)
+    values = column.to_numpy()
+    # Truth values of which some are missing are objects.
+    return values if values.dtype.kind in "fiub" else np.array([np.nan if v is None else float(v) for v in values])
 
 
 def _read_npy(path: Path) -> dict[str, Column]:
-    with path.open("rb") as stream:
-        array = np.load(stream, allow_pickle=False)
+    array = np.array(np.lib.format.open_memmap(path, mode="r"))  # a map must fit the file, whatever the header says
     if array.dtype.names:
         return {name: array[name] for name in array.dtype.names}
     if array.ndim != 2:
@@ -330,8 +386,7 @@ def _read_npy(path: Path) -> dict[str, Column]:
 
 
 def _read_npz(path: Path) -> dict[str, Column]:
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = read_archive(path, growth=_GROWTH)
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
             raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")

@@ -15,6 +15,8 @@ PACKAGE = REPOSITORY / "src" / "dualcore"
 # The arrows drawn in the README's table. A room may also import what its arrows reach.
 ARROWS: dict[str, set[str]] = {
     "geometry": set(),
+    "storage": set(),
+    "startup": set(),
     "threads": set(),
     "bounds": {"geometry"},
     "rows": {"geometry", "threads"},
@@ -30,9 +32,9 @@ ARROWS: dict[str, set[str]] = {
     "solvers": {"certificate"},
     "keys": {"geometry"},
     "measure": {"problem"},
-    "coreset": {"measure"},
+    "coreset": {"measure", "storage"},
     "sums": {"geometry"},
-    "sources": {"rows", "keys", "sums"},
+    "sources": {"rows", "keys", "storage", "sums"},
     "cells": {"problem"},
     "summary": {"cells", "coreset", "sources", "sumbounds"},
     "reading": {"summary"},
@@ -49,7 +51,7 @@ ARROWS: dict[str, set[str]] = {
     "plots": {"estimators"},
     "report": {"plots"},
     # The front page gathers the public names, so only what stands above it may import it back.
-    "__init__": {"assess", "attacks", "bounds", "datasets", "plots", "report", "stream"},
+    "__init__": {"assess", "attacks", "bounds", "datasets", "plots", "report", "startup", "stream"},
     "experiments": {"__init__"},
     "model": {"__init__"},
     "tables": {"__init__"},

@@ -336,8 +336,13 @@ def test_the_row_with_a_nan_is_named():
         as_rows(X).check_finite()
 
 
-def test_large_finite_values_are_accepted():
-    as_rows(np.full((4, 2), 1e300)).check_finite()
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix])
+def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
+    X = np.full((400, 2), 1e50)
+    as_rows(kind(X)).check_finite()
+    X[321, 1] = -2e50
+    with pytest.raises(ValueError, match=r"X has a value beyond 1e\+50 in row 321\. .*use other units, or scale"):
+        as_rows(kind(X)).check_finite()
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from dualcore import Problem, WassersteinLogisticRegression
 from dualcore.attacks import alfa_attack
 from dualcore.commands.outcome import Exit, FileError, OptionError, Output, writing
 from dualcore.commands.progress import Observed, Watch, watching
-from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.model import Scaling
 from dualcore.refine import as_sampler
 from dualcore.report import Picture, Report, Section, explain_fit, software
+from dualcore.storage import write_atomically
 
 __all__ = ["Case", "Line", "make_large", "run_demo"]
 

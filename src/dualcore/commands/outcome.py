@@ -119,7 +119,7 @@ def check_output(path: Path | None, *suffixes: str) -> None:
         raise OptionError(f"--out {path} must end in {' or '.join(suffixes)}.")
     if path.exists() and not path.is_file():
         raise FileError(f"Cannot write {path}: it exists and is not a plain file.")
-    folder = path.parent
+    folder = Path(os.path.realpath(path)).parent  # a link is written through
     if not folder.is_dir():
         raise FileError(f"Cannot write {path}: there is no folder {folder}.")
     if not os.access(folder, os.W_OK):

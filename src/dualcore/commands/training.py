@@ -22,12 +22,12 @@ from dualcore.commands.outcome import Exit, FileError, OptionError, Output, chec
 from dualcore.commands.progress import Observed, WatchedSource, watching
 from dualcore.commands.streams import Stream, can_stream, is_large, open_stream, stream_for_model
 from dualcore.commands.streams import measure_quality as stream_quality
-from dualcore.coreset import write_atomically
 from dualcore.geometry import FloatArray
 from dualcore.model import Model
 from dualcore.path import radius_path, select_radius, suggest_radius
 from dualcore.samplers.resolve import resolve_size
-from dualcore.sources import list_files
+from dualcore.sources import list_tables
+from dualcore.storage import write_atomically
 from dualcore.tables import Table, read_table, write_csv
 
 __all__ = [
@@ -379,8 +379,7 @@ def show_certificates(console: Console, model: Model, certificates: Sequence[Cer
 def digest(path: Path) -> str:
     """Return the SHA-256 sum of a file; of a folder, that of the names and sums of its files."""
     if path.is_dir():
-        files = list_files(path, (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz"))
-        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in files]
+        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in list_tables(path)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

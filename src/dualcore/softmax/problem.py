@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.special import logsumexp
 
 from dualcore.forms import MarginForm, Minimum, weighted_sum
-from dualcore.geometry import FloatArray
+from dualcore.geometry import FloatArray, plain_array
 from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.rows import Rows, as_rows, as_weights
@@ -76,9 +76,20 @@ class SoftmaxProblem:
             )
         if not (type(base.loss) is Logistic and isinstance(base.form, MarginForm)):
             raise TypeError(f"A softmax problem extends a logistic one, got {base!r}.")
+        if isinstance(n_classes, bool) or not isinstance(n_classes, (int, np.integer)):
+            raise TypeError(f"n_classes must be a whole number, got {n_classes!r}.")
         if n_classes < 2:
             raise ValueError(f"n_classes must be at least 2, got {n_classes!r}.")
         self.base, self.n_classes, self.form = base, int(n_classes), base.form
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both state the same problem."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return (self.base, self.n_classes) == (other.base, other.n_classes)
+
+    def __hash__(self) -> int:
+        return hash((self.base, self.n_classes))
 
     def __repr__(self) -> str:
         return f"SoftmaxProblem({self.base!r}, n_classes={self.n_classes})"
@@ -94,7 +105,7 @@ class SoftmaxProblem:
         prices = self.base.geometry.norm.weights
         if prices is not None and prices.size != rows.m:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
-        code = np.asarray(y)
+        code = plain_array("y", y)
         if code.shape != (rows.n,):
             raise ValueError(f"y must hold one class number per row ({rows.n}), got shape {code.shape}.")
         if code.dtype.kind not in "iu" or code.min() < 0 or code.max() >= self.n_classes:

@@ -10,14 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from dualcore.geometry import plain_array
 from dualcore.rows import as_rows
 from dualcore.sources.arrays import ArraySource
 from dualcore.sources.base import Smallest, Source
 from dualcore.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
 from dualcore.sources.dask import DaskSource, is_dask
-from dualcore.sources.files import CsvSource, ParquetSource, column_kinds, list_files
+from dualcore.sources.files import (
+    CsvSource,
+    ParquetSource,
+    column_kinds,
+    delimiter_of,
+    is_parquet,
+    list_files,
+    list_tables,
+    mixed_column,
+)
 from dualcore.sources.mapped import open_npy, open_npz
 from dualcore.sources.parts import PartsSource
 from dualcore.sources.prepared import PreparedSource
@@ -36,15 +44,19 @@ __all__ = [
     "Source",
     "SourceError",
     "column_kinds",
+    "delimiter_of",
+    "is_parquet",
     "is_source_like",
     "list_files",
+    "list_tables",
+    "mixed_column",
     "open_labelled",
     "open_npy",
     "open_npz",
     "open_source",
 ]
 
-_PARQUET, _TEXT = {".parquet", ".pq"}, {".csv", ".tsv", ".txt"}
+_TEXT = {".csv", ".tsv", ".txt", ".gz"}
 
 
 def is_source_like(data: Any) -> bool:
@@ -73,6 +85,7 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
 
     Examples
     --------
+    >>> import numpy as np
     >>> open_source(np.eye(3), np.ones(3)).n_rows
     3
     """
@@ -89,7 +102,7 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
         return PartsSource(data, **options)
     if y is None:
         raise TypeError("Rows in memory need y, one target per row.")
-    return ArraySource(as_rows(data), np.asarray(y), sample_weight, **options)
+    return ArraySource(as_rows(data), plain_array("y", y), sample_weight, **options)
 
 
 def open_labelled(
@@ -108,6 +121,7 @@ def open_labelled(
 
     Examples
     --------
+    >>> import numpy as np
     >>> source, classes = open_labelled(np.eye(3), np.array(["no", "yes", "no"]))
     >>> classes, source.take(np.arange(3))[1]
     (('no', 'yes'), array([-1.,  1., -1.]))
@@ -152,18 +166,15 @@ def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) 
     _refuse(not named, f"{path} is a file: y and sample_weight are the names of its columns.")
     if kind == ".npz":
         return open_npz(path, y, weight=sample_weight, **options)
-    if kind in _PARQUET or (path.is_dir() and not _holds_text(path)):
+    if path.is_dir():
+        files = list_tables(path)
+        opened = ParquetSource if is_parquet(files[0]) else CsvSource
+        return opened(files, y, weight=sample_weight, **options)
+    if is_parquet(path):
         return ParquetSource(path, y, weight=sample_weight, **options)
-    if kind in _TEXT or path.is_dir():
-        options = {"delimiter": "\t"} | options if kind == ".tsv" else options
+    if kind in _TEXT:
         return CsvSource(path, y, weight=sample_weight, **options)
     raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
-
-
-def _holds_text(folder: Path) -> bool:
-    """Whether a folder holds CSV files and no Parquet file."""
-    kinds = {path.suffix.lower() for path in folder.rglob("*") if path.is_file()}
-    return bool(kinds & _TEXT) and not kinds & _PARQUET
 
 
 def _refuse(wrong: bool, why: str) -> None:

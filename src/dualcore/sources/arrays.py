@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.geometry import FloatArray
-from dualcore.rows import Rows, SparseRows, as_rows
+from dualcore.geometry import FloatArray, plain_array
+from dualcore.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, Rows, SparseRows, as_rows
 from dualcore.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.sources.local import LocalSource, chunk_spans, default_chunk_rows
 
@@ -55,8 +55,8 @@ class ArraySource(LocalSource):
     ) -> None:
         super().__init__()
         self.rows: Rows = as_rows(X)
-        self.y = y
-        text = getattr(y, "dtype", np.dtype(float)).kind not in "fiub"
+        self.y = y = plain_array("y", y)
+        text = y.dtype.kind not in "fiub"
         if labels == "find":
             labels = two_labels(np.unique(y).tolist(), "y") if text else None
         if text and labels is None:
@@ -81,6 +81,7 @@ class ArraySource(LocalSource):
             yield lambda start=start, stop=stop: [self._chunk(start, stop, features)]  # type: ignore[misc]
 
     def _chunk(self, start: int, stop: int, features: bool) -> Chunk:
+        self.check_files()  # a mapped file that was cut short since must not be touched
         part = slice(start, stop)
         X = None
         if features:
@@ -103,13 +104,20 @@ class ArraySource(LocalSource):
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
-        return self.rows.take(rows), self._targets(rows)
+        self.check_files()
+        taken = self.rows.take(rows), self._targets(rows)
+        self.check_files()
+        return taken
 
 
 def _as_weights(weights: Any, n: int) -> FloatArray:
-    array = np.asarray(weights, dtype=np.float64)
+    array = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
     if array.ndim == 0:
         array = np.full(n, float(array))
     if array.shape != (n,):
         raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
-    return array
+    if isinstance(weights, np.memmap):  # not read before it is used
+        return array
+    largest = float(array.max(initial=0.0))
+    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
+    return array / largest if out_of_range else array

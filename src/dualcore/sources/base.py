@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from dualcore.geometry import FloatArray
+from dualcore.geometry import LARGEST, FloatArray
+from dualcore.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
 from dualcore.sources.chunk import Chunk, RowError, SourceError
 from dualcore.sources.pilot import Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
 
@@ -179,6 +179,11 @@ class Source(ABC):
                 raise SourceError(f"The source promised {self._n_rows} rows but gave {self._survey.n_rows}.")
             if self.is_weighted and not self._survey.weight > 0.0:
                 raise SourceError("The weights sum to zero: give at least one row a positive weight.")
+            if self.is_weighted and not SMALLEST_WEIGHT <= self._survey.weight <= LARGEST_WEIGHT:
+                raise SourceError(
+                    f"The weights sum to {self._survey.weight:g}, which is too small or too large to divide by. "
+                    "Multiply all weights by one number."
+                )
         return self._survey
 
     def row_masses(self) -> FloatArray:
@@ -264,28 +269,25 @@ class Source(ABC):
 
 @dataclass(frozen=True)
 class _Checked:
-    """Refuse chunks with values that are not finite, or negative weights, before the function sees them."""
+    """Refuse chunks with values that are not finite, or too large to compute with, before the function sees them."""
 
     function: Callable[[Chunk], Any]
 
     def __call__(self, chunk: Chunk) -> Any:
-        if chunk.X is not None:
-            X = chunk.X.data if sp.issparse(chunk.X) else chunk.X
-            with np.errstate(over="ignore", invalid="ignore"):
-                suspect = not np.isfinite(X.sum())
-            if suspect and not np.isfinite(X).all():
-                bad = _first_bad_row(chunk.X)
-                raise RowError(
-                    chunk.start + bad, "X has a NaN or infinite value; drop, fill or impute such values first"
-                )
+        if chunk.X is not None and may_be_bad(chunk.X):
+            _refuse(chunk, first_row(chunk.X, ~np.isfinite(entries(chunk.X))), "X has a NaN or infinite value")
+            _refuse(chunk, first_row(chunk.X, np.abs(entries(chunk.X)) > LARGEST), f"X has a value beyond {LARGEST:g}")
+        if may_be_bad(chunk.y):
+            column = chunk.y[:, None]
+            _refuse(chunk, first_row(column, ~np.isfinite(column)), "The target is missing, NaN or infinite")
+            _refuse(chunk, first_row(column, np.abs(column) > LARGEST), f"The target is beyond {LARGEST:g}")
         return self.function(chunk)
+
+
+def _refuse(chunk: Chunk, row: int | None, fault: str) -> None:
+    if row is not None:
+        raise RowError(chunk.start + row, f"{fault}; drop, fill or scale such values first")
 
 
 def _weights_of(chunk: Chunk) -> FloatArray:
     return np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
-
-
-def _first_bad_row(X: Any) -> int:
-    if sp.issparse(X):
-        return int(np.searchsorted(X.indptr, np.flatnonzero(~np.isfinite(X.data))[0], side="right")) - 1
-    return int(np.flatnonzero(~np.isfinite(X).all(axis=1))[0])

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.geometry import plain_array
 from dualcore.sources.base import Source
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import chunk_spans, default_chunk_rows
@@ -61,16 +62,18 @@ class _Work:
             X = frame[features] if self.features else None
             y = y if target is None else frame[target]
             weights = weights if weight is None else frame[weight]
-        y = np.asarray(y, dtype=np.float64)
+        y = np.asarray(plain_array("y", y), dtype=np.float64)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if self.features:
-            X = np.ascontiguousarray(X, dtype=np.float64)
+            X = np.ascontiguousarray(plain_array("X", X), dtype=np.float64)
             if len(X) != len(y):
                 raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
         else:
             X = None
-        return X, y, None if weights is None else np.asarray(weights, dtype=np.float64)
+        if weights is not None:
+            weights = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
+        return X, y, weights
 
     def _chunks(self, X: Any, y: Any, weights: Any, start: int) -> Iterator[Chunk]:
         for first, last in chunk_spans(start, start + len(y), self.chunk_rows):
@@ -167,6 +170,8 @@ class DaskSource(Source):
             raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
         if isinstance(y, str) or isinstance(weights, str):
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
+        if X.dtype.kind not in "fiub":
+            raise SourceError(f"The features are {X.dtype}, not numbers: encode them first.")
         if getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub":
             raise SourceError(f"The targets are {y.dtype}, not numbers: encode two labels as -1 and +1 first.")
         if X.numblocks[1] > 1:

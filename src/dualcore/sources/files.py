@@ -14,9 +14,19 @@ import numpy.typing as npt
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, default_chunk_rows
 from dualcore.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
+from dualcore.storage import FileState
 from dualcore.sums import leaf_rows
 
-__all__ = ["CsvSource", "ParquetSource", "column_kinds", "list_files"]
+__all__ = [
+    "CsvSource",
+    "ParquetSource",
+    "column_kinds",
+    "delimiter_of",
+    "is_parquet",
+    "list_files",
+    "list_tables",
+    "mixed_column",
+]
 
 Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
@@ -56,43 +66,92 @@ def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
     return files
 
 
-def column_kinds(paths: Paths) -> dict[str, str]:
-    """Return the columns of the first file with what they hold: "number", "category" (text too) or "other"."""
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    suffixes = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz")
-    first = list_files(given, suffixes)[0]
+_PARQUET, _CSV, _OTHER_TEXT = (".parquet", ".pq"), (".csv", ".tsv"), (".txt", ".gz")
+
+
+def list_tables(path: str | Path) -> list[Path]:
+    """Return the files of rows that a path stands for: one file, or those of a folder, which must be of one kind.
+
+    A folder of Parquet files may hold texts beside them, but no CSV file: nobody knows whether its rows are meant.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return list_files(path, ())
+    files = list_files(path, (*_PARQUET, *_CSV, *_OTHER_TEXT))
+    parquet = [file for file in files if is_parquet(file)]
+    if not parquet:
+        return files
+    other = [file for file in files if not is_parquet(file) and _kind(file) in _CSV]
+    if other:
+        raise SourceError(
+            f"The folder {path} holds Parquet files and CSV files ({parquet[0].name} and {other[0].name}). Keep the "
+            "rows in files of one kind."
+        )
+    return parquet
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet by its name; of files of rows the others are text."""
+    return path.suffix.lower() in _PARQUET
+
+
+def _kind(path: Path) -> str:
+    """Return the ending of a name, that of compression left out."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def delimiter_of(path: Path) -> str:
+    r"""Return what stands between the values of a file of text, by its name.
+
+    Examples
+    --------
+    >>> delimiter_of(Path("rows.tsv.gz")), delimiter_of(Path("rows.csv"))
+    ('\t', ',')
+    """
+    return "\t" if _kind(path) == ".tsv" else ","
+
+
+def column_kinds(path: str | Path) -> dict[str, str]:
+    """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
+
+    The files of a folder must have the same columns, and the same in them.
+    """
+    files = list_tables(path)
+    kinds = _file_kinds(files[0])
+    for file in files[1:]:
+        found = _file_kinds(file)
+        odd = sorted(set(found) ^ set(kinds))
+        if odd:
+            raise SourceError(f"{files[0].name} and {file.name} differ in column {odd[0]!r}: the files do not match.")
+        for name, kind in found.items():
+            if (kind == "number") != (kinds[name] == "number") and "empty" not in (kind, kinds[name]):
+                raise SourceError(mixed_column(name, [file.name, files[0].name], kind == "number"))
+            kinds[name] = kind if kinds[name] == "empty" else kinds[name]
+    return {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+
+
+def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
+    """Say that a column holds numbers in one file and text in another."""
+    number, text = files if first_is_number else reversed(files)
+    return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
+
+
+def _file_kinds(path: Path) -> dict[str, str]:
+    """Return the columns of one file with what they hold; "empty" where there is nothing in them."""
+    pa = import_arrow("pyarrow")
     try:
-        if first.suffix.lower() in (".parquet", ".pq"):
-            schema = import_arrow("pyarrow.parquet").read_schema(first)
+        if is_parquet(path):
+            schema = import_arrow("pyarrow.parquet").read_schema(path)
         else:
-            delimiter = "\t" if first.suffix.lower() == ".tsv" else ","
             csv = import_arrow("pyarrow.csv")
-            schema = csv.open_csv(first, parse_options=csv.ParseOptions(delimiter=delimiter)).schema
+            schema = csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter_of(path))).schema
     except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
-        raise SourceError(f"{first} is not a whole file of rows: {error}") from None
-    return {field.name: kind_of(field.type) for field in schema}
-
-
-class _File(NamedTuple):
-    """A file as it was when it was opened: its path, size and time of change."""
-
-    path: Path
-    size: int
-    changed: int
-
-    @classmethod
-    def of(cls, path: Path) -> _File:
-        status = path.stat()
-        return cls(path, status.st_size, status.st_mtime_ns)
-
-    def check(self) -> None:
-        """Raise SourceError if the file has gone or changed since."""
-        try:
-            now = _File.of(self.path)
-        except OSError as error:
-            raise SourceError(f"{self.path} has gone since it was opened: {error.strerror}.") from None
-        if now != self:
-            raise SourceError(f"{self.path} has changed since it was opened: open the source again.")
+        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
+        raise SourceError(f"{path} is not a {kind}: {error}") from None
+    # What is written as true and false is text in a file of text.
+    text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
+    kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
+    return {name: "category" if name in text else kind for name, kind in kinds.items()}
 
 
 class _RowGroup(NamedTuple):
@@ -165,7 +224,7 @@ class ParquetSource(LocalSource):
         columns = Columns(
             target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
         )
-        self.files = [_File.of(file) for file in list_files(path, (".parquet", ".pq"))]
+        self.files = [FileState.of(file) for file in list_files(path, (".parquet", ".pq"))]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
         resolved: Columns | None = None
@@ -225,8 +284,6 @@ class ParquetSource(LocalSource):
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
     ) -> Iterator[Callable[[], Iterable[Chunk]]]:
-        for place in sorted({group.file for group in self._groups}):
-            self.files[place].check()
         groups = self._groups if wanted is None else [self._groups[k] for k in self._touched(wanted)]
         for group in groups:
             self.bytes_read += group.bytes_all if features else group.bytes_labels
@@ -283,7 +340,8 @@ class CsvSource(LocalSource):
     path : str, Path or sequence of them
     target, features, weight, labels, categories, fill
         As for `ParquetSource`; an empty field is a null.
-    delimiter : str, default=","
+    delimiter : str, optional
+        By default a tab in files that end in ``.tsv``, else a comma.
     chunk_rows : int, optional
 
     Examples
@@ -307,13 +365,13 @@ class CsvSource(LocalSource):
         labels: tuple[Any, Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: float | Mapping[str, float] | None = None,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
         self._csv = import_arrow("pyarrow.csv")
         self.delimiter = delimiter
-        self.files = [_File.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
+        self.files = [FileState.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
         schema = self._reader(self.files[0].path, None).schema
         chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
         columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
@@ -342,7 +400,7 @@ class CsvSource(LocalSource):
             return csv.open_csv(
                 path,
                 read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
-                parse_options=csv.ParseOptions(delimiter=self.delimiter),
+                parse_options=csv.ParseOptions(delimiter=self.delimiter or delimiter_of(path)),
                 convert_options=csv.ConvertOptions(**options),
             )
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
@@ -358,7 +416,6 @@ class CsvSource(LocalSource):
         start, self._starts = 0, []
         leaf = leaf_rows(self.n_features)
         for file in self.files:
-            file.check()
             self._starts.append(start)
             self.bytes_read += file.size
             for batch in self._batches(file.path, start, features):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.sources.base import Source
-from dualcore.sources.chunk import Chunk
+from dualcore.sources.chunk import Chunk, SourceError
+from dualcore.storage import FileState
 from dualcore.sums import leaf_rows
 from dualcore.threads import allowed_threads, one_blas_thread
 
@@ -53,9 +54,13 @@ class LocalSource(Source):
     ----------
     chunk_rows : int
         Rows handed to a function at a time. The result of a read does not depend on it.
+    files : list of FileState
+        The files that are read, as they were when the source was opened. A read fails if one of them changes before it
+        is over.
     """
 
     chunk_rows: int
+    files: Sequence[FileState] = ()
     # One thread more than compute, for pieces that have to be waited for.
     extra_threads: int = 0
 
@@ -65,6 +70,13 @@ class LocalSource(Source):
     ) -> Iterator[Callable[[], Iterable[Chunk]]]:
         """Yield the pieces in row order; each is called by a thread and gives its chunks."""
 
+    def check_files(self) -> None:
+        """Raise SourceError if a file has gone or changed since the source was opened."""
+        for file in self.files:
+            difference = file.difference()
+            if difference is not None:
+                raise SourceError(difference)
+
     def _run(
         self,
         function: Callable[[Chunk], T],
@@ -72,6 +84,18 @@ class LocalSource(Source):
         *,
         features: bool = True,
         wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[T]:
+        self.check_files()
+        yield from self._run_pieces(function, merge, features=features, wanted=wanted)
+        self.check_files()  # what was rewritten on the way is noticed too
+
+    def _run_pieces(
+        self,
+        function: Callable[[Chunk], T],
+        merge: Callable[[list[T]], T] | None,
+        *,
+        features: bool,
+        wanted: npt.NDArray[np.int64] | None,
     ) -> Iterator[T]:
         def work(piece: Callable[[], Iterable[Chunk]]) -> list[T]:
             results = [function(chunk) for chunk in piece()]

@@ -15,6 +15,7 @@ from dualcore.geometry import FloatArray
 from dualcore.rows import Rows
 from dualcore.sources.arrays import ArraySource
 from dualcore.sources.chunk import SourceError
+from dualcore.storage import FileState, member_header
 
 __all__ = ["ColumnRows", "map_npz", "open_npy", "open_npz"]
 
@@ -56,23 +57,19 @@ def map_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
                     raise SourceError(
                         f"{path} is compressed and cannot be mapped: write it with numpy.savez, or load it into memory."
                     )
-                arrays[member.filename.removesuffix(".npy")] = _map_member(path, file, member.header_offset)
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
+                arrays[member.filename.removesuffix(".npy")] = _map_member(path, file, member)
+    except (OSError, zipfile.BadZipFile, ValueError, struct.error) as error:
         if isinstance(error, (FileNotFoundError, SourceError)):
             raise
         raise SourceError(f"{path} is not an .npz archive of plain arrays: {error}") from None
     return arrays
 
 
-def _map_member(path: str | Path, file: Any, header_offset: int) -> npt.NDArray[Any]:
-    file.seek(header_offset)
+def _map_member(path: str | Path, file: Any, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    file.seek(member.header_offset)
     fields = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     file.seek(fields[-2] + fields[-1], 1)  # the member's name, and what a zip tool added
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise SourceError(f"{path} holds Python objects, which are never loaded.")
+    shape, fortran, dtype = member_header(file, member.file_size, member.filename)
     if 0 in shape:
         return np.empty(shape, dtype=dtype)
     order: Any = "F" if fortran else "C"
@@ -94,17 +91,20 @@ def open_npy(
     """
 
     def load(data: Any) -> Any:
-        return _map_npy(data) if isinstance(data, (str, Path)) else np.asarray(data)
+        return _map_npy(data) if isinstance(data, (str, Path)) else data
 
     if y is None:
         raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
+    files = [FileState.of(part) for part in (X, y, weights) if isinstance(part, (str, Path))]
     weights = None if weights is None else load(weights)
-    return ArraySource(_map_npy(X), load(y), weights, chunk_rows=chunk_rows, labels=labels)
+    source = ArraySource(_map_npy(X), load(y), weights, chunk_rows=chunk_rows, labels=labels)
+    source.files = files
+    return source
 
 
 def _map_npy(path: str | Path) -> npt.NDArray[Any]:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        return np.lib.format.open_memmap(path, mode="r")  # of an array that fits the file, and holds no objects
     except (ValueError, EOFError) as error:
         raise SourceError(f"{path} is not a whole .npy file of numbers: {error}") from None
 
@@ -134,6 +134,7 @@ def open_npz(
     labels : (negative, positive) or "find", optional
         As in `ArraySource`.
     """
+    files = [FileState.of(path)]
     arrays = map_npz(path)
 
     def get(name: str) -> npt.NDArray[Any]:
@@ -145,7 +146,9 @@ def open_npz(
     if features is None:
         features = "X" if "X" in arrays else [name for name in arrays if name not in (target, weight)]
     if isinstance(features, str):
-        return ArraySource(get(features), y, weights, chunk_rows=chunk_rows, labels=labels)
+        source = ArraySource(get(features), y, weights, chunk_rows=chunk_rows, labels=labels)
+        source.files = files
+        return source
     columns = [get(name) for name in features]
     for name, column in zip(features, columns, strict=True):
         if column.ndim != 1 or column.size != y.size or column.dtype.kind not in "fiub":
@@ -155,5 +158,5 @@ def open_npz(
     if not columns:
         raise SourceError(f"{path} holds no features besides {target!r}.")
     source = ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows, labels=labels)
-    source.feature_names = tuple(features)
+    source.feature_names, source.files = tuple(features), files
     return source

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.geometry import plain_array
 from dualcore.rows import SparseRows, as_rows
 from dualcore.sources.chunk import Chunk, SourceError
 from dualcore.sources.local import LocalSource, chunk_spans, default_chunk_rows
@@ -119,7 +120,7 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
     if not isinstance(part, (tuple, list)) or len(part) not in (2, 3):
         raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
     try:
-        y = np.asarray(part[1], dtype=np.float64)
+        y = np.asarray(plain_array("y", part[1]), dtype=np.float64)
     except ValueError as error:
         raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
     if y.ndim != 1:
@@ -140,7 +141,7 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
         raise SourceError(f"{name} has {rows.n} rows but {y.size} targets.")
     weights = None
     if len(part) == 3 and part[2] is not None:
-        weights = np.asarray(part[2], dtype=np.float64)
+        weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
         if weights.shape != y.shape:
             raise SourceError(f"{name} has {rows.n} rows but weights of shape {weights.shape}.")
     return Chunk(start, X, y, weights)

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
+from dualcore.rows import LARGEST_WEIGHT
 from dualcore.sources.chunk import Chunk, RowError
 from dualcore.sums import RowSum
 
@@ -124,6 +125,9 @@ class SurveyTask:
         if (weights < 0.0).any():
             row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
             raise RowError(row, "The weight is negative; weights are masses and must be non-negative")
+        if weights.max() > LARGEST_WEIGHT:
+            row = chunk.start + int(np.argmax(weights))
+            raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
         has = weights > 0.0
         counts = (np.count_nonzero(has), np.count_nonzero(low & has), np.count_nonzero(high & has))
         sums = (
