@@ -27,6 +27,7 @@ from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
     DUAL_BOUNDS,
+    SOLVED,
     UNIT_SIZES,
     Affine,
     ConeSolution,
@@ -253,9 +254,6 @@ ROW_CONES: dict[type[Loss], Callable[[Scene], Reading]] = {
 """Losses described in cones of their own; polyhedral ones need only their pieces."""
 
 
-_SOLVED = ("Solved", "AlmostSolved")
-
-
 class ConicSolver(Solver):
     """Hands the cone program of the whole data to Clarabel.
 
@@ -353,15 +351,15 @@ class ConicSolver(Solver):
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = 10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0 / sizes.risk
         found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
-        if found.status not in _SOLVED and found.iterations < max_iter:
+        if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
             again = scene.program.solve(tol=1e3 * tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
-            found = again if again.status in _SOLVED else found
+            found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
         level = 0.0 if scene.level is None else float(found.value(scene.level)[0])
         coef, intercept = design.model(found.value(scene.coef), level)
-        solved = found.status in _SOLVED
+        solved = found.status in SOLVED
         return RawSolution(
             coef,
             intercept,
