@@ -37,6 +37,7 @@ from dualcore.solvers.cones import (
     Sizes,
     may_flip,
 )
+from dualcore.solvers.rootmean import descend
 
 __all__ = ["ConicSolver"]
 
@@ -47,6 +48,10 @@ _TIGHTER, _TIGHTEST = 1e-4, 1e-10
 _MOST_AUXILIARIES = 100_000
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
+# Steps that may follow Clarabel's solution of order 2: each adds digits, and a few are enough.
+_LAST_STEPS = 20
+# Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
+_SMALL_ROOT, _FITTED = 0.1, 1e-14
 
 
 Reading = Callable[[ConeSolution], DualPoint]
@@ -308,16 +313,20 @@ class ConicSolver(Solver):
             return replace(
                 BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count
             )
+        design = ScaledRows.of(problem, data)
         attempt = partial(
             self._attempt,
             data=data,
-            design=ScaledRows.of(problem, data),
+            design=design,
             tol=max(_TIGHTER * tol, _TIGHTEST),
             loose_tol=tol,
             max_iter=max_iter,
         )
         if not (isinstance(problem.loss, SquaredHinge) and may_flip(problem)):
-            return _no_worse_than(start, attempt(problem), problem, data)
+            found = attempt(problem)
+            if problem.geometry.order == 2:
+                found = _closer(found, attempt, problem, data, design)
+            return _no_worse_than(start, found, problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
         # invites no flip, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
@@ -368,6 +377,23 @@ class ConicSolver(Solver):
             _history(scene, found),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
+
+
+def _closer(
+    found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
+) -> RawSolution:
+    """Return a solution of order 2 without flips with digits enough for its risk, however small that is."""
+    first, more = found, []
+    root = problem.evaluate(found.coef, found.intercept, data).value ** 0.5 / design.unit
+    if problem.ridge == 0.0 and _FITTED < root < _SMALL_ROOT:
+        # Clarabel's digits are absolute, and here they are few beside the root of the risk.
+        more.append(attempt(problem, sizes=UNIT_SIZES._replace(risk=root)))
+        found, _ = _best_of([found, *more], problem, data)
+    if data.rows.m <= _COMPRESSED_COLUMNS:
+        more.append(descend(problem, data, design, (found.coef, found.intercept), _LAST_STEPS))
+    found, _ = _best_of([first, *more], problem, data)
+    stopped = all(each.stopped_early for each in (first, *more))
+    return replace(found, history=first.history, stopped_early=stopped)
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:

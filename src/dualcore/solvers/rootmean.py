@@ -21,12 +21,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
+from dualcore.certificate import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Squared
-from dualcore.problem import Problem
+from dualcore.problem import Data, Problem
+from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, Affine, ConeProgram, ScaledRows
 
-__all__ = ["Descent", "Outcome"]
+__all__ = ["Descent", "Outcome", "descend"]
 
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
@@ -70,10 +72,10 @@ class _Expansion(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best model found, its slopes (of the mean, one a row of positive mass), and the history of the risk."""
+    """The best model found, slopes of the mean that may bound it (one a row of positive mass), and the history."""
 
     x: FloatArray
-    slopes: FloatArray | None
+    slopes: tuple[FloatArray, ...]
     history: tuple[tuple[float, float], ...]
     finished: bool
 
@@ -105,7 +107,7 @@ class Descent:
             self.offset = np.ones_like(signs)
         if sp.issparse(self.rows) and self.rows.shape[1] <= _DENSE_COLUMNS:
             self.rows = self.rows.toarray()
-        self.compressed = False
+        self.whole: tuple[FloatArray, FloatArray] | None = None
         if isinstance(problem.loss, Squared) or (self.p == 2.0 and not self.one_sided):
             self._compress()
 
@@ -116,8 +118,8 @@ class Descent:
             return
         table = np.sqrt(self.masses)[:, None] * np.column_stack([self.rows, self.offset])
         factor = np.linalg.qr(table, mode="r")
-        self.rows, self.offset = factor[:, :width], factor[:, width]
-        self.masses, self.compressed = np.ones(factor.shape[0]), True
+        self.whole = np.column_stack([self.rows, self.offset]), factor
+        self.rows, self.offset, self.masses = factor[:, :width], factor[:, width], np.ones(factor.shape[0])
 
     def scaled(self, coef: FloatArray, intercept: float) -> FloatArray:
         """Return a model of the data in scaled units."""
@@ -164,10 +166,11 @@ class Descent:
 
     # The way down
 
-    def run(self, x: FloatArray, *, tol: float, max_iter: int) -> Outcome:
+    def run(self, x: FloatArray, *, max_iter: int) -> Outcome:
         """Descend from ``x`` until the local model promises nothing more."""
         history: list[tuple[float, float]] = []
-        best, slopes, finished = self.at(x), None, False
+        slopes: list[FloatArray] = []
+        best, finished = self.at(x), False
         scale = max(best.mean, self._mean(self.offset, 0.0))
         for share in _WIDTHS if self.p < 2.0 else (0.0,):
             here = self.at(best.x, share * best.mean)
@@ -181,7 +184,7 @@ class Descent:
                 step = self.step(here, width)
                 there = self._search(here, step.change, width)
                 gain = (here.cost - there.cost) / here.cost
-                slopes = step.slopes
+                slopes += [] if step.slopes is None else [step.slopes]
                 finished = step.promised <= enough or not gain > max(1e-3 * enough, 0.0)
                 here = there if there.cost < here.cost else here
                 history.append((self.risk(here), step.promised))
@@ -190,7 +193,7 @@ class Descent:
             if not finished:
                 break
         fit = self._exact_fit(best, scale)
-        return Outcome((fit or best).x, slopes, tuple(history), finished)
+        return Outcome((fit or best).x, tuple(slopes[::-1]), tuple(history), finished)
 
     def step(self, place: Place, width: float = 0.0) -> Step:
         """Minimise the local model of the mean with the exact description of everything else."""
@@ -198,8 +201,8 @@ class Descent:
         if self.problem.radius == 0.0 and self.problem.ridge == 0.0:
             reach = -near.along / (1.0 - (self.p - 2.0) * float(near.along @ near.along))
             change = np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0]
-            slopes = None if self.compressed else near.slopes
-            return Step(place.mean * change, 1.0 - float(np.linalg.norm(self._cone(near, change))), slopes)
+            promised = 1.0 - float(np.linalg.norm(self._cone(near, change)))
+            return Step(place.mean * change, promised, self._of_rows(near.slopes))
         return self._conic_step(place, near)
 
     @staticmethod
@@ -274,11 +277,18 @@ class Descent:
 
     def _slopes(self, near: _Expansion, duals: FloatArray) -> FloatArray | None:
         """Return slopes of the mean whose moment the norm can hold: those of the place, moved along the rows."""
-        if self.compressed or not np.isfinite(duals).all():
+        if not np.isfinite(duals).all():
             return None
         along = near.along * duals[0] + duals[1:] - near.shrink * near.along * float(near.along @ duals[1:])
         moved = np.linalg.lstsq(near.triangle, along - duals[0] * near.along, rcond=1e-14)[0]
-        return np.asarray(duals[0] * near.slopes + near.curvature * np.asarray(self.rows @ moved))
+        return self._of_rows(duals[0] * near.slopes + near.curvature * np.asarray(self.rows @ moved))
+
+    def _of_rows(self, slopes: FloatArray) -> FloatArray:
+        """Return the slopes of the rows themselves: they lie in the span of the columns, where the factor has them."""
+        if self.whole is None:
+            return slopes
+        table, factor = self.whole
+        return np.asarray(table @ np.linalg.lstsq(factor, slopes, rcond=1e-14)[0])
 
     def _expand(self, place: Place, width: float) -> _Expansion:
         p, w, u, mean = self.p, self.masses, place.signal, place.mean
@@ -348,6 +358,34 @@ class Descent:
         x = place.x - np.linalg.lstsq(self.rows, place.signal, rcond=1e-14)[0]
         fitted = self.at(x)
         return fitted if fitted.cost < place.cost else None
+
+
+def descend(
+    problem: Problem, data: Data, design: ScaledRows, start: tuple[FloatArray, float] | None, max_iter: int
+) -> RawSolution:
+    """Descend from a model, or from none, and return the best one found with the slopes that bound it best."""
+    descent = Descent(problem, design)
+    origin = np.zeros(data.rows.m + int(problem.fit_intercept)) if start is None else descent.scaled(*start)
+    found = descent.run(origin, max_iter=max_iter)
+    coef, intercept = descent.model(found.x)
+    p = problem.geometry.order
+    root = design.unit * descent.risk(descent.at(found.x)) ** (1.0 / p)
+    dual, upper, most = None, problem.evaluate(coef, intercept, data).value, -np.inf
+    # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing.
+    for slopes in found.slopes:
+        stay = np.zeros(data.rows.n)
+        stay[design.kept] = p * root ** (p - 1.0) * (-np.maximum(slopes, 0.0) if descent.one_sided else slopes)
+        bound = lower_bound(problem, data, DualPoint(stay), upper, repair=False)
+        if bound > most:
+            dual, most = DualPoint(stay), bound
+        if upper - most <= 1e-9 * upper:
+            break
+    factor = design.unit**p
+    history = tuple(
+        Iterate(k + 1, factor * risk, factor * risk * max(promised, 0.0))
+        for k, (risk, promised) in enumerate(found.history)
+    )
+    return RawSolution(coef, intercept, dual, len(history), history, stopped_early=not found.finished)
 
 
 def _joined(first: Affine, rest: Affine) -> Affine:
