@@ -270,7 +270,9 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     tail = FlipTail.empty()
     if isinstance(form, SquaredForm):
         value = problem.loss.value(t)
-        h, slope = form.h(t, anchor.multiplier, size), form.partials(t, anchor.multiplier, size).t
+        # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
+        multiplier = anchor.multiplier if problem.radius > 0.0 else np.inf
+        h, slope = form.h(t, multiplier, size), form.partials(t, multiplier, size).t
         flipped = slope > 0.0 if is_margin else None
     else:
         value, slope = problem.loss.value_and_slope(t)

@@ -14,6 +14,8 @@ __all__ = ["SquaredForm", "SquaredHingeForm"]
 
 # Rows of the sample that brackets the multiplier where a search is needed.
 _FEW = 4096
+# The least factor that puts a multiplier above kappa where rounding would leave it there.
+_ABOVE = 1.0 + 2.0**-50
 
 
 class SquaredForm(DualForm):
@@ -43,11 +45,19 @@ class SquaredForm(DualForm):
         return float(self.slope_size(size) ** self.power)
 
     def _growth(self, multiplier: float, size: float) -> tuple[float, float]:
-        """Return ``A - B`` and ``(A / (A - B))^(p - 1)``."""
-        p = self.power
-        top = multiplier ** (1.0 / (p - 1.0))
-        room = top - self.slope_size(size) ** (p / (p - 1.0))
-        return room, (top / room) ** (p - 1.0) if room > 0.0 else np.inf
+        """Return ``1 - B / A`` and ``(A / (A - B))^(p - 1)``.
+
+        With ``p`` near 1 both ``A`` and ``B`` leave the range of numbers; their ratio does not.
+        """
+        p, bar = self.power, self.kappa(size)
+        if not bar > 0.0:
+            return 1.0, 1.0
+        if not multiplier > bar:
+            return 0.0, np.inf
+        near = 2.0 * bar > multiplier  # where the difference of the two is exact
+        ratio = np.log1p((bar - multiplier) / multiplier) if near else np.log(bar) - np.log(multiplier)
+        room = float(-np.expm1(ratio / (p - 1.0)))
+        return room, room ** (1.0 - p)
 
     def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
         bar, value = self.kappa(size), self.loss.value(t)
@@ -66,12 +76,13 @@ class SquaredForm(DualForm):
         room, growth = self._growth(multiplier, size)
         if room <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
-        # d growth / d lam and / d K, by the chain rule through A and B
-        ratio = growth / room
-        in_multiplier = -ratio * slope_size ** (p / (p - 1.0)) / multiplier
+        if not slope_size > 0.0:  # a model without coefficients: rows gain nothing by moving
+            return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
+        # d growth / d lam and / d K, by the chain rule through B / A
+        rate = growth / room * (1.0 - room)
         value = self.loss.value(t)
-        in_size = p * ratio * slope_size ** (1.0 / (p - 1.0)) * value if size >= slope_size else np.zeros_like(t)
-        return Partials(self.loss.slope(t) * growth, in_multiplier * value, in_size)
+        in_size = p * rate / slope_size * value if size >= slope_size else np.zeros_like(t)
+        return Partials(self.loss.slope(t) * growth, -rate / multiplier * value, in_size)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         return self.minimise_mean(self.mean_loss(t, weights), size)
@@ -79,11 +90,15 @@ class SquaredForm(DualForm):
     def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
         """Minimise from the mean loss alone; exact where nothing flips."""
         slope_size, p = self.slope_size(size), self.power
+        if self.radius == 0.0:  # the multiplier costs nothing, and no finite one serves rows that are not seen here
+            return Minimum(float(mean_loss), np.inf)
         mean = float(mean_loss ** (1.0 / p))
         root = mean + self.radius * slope_size
-        if self.radius > 0.0:
-            return Minimum(root**p, slope_size * (root / self.radius) ** (p - 1.0))
-        return Minimum(root**p, np.inf if slope_size * mean > 0.0 else slope_size**p)
+        with np.errstate(over="ignore"):  # of a tiny radius and a high power: as good as no radius
+            multiplier = slope_size * float(np.float_power(root / self.radius, p - 1.0)) if slope_size > 0.0 else 0.0
+        if mean > 0.0:  # at kappa itself rows that do not fit exactly would have an infinite h
+            multiplier = max(multiplier, self.kappa(size) * _ABOVE)
+        return Minimum(root**p, multiplier)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         slope_size, p = self.slope_size(size), self.power
@@ -129,7 +144,7 @@ class SquaredHingeForm(SquaredForm):
         gamma, room = self.geometry.label_cost, multiplier - size**2
         v = np.maximum(1.0 + t, 0.0)
         moves = (v * size >= multiplier * gamma) if room > 0.0 else np.zeros(t.shape, dtype=bool)
-        value = v * v - multiplier * gamma**2
+        value = v * v - (multiplier**0.5 * gamma) * (multiplier**0.5 * gamma)
         if room <= 0.0 and size > 0.0:  # at lam = K^2 a flipped row that gains by moving gains without end
             value = np.where(v > size * gamma, np.inf, value)
         if moves.any():
@@ -154,7 +169,7 @@ class SquaredHingeForm(SquaredForm):
         v, growth = np.maximum(1.0 + t, 0.0), multiplier / room if room > 0.0 else 1.0
         short = v - size * gamma
         slope = np.where(moves, 2.0 * short * growth, 2.0 * v)
-        in_multiplier = np.where(moves, -((size * short / room) ** 2) if room > 0.0 else 0.0, -(gamma**2))
+        in_multiplier = np.where(moves, -((size * short / room) ** 2) if room > 0.0 else 0.0, -gamma * gamma)
         in_size = np.where(moves, 2.0 * short * growth * (size * short / room - gamma) if room > 0.0 else 0.0, 0.0)
         return Partials(
             np.where(flipped, slope, stay.t),
@@ -242,14 +257,18 @@ class SquaredHingeForm(SquaredForm):
 
     def _slope(self, rows: _Undecided, multiplier: float, size: float) -> float:
         room = multiplier - size**2
-        decided = self.radius**2 - rows.flipped * self.geometry.label_cost**2
+        decided = self.radius**2 - self._flip_price(rows.flipped)
         if rows.squares:
             decided -= rows.squares * (size / room) ** 2 if room > 0.0 else np.inf
         return decided + blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
 
+    def _flip_price(self, mass: float) -> float:
+        gamma = self.geometry.label_cost
+        return mass * gamma * gamma if mass else 0.0
+
     def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
         room = multiplier - size**2
-        decided = self.radius**2 * multiplier + rows.flat - rows.flipped * multiplier * self.geometry.label_cost**2
+        decided = self.radius**2 * multiplier + rows.flat - multiplier * self._flip_price(rows.flipped)
         if rows.squares:
             decided += rows.squares * multiplier / room if room > 0.0 else np.inf
         return decided + blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)

@@ -25,6 +25,7 @@ from dualcore.solvers.base import RawSolution
 
 __all__ = [
     "DUAL_BOUNDS",
+    "SOLVED",
     "UNIT_SIZES",
     "Affine",
     "ConeProgram",
@@ -40,6 +41,9 @@ __all__ = [
 _CONSTANT = 1e-13
 # Sizes beyond this (or its inverse) say that something vanishes, not how large it is.
 _SMALLEST = 1e-6
+
+# What Clarabel calls a solution.
+SOLVED = ("Solved", "AlmostSolved")
 
 Place = npt.NDArray[np.int64]
 """Where the rows of one cone component stand among all rows: the key to their multipliers."""
@@ -215,7 +219,9 @@ class ConeProgram:
         quadratic = sp.csc_matrix((diagonal[curved], (curved, curved)), shape=(self._n_variables,) * 2)
         return quadratic, linear, left, right
 
-    def solve(self, *, tol: float, loose_tol: float, max_iter: int, stretch: float = 1.0) -> ConeSolution:
+    def solve(
+        self, *, tol: float, loose_tol: float, max_iter: int, stretch: float = 1.0, cautious: bool = False
+    ) -> ConeSolution:
         """Hand the program to Clarabel.
 
         Parameters
@@ -228,10 +234,14 @@ class ConeProgram:
         stretch : float, default=1.0
             Factor on the objective while Clarabel works. It measures gaps absolutely where the objective is below 1,
             and multipliers of many light rows drown in its regularisation: both want a larger objective.
+        cautious : bool, default=False
+            Whether to keep further from the boundary of the cones: slower, for programs on which Clarabel gives up.
         """
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_iter = max_iter
+        if cautious:
+            settings.max_step_fraction = 0.9
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
         settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = loose_tol
         if hasattr(settings, "max_threads"):  # since Clarabel 0.10

@@ -27,6 +27,7 @@ from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
     DUAL_BOUNDS,
+    SOLVED,
     UNIT_SIZES,
     Affine,
     ConeSolution,
@@ -36,6 +37,7 @@ from dualcore.solvers.cones import (
     Sizes,
     may_flip,
 )
+from dualcore.solvers.rootmean import descend
 
 __all__ = ["ConicSolver"]
 
@@ -46,6 +48,10 @@ _TIGHTER, _TIGHTEST = 1e-4, 1e-10
 _MOST_AUXILIARIES = 100_000
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
+# Steps that may follow Clarabel's solution of order 2: each adds digits, and a few are enough.
+_LAST_STEPS = 20
+# Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
+_SMALL_ROOT, _FITTED = 0.1, 1e-14
 
 
 Reading = Callable[[ConeSolution], DualPoint]
@@ -253,9 +259,6 @@ ROW_CONES: dict[type[Loss], Callable[[Scene], Reading]] = {
 """Losses described in cones of their own; polyhedral ones need only their pieces."""
 
 
-_SOLVED = ("Solved", "AlmostSolved")
-
-
 class ConicSolver(Solver):
     """Hands the cone program of the whole data to Clarabel.
 
@@ -310,16 +313,20 @@ class ConicSolver(Solver):
             return replace(
                 BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count
             )
+        design = ScaledRows.of(problem, data)
         attempt = partial(
             self._attempt,
             data=data,
-            design=ScaledRows.of(problem, data),
+            design=design,
             tol=max(_TIGHTER * tol, _TIGHTEST),
             loose_tol=tol,
             max_iter=max_iter,
         )
         if not (isinstance(problem.loss, SquaredHinge) and may_flip(problem)):
-            return _no_worse_than(start, attempt(problem), problem, data)
+            found = attempt(problem)
+            if problem.geometry.order == 2:
+                found = _closer(found, attempt, problem, data, design)
+            return _no_worse_than(start, found, problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
         # invites no flip, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
@@ -353,15 +360,15 @@ class ConicSolver(Solver):
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = 10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0 / sizes.risk
         found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
-        if found.status not in _SOLVED and found.iterations < max_iter:
+        if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
             again = scene.program.solve(tol=1e3 * tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
-            found = again if again.status in _SOLVED else found
+            found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
         level = 0.0 if scene.level is None else float(found.value(scene.level)[0])
         coef, intercept = design.model(found.value(scene.coef), level)
-        solved = found.status in _SOLVED
+        solved = found.status in SOLVED
         return RawSolution(
             coef,
             intercept,
@@ -370,6 +377,23 @@ class ConicSolver(Solver):
             _history(scene, found),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
+
+
+def _closer(
+    found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
+) -> RawSolution:
+    """Return a solution of order 2 without flips with digits enough for its risk, however small that is."""
+    first, more = found, []
+    root = problem.evaluate(found.coef, found.intercept, data).value ** 0.5 / design.unit
+    if problem.ridge == 0.0 and _FITTED < root < _SMALL_ROOT:
+        # Clarabel's digits are absolute, and here they are few beside the root of the risk.
+        more.append(attempt(problem, sizes=UNIT_SIZES._replace(risk=root)))
+        found, _ = _best_of([found, *more], problem, data)
+    if data.rows.m <= _COMPRESSED_COLUMNS:
+        more.append(descend(problem, data, design, (found.coef, found.intercept), _LAST_STEPS))
+    found, _ = _best_of([first, *more], problem, data)
+    stopped = all(each.stopped_early for each in (first, *more))
+    return replace(found, history=first.history, stopped_early=stopped)
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:

@@ -1,0 +1,395 @@
+"""Descent on ``(N + sigma K)^p + rho / 2 ||theta||^2`` with ``N`` the mean of order p of residuals or shortfalls.
+
+At a model with mean ``N`` and slopes ``g`` of it the mean of a model ``N e`` away is, to second order,
+
+    N ||(1 + g . e, F e)|| ,    F'F = N times the second derivatives of N .
+
+For ``p = 2`` this is exact, and for every ``p`` it is never negative: a quadratic model would send the next step to the
+far side of an exact fit, and beyond. So each step is one second-order cone and the description of the dual norm, in as
+many variables as the model has, and costs one triangular factor of the rows.
+
+With ``p < 2`` the curvature has a pole where a residual vanishes. There ``|r|`` is replaced by ``(r^2 + w^2)^(1/2)``, and
+the width ``w`` falls from stage to stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize_scalar
+
+from dualcore.certificate import DualPoint, lower_bound
+from dualcore.geometry import FloatArray
+from dualcore.losses import Squared
+from dualcore.problem import Data, Problem
+from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, Affine, ConeProgram, ScaledRows
+
+__all__ = ["Descent", "Outcome", "descend"]
+
+# Widths of the smoothing, as shares of the mean, for p < 2.
+_WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+# A model that promises less than this, relatively, is at its end: the rest is rounding.
+_EXHAUSTED = 1e-15
+# An exact fit leaves residuals of this share of the target's size, from rounding alone.
+_ROUNDING = 1e-13
+# Above this many columns a sparse matrix is not made dense for its triangular factor.
+_DENSE_COLUMNS = 500
+
+
+class Place(NamedTuple):
+    """A scaled model: coefficients, then the level where there is one, and what is minimised there."""
+
+    x: FloatArray
+    signal: FloatArray
+    mean: float
+    steepness: float
+    cost: float
+
+
+class Step(NamedTuple):
+    """Where a local model has its minimum, how much less it is there, relatively, and the slopes of the rows."""
+
+    change: FloatArray
+    promised: float
+    slopes: FloatArray | None
+
+
+class _Expansion(NamedTuple):
+    """The mean near a place: ``N ||(1 + g . e, F e)||``, and what turns multipliers of that cone into slopes."""
+
+    gradient: FloatArray
+    factor: FloatArray
+    triangle: FloatArray
+    along: FloatArray
+    shrink: float
+    curvature: FloatArray
+    slopes: FloatArray
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best model found, slopes of the mean that may bound it (one a row of positive mass), and the history."""
+
+    x: FloatArray
+    slopes: tuple[FloatArray, ...]
+    history: tuple[tuple[float, float], ...]
+    finished: bool
+
+
+class Descent:
+    """The problem in the scaled units of ``design``; labels stay as they are.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of a power of the residual, or of the squared hinge.
+    design : ScaledRows
+    """
+
+    def __init__(self, problem: Problem, design: ScaledRows) -> None:
+        self.problem, self.design, self.p = problem, design, float(problem.geometry.order)
+        self.m, self.one_sided = design.scale.size, problem.is_classification
+        self.ridge = problem.ridge * design.unit ** (2.0 - self.p) / design.scale**2
+        norm = problem.geometry.norm
+        self.prices = design.scale if norm.weights is None else design.scale * norm.weights
+        self.floor = 0.0 if self.one_sided else problem.geometry.target_slope / design.unit
+        self.masses, self.rows, self.offset = design.masses, design.matrix, -design.target
+        if problem.fit_intercept:
+            ones = np.ones((design.masses.size, 1))
+            self.rows = sp.hstack([self.rows, ones]).tocsr() if sp.issparse(self.rows) else np.hstack([self.rows, ones])
+        if self.one_sided:  # the shortfall 1 - y (theta . x + b)
+            signs = -design.target
+            self.rows = sp.diags_array(signs) @ self.rows if sp.issparse(self.rows) else signs[:, None] * self.rows
+            self.offset = np.ones_like(signs)
+        if sp.issparse(self.rows) and self.rows.shape[1] <= _DENSE_COLUMNS:
+            self.rows = self.rows.toarray()
+        self.whole: tuple[FloatArray, FloatArray] | None = None
+        if isinstance(problem.loss, Squared) or (self.p == 2.0 and not self.one_sided):
+            self._compress()
+
+    def _compress(self) -> None:
+        """Keep the triangular factor of the rows alone: sums of squares need no more."""
+        n, width = self.rows.shape
+        if n <= width + 1 or sp.issparse(self.rows):
+            return
+        table = np.sqrt(self.masses)[:, None] * np.column_stack([self.rows, self.offset])
+        factor = np.linalg.qr(table, mode="r")
+        self.whole = np.column_stack([self.rows, self.offset]), factor
+        self.rows, self.offset, self.masses = factor[:, :width], factor[:, width], np.ones(factor.shape[0])
+
+    def scaled(self, coef: FloatArray, intercept: float) -> FloatArray:
+        """Return a model of the data in scaled units."""
+        design = self.design
+        x = np.zeros(self.rows.shape[1])
+        x[: self.m] = coef * design.scale / design.unit
+        if self.problem.fit_intercept:
+            x[self.m] = (intercept - design.centre + design.shift @ coef) / design.unit
+        return x
+
+    def model(self, x: FloatArray) -> tuple[FloatArray, float]:
+        """Return coefficients and intercept in the units of the data."""
+        return self.design.model(x[: self.m], float(x[self.m]) if self.problem.fit_intercept else 0.0)
+
+    # What is minimised
+
+    def at(self, x: FloatArray, width: float = 0.0) -> Place:
+        """Evaluate a model; ``width`` smooths the residuals."""
+        return self._evaluate(x, np.asarray(self.rows @ x) + self.offset, width)
+
+    def _evaluate(self, x: FloatArray, signal: FloatArray, width: float) -> Place:
+        mean = self._mean(signal, width)
+        norm = self.problem.geometry.norm
+        coef = self.design.unit * x[: self.m] / self.design.scale
+        steepness = max(norm.dual(coef) / self.design.unit, self.floor)
+        root = mean + self.problem.radius * steepness
+        cost = root if self.problem.ridge == 0.0 else root**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
+        return Place(x, signal, mean, steepness, float(cost))
+
+    def _size(self, signal: FloatArray, width: float) -> FloatArray:
+        if self.one_sided:
+            return np.maximum(signal, 0.0)
+        return np.hypot(signal, width) if width > 0.0 else np.abs(signal)
+
+    def _mean(self, signal: FloatArray, width: float) -> float:
+        size = self._size(signal, width)
+        top = float(size.max(initial=0.0))
+        # Divided by the largest, or high powers would overflow.
+        return top * float(self.masses @ (size / top) ** self.p) ** (1.0 / self.p) if top > 0.0 else 0.0
+
+    def risk(self, place: Place) -> float:
+        """Return the worst-case risk, without its ridge, in scaled units."""
+        return float((place.mean + self.problem.radius * place.steepness) ** self.p)
+
+    # The way down
+
+    def run(self, x: FloatArray, *, max_iter: int) -> Outcome:
+        """Descend from ``x`` until the local model promises nothing more."""
+        history: list[tuple[float, float]] = []
+        slopes: list[FloatArray] = []
+        best, finished = self.at(x), False
+        scale = max(best.mean, self._mean(self.offset, 0.0))
+        for share in _WIDTHS if self.p < 2.0 else (0.0,):
+            here = self.at(best.x, share * best.mean)
+            width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
+            enough = _EXHAUSTED if last else 1e-2 * share
+            finished = False
+            while len(history) < max_iter and not finished:
+                if not here.mean > 1e-30 * scale:
+                    finished = True
+                    break
+                step = self.step(here, width)
+                there = self._search(here, step.change, width)
+                gain = (here.cost - there.cost) / here.cost
+                slopes += [] if step.slopes is None else [step.slopes]
+                finished = step.promised <= enough or not gain > max(1e-3 * enough, 0.0)
+                here = there if there.cost < here.cost else here
+                history.append((self.risk(here), step.promised))
+            exact = self.at(here.x)
+            best = exact if exact.cost <= best.cost else best
+            if not finished:
+                break
+        fit = self._exact_fit(best, scale)
+        return Outcome((fit or best).x, tuple(slopes[::-1]), tuple(history), finished)
+
+    def step(self, place: Place, width: float = 0.0) -> Step:
+        """Minimise the local model of the mean with the exact description of everything else."""
+        near = self._expand(place, width)
+        if self.problem.radius == 0.0 and self.problem.ridge == 0.0:
+            reach = -near.along / (1.0 - (self.p - 2.0) * float(near.along @ near.along))
+            change = np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0]
+            promised = 1.0 - float(np.linalg.norm(self._cone(near, change)))
+            return Step(place.mean * change, promised, self._of_rows(near.slopes))
+        return self._conic_step(place, near)
+
+    @staticmethod
+    def _cone(near: _Expansion, change: FloatArray) -> FloatArray:
+        return np.concatenate([[1.0 + near.gradient @ change], near.factor @ change])
+
+    def _conic_step(self, place: Place, near: _Expansion) -> Step:
+        problem, p, m = self.problem, self.p, self.m
+        program = ConeProgram()
+        phi, mean = place.x[:m], place.mean
+        root = place.mean + problem.radius * place.steepness
+        penalty = 0.5 * float(self.ridge @ phi**2)
+        pull = mean * self.ridge / (root**p + penalty) if problem.ridge > 0.0 else np.zeros(m)
+        # Columns of size one, or Clarabel loses those that a ridge, or the others, outweigh by far.
+        sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
+        sizes[:m] += mean * pull
+        sizes = np.sqrt(np.where(sizes > 0.0, sizes, 1.0))
+        blocks = [(program.variables(m), slice(0, m))]
+        if problem.fit_intercept:
+            blocks.append((program.variables(1), slice(m, m + 1)))
+        slide = blocks[0][0]
+        first, rest = Affine(np.ones(1)), Affine(np.zeros(near.factor.shape[0]))
+        for part, columns in blocks:
+            first = first + part.mapped((near.gradient / sizes)[None, columns])
+            rest = rest + part.mapped((near.factor / sizes)[:, columns])
+        length = program.variables(1)
+        price, others = program.second_order(length, _joined(first, rest))
+        cost = (mean / root) * length
+        if problem.radius > 0.0:
+            unit = max(place.steepness, mean * float(np.linalg.norm(1.0 / (self.prices * sizes[:m]))), self.floor)
+            unit = unit if unit > 0.0 else 1.0
+            steepness = program.variables(1)
+            movable = np.isfinite(self.prices)
+            if movable.any():
+                coef = Affine(phi) + (mean / sizes[:m]) * slide
+                norm = type(problem.geometry.norm)
+                DUAL_BOUNDS[norm](program, steepness, (1.0 / (unit * self.prices[movable])) * coef[movable])
+            program.nonnegative(steepness - self.floor / unit)
+            cost = cost + (problem.radius * unit / root) * steepness
+        if problem.ridge > 0.0:
+            # The power itself to second order in the root; the penalty is quadratic as it is.
+            share = root**p / (root**p + penalty)
+            above = program.variables(1)
+            program.nonnegative(above + 1.0 - cost)
+            program.minimise((share * p) * above)
+            program.minimise_squares(np.array([share * p * (p - 1.0)]), above)
+            program.minimise_squares(mean * pull / sizes[:m] ** 2, slide)
+            program.minimise(slide.mapped((pull * phi / sizes[:m])[None, :]))
+        else:
+            program.minimise(cost)
+        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=100)
+        if found.status not in SOLVED:
+            found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
+        change = np.concatenate([found.value(part) for part, _ in blocks]) / sizes
+        if not np.isfinite(change).all():
+            return Step(np.zeros(place.x.size), 0.0, None)
+        promised = self._promised(place, near, change, root, penalty)
+        duals = -found.multipliers[others] / max(float(found.multipliers[price][0]), np.finfo(np.float64).tiny)
+        return Step(mean * change, promised, self._slopes(near, duals))
+
+    def _promised(self, place: Place, near: _Expansion, change: FloatArray, root: float, penalty: float) -> float:
+        """Return how much less the local model is, relatively."""
+        mean = place.mean * float(np.linalg.norm(self._cone(near, change)))
+        x = place.x + place.mean * change
+        norm = self.problem.geometry.norm
+        coef = self.design.unit * x[: self.m] / self.design.scale
+        ahead = mean + self.problem.radius * max(norm.dual(coef) / self.design.unit, self.floor)
+        if self.problem.ridge == 0.0:
+            return 1.0 - ahead / root
+        after = ahead**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
+        return 1.0 - after / (root**self.p + penalty)
+
+    def _slopes(self, near: _Expansion, duals: FloatArray) -> FloatArray | None:
+        """Return slopes of the mean whose moment the norm can hold: those of the place, moved along the rows."""
+        if not np.isfinite(duals).all():
+            return None
+        along = near.along * duals[0] + duals[1:] - near.shrink * near.along * float(near.along @ duals[1:])
+        moved = np.linalg.lstsq(near.triangle, along - duals[0] * near.along, rcond=1e-14)[0]
+        return self._of_rows(duals[0] * near.slopes + near.curvature * np.asarray(self.rows @ moved))
+
+    def _of_rows(self, slopes: FloatArray) -> FloatArray:
+        """Return the slopes of the rows themselves: they lie in the span of the columns, where the factor has them."""
+        if self.whole is None:
+            return slopes
+        table, factor = self.whole
+        return np.asarray(table @ np.linalg.lstsq(factor, slopes, rcond=1e-14)[0])
+
+    def _expand(self, place: Place, width: float) -> _Expansion:
+        p, w, u, mean = self.p, self.masses, place.signal, place.mean
+        size = self._size(u, width)
+        share, side = size / mean, np.divide(u, size, out=np.zeros_like(u), where=size > 0.0)
+        if self.one_sided:
+            side = np.minimum(np.maximum(side, 0.0), 1.0)
+        with np.errstate(under="ignore"):
+            lift = share ** (p - 2.0) if p != 2.0 else (share > 0.0).astype(np.float64)
+            bend = 1.0 + (p - 2.0) * side**2  # p - 1 but where the smoothing is felt
+            slopes = share ** (p - 1.0) * side
+            weights = w * lift * bend
+            target = np.sqrt(w * lift / bend) * share * side
+        roots = np.sqrt(weights)
+        gradient = np.asarray(self.rows.T @ (w * slopes))
+        if sp.issparse(self.rows):
+            gram = (self.rows.T @ (sp.diags_array(weights) @ self.rows)).toarray()
+            values, vectors = np.linalg.eigh(gram)
+            keep = values > 1e-14 * values.max(initial=0.0)
+            triangle = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
+            along = (vectors[:, keep].T @ gradient) / np.sqrt(values[keep])
+        else:
+            table = np.column_stack([roots[:, None] * self.rows, target])
+            factor = np.linalg.qr(table, mode="r")
+            rank = min(factor.shape[0], self.rows.shape[1])
+            triangle, along = factor[:rank, :-1], factor[:rank, -1]
+        inside = float(along @ along)
+        left = np.sqrt(max(1.0 - (p - 1.0) * inside, 0.0))
+        shrink = (1.0 - left) / inside if inside > 0.0 else 0.0
+        bent = triangle - shrink * np.outer(along, along @ triangle)
+        return _Expansion(gradient, bent, triangle, along, shrink, lift * bend, slopes)
+
+    def _search(self, here: Place, change: FloatArray, width: float) -> Place:
+        """Return the place of least cost along a step; the full one where that is good enough."""
+        moved = np.asarray(self.rows @ change)
+
+        def ahead(length: float) -> Place:
+            x = here.x + length * change
+            signal = here.signal + length * moved if length != 1.0 else np.asarray(self.rows @ x) + self.offset
+            return self._evaluate(x, signal, width)
+
+        full = ahead(1.0)
+        longest = 1.0
+        if full.cost < here.cost:
+            further = ahead(2.0)
+            while further.cost < full.cost and longest < 64.0:
+                full, longest = further, 2.0 * longest
+                further = ahead(2.0 * longest)
+            if longest == 1.0 and ahead(0.75).cost >= full.cost:
+                return full
+        found = minimize_scalar(
+            lambda length: ahead(float(length)).cost, bounds=(0.0, 2.0 * longest), method="bounded",
+            options={"xatol": 1e-6 * longest, "maxiter": 40},
+        )  # fmt: skip
+        shorter = self.at(here.x + float(found.x) * change, width)
+        if shorter.cost >= here.cost and full.cost >= here.cost:
+            for halving in range(10, 60, 5):
+                shorter = self.at(here.x + 0.5**halving * change, width)
+                if shorter.cost < here.cost:
+                    break
+        return min(full, shorter, key=lambda place: place.cost)
+
+    def _exact_fit(self, place: Place, scale: float) -> Place | None:
+        """Return the exact fit nearest to a place, where there is one and it is better."""
+        if self.one_sided or not place.mean > 0.0 or place.mean > 1e-4 * scale or sp.issparse(self.rows):
+            return None
+        x = place.x - np.linalg.lstsq(self.rows, place.signal, rcond=1e-14)[0]
+        fitted = self.at(x)
+        return fitted if fitted.cost < place.cost else None
+
+
+def descend(
+    problem: Problem, data: Data, design: ScaledRows, start: tuple[FloatArray, float] | None, max_iter: int
+) -> RawSolution:
+    """Descend from a model, or from none, and return the best one found with the slopes that bound it best."""
+    descent = Descent(problem, design)
+    origin = np.zeros(data.rows.m + int(problem.fit_intercept)) if start is None else descent.scaled(*start)
+    found = descent.run(origin, max_iter=max_iter)
+    coef, intercept = descent.model(found.x)
+    p = problem.geometry.order
+    root = design.unit * descent.risk(descent.at(found.x)) ** (1.0 / p)
+    dual, upper, most = None, problem.evaluate(coef, intercept, data).value, -np.inf
+    # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing.
+    for slopes in found.slopes:
+        stay = np.zeros(data.rows.n)
+        stay[design.kept] = p * root ** (p - 1.0) * (-np.maximum(slopes, 0.0) if descent.one_sided else slopes)
+        bound = lower_bound(problem, data, DualPoint(stay), upper, repair=False)
+        if bound > most:
+            dual, most = DualPoint(stay), bound
+        if upper - most <= 1e-9 * upper:
+            break
+    factor = design.unit**p
+    history = tuple(
+        Iterate(k + 1, factor * risk, factor * risk * max(promised, 0.0))
+        for k, (risk, promised) in enumerate(found.history)
+    )
+    return RawSolution(coef, intercept, dual, len(history), history, stopped_early=not found.finished)
+
+
+def _joined(first: Affine, rest: Affine) -> Affine:
+    """Return two affine vectors on top of each other."""
+    upper = sp.vstack([sp.eye_array(len(first)), sp.csr_array((len(rest), len(first)))])
+    lower = sp.vstack([sp.csr_array((len(first), len(rest))), sp.eye_array(len(rest))])
+    return first.mapped(upper) + rest.mapped(lower)
