@@ -340,7 +340,8 @@ class FlipTail:
         low, width = _bin_edges(bins)
         mass = self.mass / _UNIT
         excess = np.ceil(mass * ((self.delta - low) / width))
-        counts = np.stack([np.ones(bins.size), np.floor(mass), excess]).astype(np.int64)
+        # Masses that sum to less than four do not overflow; of others a stream makes no use, see `CoresetStream`.
+        counts = np.minimum(np.stack([np.ones(bins.size), np.floor(mass), excess]), 2.0**62).astype(np.int64)
         return FlipTail(
             np.empty(0),
             np.empty(0),
