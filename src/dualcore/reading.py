@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from dualcore.certificates import first_order_bound, squared_bound, trivial_bound
-from dualcore.forms import MarginForm, SquaredForm
+from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
 from dualcore.sources import Source, SourceError
 from dualcore.summary import Extent, Layout, Pass, Summary, merge, summarise
@@ -18,6 +18,8 @@ __all__ = ["Reading", "read"]
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
+# What is left of a mass of one by rounding; more than that is a mass.
+_NO_MASS = 2.0**-60
 
 
 def read(source: Source, task: Pass) -> Reading:
@@ -48,19 +50,18 @@ class Reading:
         self.sample = summary.sample.in_row_order()
         self.known_bound = -np.inf
         self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
-        if isinstance(self.problem.form, SquaredForm) and np.isfinite(self.anchor.multiplier):
-            # Any multiplier bounds the risk from above; with flips of order 2 this is all that sums can tell.
-            bound = (
-                self.problem.price * self.anchor.multiplier
-                + float(self.mean_h)
-                + self.problem.penalty(self.anchor.coef)
-            )
-            if self.flipped:
-                self.risk, self.multiplier = bound, self.anchor.multiplier
+        # With so many rows that may flip that they became a histogram the risk is bounded from above.
+        self.is_exact = not summary.tails[0].bins.size
 
     def settle(self, risk: float, multiplier: float, lower: float) -> None:
         """Put what a closer look has found in the place of what sums could tell."""
-        self.risk, self.multiplier, self.known_bound = risk, multiplier, lower
+        self.risk, self.multiplier, self.known_bound, self.is_exact = risk, multiplier, lower, True
+
+    def bound_risk(self) -> None:
+        """Put the bound that the anchor's own multiplier gives in the place of the risk: sums alone vouch for it."""
+        self.multiplier = self.anchor.multiplier
+        paid = self.problem.price * self.multiplier if self.problem.radius > 0.0 else 0.0
+        self.risk, self.is_exact = paid + float(self.mean_h) + self.problem.penalty(self.anchor.coef), False
 
     def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
         """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
@@ -76,6 +77,8 @@ class Reading:
                 value, multiplier = float(values[best]), float(at[best])
             else:
                 value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
+        elif isinstance(form, SquaredHingeForm) and (tail.delta.size or tail.bins.size):
+            value, multiplier = form.minimise(*_stand_ins(form, mean_loss, float(self.mass), tail), size)
         elif isinstance(form, SquaredForm):
             value, multiplier = form.minimise_mean(mean_loss, size)
         else:
@@ -147,3 +150,16 @@ class Reading:
         # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
         total = float(scale @ value)
         return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper, closely=closely)
+
+
+def _stand_ins(form: SquaredHingeForm, mean_loss: float, mass: float, tail: FlipTail) -> tuple[FloatArray, FloatArray]:
+    """Return margins and masses whose risk is that of all rows: the tail's, and one for the rows that never flip.
+
+    Rows that stay enter the risk through their mean loss alone. The one row that has it stays too: its margin is at
+    most the largest of theirs.
+    """
+    value, masses, least = tail.brackets()
+    margin = value - 1.0
+    loss = max(mean_loss - float(least @ form.loss.value(margin)), 0.0)
+    rest = max(mass - float(masses.sum()), _NO_MASS)
+    return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)

@@ -19,13 +19,14 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coreset import Anchor, Coreset, normalised
-from dualcore.geometry import plain_array
+from dualcore.geometry import FloatArray, plain_array
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading import Reading
 from dualcore.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.samplers.base import as_anchor
 from dualcore.samplers.dual import DualCoreset
+from dualcore.samplers.pilot import anchor_at, feasible_multiplier
 from dualcore.samplers.strata import bend_scores, cell_masses, cell_rule, draw_cells, spread_of
 from dualcore.solvers import solve
 from dualcore.sources import Chunk
@@ -38,6 +39,8 @@ __all__ = ["CoresetStream"]
 
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
 _MOST_GROUPS = 4
+# Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
+_MOST_MASS = 4.0
 # Small updates wait until they make this many rows.
 _FEWEST_ROWS = 4096
 
@@ -108,7 +111,10 @@ class Group:
         share = float(closed.sums.total()[0])
         if not share > 0.0:
             raise ValueError("All rows so far have weight zero.")
-        return Reading(self.task, closed.scaled(1.0 / share)), share * self.extent.total_weight
+        reading = Reading(self.task, closed.scaled(1.0 / share))
+        if share > _MOST_MASS and not reading.is_exact:
+            reading.bound_risk()
+        return reading, share * self.extent.total_weight
 
 
 class CoresetStream:
@@ -350,7 +356,9 @@ class CoresetStream:
         """Return a coreset of all rows seen so far; the stream goes on.
 
         ``details["anchor_risk"]`` and ``details["anchor_lower"]``, where all rows were summarised at one anchor, are
-        the worst-case risk of the anchor on all rows seen and a bound that no model can beat on them.
+        the worst-case risk of the anchor on all rows seen and a bound that no model can beat on them. Where more than
+        65,536 rows may flip the first is an upper bound, a fraction of a per mille above the risk, and
+        ``details["anchor_risk_is_exact"]`` is False.
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
@@ -422,9 +430,9 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
         with warnings.catch_warnings():  # an anchor need not be optimal
             warnings.simplefilter("ignore", ConvergenceWarning)
             solution = solve(problem, pilot.X, pilot.y, masses, tol=1e-5)
-        anchor = Anchor(solution.coef, solution.intercept, solution.dual_variable)
+        anchor = anchor_at(problem, solution)
     else:
-        anchor = Anchor(np.zeros(m), 0.0, problem.kappa(np.zeros(m)))
+        anchor = Anchor(np.zeros(m), 0.0, feasible_multiplier(problem, np.zeros(m), 0.0))
     score = np.asarray(pilot.X @ anchor.coef + anchor.intercept)
     t = score * pilot.y if problem.is_classification else score - pilot.y
     h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
@@ -433,10 +441,18 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
     seen = np.maximum(cell_masses(rule, problem, anchor, t, h, pilot.y, masses), 0.3 / size)
     scores = bend_scores(rule, seen)
     capacity = np.ceil(2.0 * size * scores / scores.sum()).astype(np.int64) + max(32, size // rule.n_cells)
-    typical = float(weights[weights > 0.0].mean()) if weights.any() else 1.0
-    extent = Extent(None, 2.0 ** (40 + round(float(np.log2(typical)))))
+    extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
     smooth = 0.3 * width if problem.loss.kinks else 0.0
     return Group(Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), smooth), capacity, extent)
+
+
+def _typical_exponent(weights: FloatArray) -> int:
+    """Return the power of two nearest to the mean of the positive weights, of any magnitude."""
+    if not weights.any():
+        return 0
+    top = int(np.frexp(weights.max())[1])
+    scaled = np.ldexp(weights, -top)
+    return top + round(float(np.log2(scaled[scaled > 0.0].mean())))
 
 
 def _drawn(group: Group, size: int) -> tuple[Coreset, float]:
@@ -444,7 +460,8 @@ def _drawn(group: Group, size: int) -> tuple[Coreset, float]:
     reading, weight = group.reading()
     coreset = draw_cells(reading, min(size, group.n_rows))
     lower = min(reading.lower_bound(reading.risk), reading.risk)
-    details = coreset.details | {"anchor_risk": reading.risk, "anchor_lower": lower}
+    known = {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
+    details = coreset.details | known
     return replace(coreset, details=details), weight
 
 

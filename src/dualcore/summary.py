@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dualcore.cells import CellRule
 from dualcore.certificates import mean_slope, slope_power
 from dualcore.coreset import Anchor
-from dualcore.forms import MarginForm, SquaredForm
+from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
 from dualcore.keys import row_keys
 from dualcore.problem import Problem
@@ -25,7 +25,10 @@ from dualcore.sources import Chunk, RowError
 from dualcore.sources.pilot import stack_rows
 from dualcore.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
-__all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "merge", "stack_chunks", "summarise"]
+__all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "in_range", "merge", "stack_chunks", "summarise"]
+
+# Weights that sum to less than 2**-900, or to more than 2**900, are brought nearer to one.
+_FAR_EXPONENT = 900
 
 
 class Pass(NamedTuple):
@@ -254,6 +257,7 @@ def _trim(sample: Sample, task: Pass) -> Sample:
 
 def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     """Summarise whole leaves. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
+    chunk, extent = in_range(chunk, extent)
     problem, anchor, form = task.problem, task.anchor, task.problem.form
     n, size, y = chunk.y.size, problem.size(anchor.coef), chunk.y
     leaves, unit, weights = Leaves(chunk.X), 1.0 / extent.total_weight, chunk.weights
@@ -274,6 +278,7 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
         multiplier = anchor.multiplier if problem.radius > 0.0 else np.inf
         h, slope = form.h(t, multiplier, size), form.partials(t, multiplier, size).t
         flipped = slope > 0.0 if is_margin else None
+        tail = _squared_tail(problem, t, size, weights, extent)
     else:
         value, slope = problem.loss.value_and_slope(t)
         h = value
@@ -340,6 +345,15 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     return Summary(n, tree, count, tails, sample, [], weights is not None)
 
 
+def in_range(chunk: Chunk, extent: Extent) -> tuple[Chunk, Extent]:
+    """Return both with weights whose sums and quotients are finite; a power of two changes no other bit."""
+    exponent = int(np.frexp(extent.total_weight)[1])
+    if chunk.weights is None or abs(exponent) < _FAR_EXPONENT:
+        return chunk, extent
+    weights = np.ldexp(chunk.weights, -exponent)
+    return chunk._replace(weights=weights), extent._replace(total_weight=np.ldexp(extent.total_weight, -exponent))
+
+
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
     return values if weights is None else values * weights
 
@@ -349,6 +363,21 @@ def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | No
     beyond = np.flatnonzero(gain > kappa * gamma)
     equal = np.full(beyond.size, 1.0 / extent.total_weight)
     return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
+
+
+def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
+    """Return ``1 + z`` of the rows of a squared hinge that gain by a flip at some multiplier.
+
+    A row that stays at one multiplier stays at all larger ones, and close to ``K^2`` it flips if
+    ``1 + z - K gamma > [1 - z]_+``.
+    """
+    form, gamma = problem.form, problem.geometry.label_cost
+    if not isinstance(form, SquaredHingeForm) or np.isinf(gamma) or problem.radius == 0.0:
+        return FlipTail.empty()
+    may = 1.0 + t - size * gamma > form.shortfall(t)
+    beyond = np.flatnonzero(may if weights is None else may & (weights > 0.0))
+    equal = np.full(beyond.size, 1.0 / extent.total_weight)
+    return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / extent.total_weight)
 
 
 def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
@@ -408,9 +437,9 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
     for place, step in enumerate(task.steps):
         at = start + step * (t - start)
         out[:, place] = leaves.sums(_weigh(problem.loss.value(at), chunk.weights))
-        tail = FlipTail.empty()
+        size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
+        tail = _squared_tail(problem, at, size, chunk.weights, extent)
         if isinstance(form, MarginForm) and np.isfinite(gamma):
-            coef = origin.coef + step * (task.anchor.coef - origin.coef)
-            tail = _tail(form.loss.flip_gain(at), form.kappa(problem.size(coef)), gamma, chunk.weights, extent)
+            tail = _tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent)
         tails.append(tail)
     return tails

@@ -340,7 +340,8 @@ class FlipTail:
         low, width = _bin_edges(bins)
         mass = self.mass / _UNIT
         excess = np.ceil(mass * ((self.delta - low) / width))
-        counts = np.stack([np.ones(bins.size), np.floor(mass), excess]).astype(np.int64)
+        # Masses that sum to less than four do not overflow; of others a stream makes no use, see `CoresetStream`.
+        counts = np.minimum(np.stack([np.ones(bins.size), np.floor(mass), excess]), 2.0**62).astype(np.int64)
         return FlipTail(
             np.empty(0),
             np.empty(0),
@@ -355,6 +356,23 @@ class FlipTail:
         """Return the rows kept one by one, largest ``Delta_i`` first."""
         order = np.lexsort((self.mass, -self.delta))
         return self.delta[order], self.mass[order]
+
+    def brackets(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return values and masses, shape (n,), and the least mass of each, that stand for all rows.
+
+        Of every convex, non-negative function the sum ``mass @ f(value)`` is at least that over the rows: each bin
+        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are. Of a
+        non-increasing function ``least @ f(value)`` is at most that over the rows.
+        """
+        low, width = _bin_edges(self.bins)
+        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
+        unit, nothing = _UNIT * self.scale, np.zeros(low.size)
+        at_low = np.maximum(floor + 2.0 * rows - excess, 0.0)  # mass and excess are known to a unit a row
+        return (
+            np.concatenate([self.delta, low, low + width]),
+            np.concatenate([self.mass, at_low * unit, excess * unit]),
+            np.concatenate([self.mass, nothing, floor * unit]),
+        )
 
     def candidates(self, kappa: float) -> tuple[FloatArray, FloatArray]:
         """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""

@@ -402,3 +402,37 @@ def test_suggestions_for_odd_data():
     for bad in ({"confidence": 1.0}, {"draws": 0}):
         with pytest.raises(ValueError, match="must"):
             suggest_radius(problem, X, y, **bad)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_class_is_lost_on_a_path_through_tiny_coresets(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=300) > rng.uniform(0.0, 1.5), 1.0, -1.0)
+    loss = ("logistic", "hinge", "smooth_hinge")[seed % 3]
+    path = radius_path(Problem(loss), X, y, np.geomspace(0.001, 1.0, 6), coreset=20, random_state=seed)
+    assert len(path.points) == 6
+    for coreset in path.coresets:
+        assert min(coreset.weights[coreset.y == label].sum() for label in (-1.0, 1.0)) > 0.0
+
+
+@pytest.mark.parametrize("weight", [1e-320, 1e-300, 1e300])
+def test_a_path_takes_weights_of_any_magnitude(weight):
+    X, y = make_data(True, n=400)
+    one, two = (
+        radius_path(Problem("logistic"), X, y, [0.05, 0.1], coreset=60, sample_weight=w, random_state=0)
+        for w in (np.ones(400), np.full(400, weight))
+    )
+    np.testing.assert_allclose(one.risk, two.risk, rtol=1e-2)  # both are within that of the best
+
+
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+def test_a_path_of_order_two_begins_at_no_radius(loss):
+    X, y = make_data(loss == "squared_hinge", n=500)
+    path = radius_path(Problem(loss), X, y, [0.0, 0.01, 0.1], coreset=30, random_state=0)
+    for point in path.points:
+        problem = Problem(loss, radius=point.radius)
+        assert point.certificate.upper == pytest.approx(
+            problem.risk(point.solution.coef, point.solution.intercept, X, y)
+        )
+        assert point.certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-7)

@@ -167,3 +167,18 @@ def test_a_tail_that_is_scaled_gains_in_proportion():
     np.testing.assert_allclose(tail.scaled(4.0).candidates(0.1)[1], 4.0 * tail.candidates(0.1)[1], rtol=1e-12)
     few = FlipTail(np.ones(2), np.ones(2)).scaled(0.5)
     assert few.mass.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("kept", [10, 10_000])
+def test_the_brackets_of_a_tail_bound_sums_of_convex_functions(kept, monkeypatch):
+    monkeypatch.setattr("dualcore.sums._MOST_TAIL", kept)
+    rng = np.random.default_rng(0)
+    delta, mass = 1.0 + rng.exponential(size=4000), rng.uniform(0.0, 1.0 / 2000, size=4000)
+    tail = FlipTail.join([FlipTail(delta[:1000], mass[:1000]), FlipTail(delta[1000:], mass[1000:])])
+    value, masses, least = tail.brackets()
+    for function in (np.square, lambda v: np.maximum(v - 1.7, 0.0), lambda v: np.maximum(2.0 - v, 0.0) ** 2):
+        exact = float(mass @ function(delta))
+        assert exact * (1.0 - 1e-12) <= float(masses @ function(value)) <= exact * (1.0 + 1e-5)
+    falling = np.maximum(2.0 - delta, 0.0) ** 2
+    assert 0.99 * float(mass @ falling) <= float(least @ np.maximum(2.0 - value, 0.0) ** 2)
+    assert float(least @ np.maximum(2.0 - value, 0.0) ** 2) <= float(mass @ falling) * (1.0 + 1e-12)

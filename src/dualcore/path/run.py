@@ -32,8 +32,8 @@ from dualcore.reading import read
 from dualcore.refine import as_sampler
 from dualcore.samplers import DualCoreset, Sampler
 from dualcore.samplers.base import as_anchor, as_source, evaluate, finish
-from dualcore.samplers.calibrate import calibrate
-from dualcore.samplers.pilot import pilot_sample
+from dualcore.samplers.calibrate import calibrate, keeps_classes
+from dualcore.samplers.pilot import feasible_multiplier, pilot_sample
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
@@ -297,7 +297,9 @@ class _CoresetPath:
             rows = self.coresets[build]
             if moments.size:
                 basis = _moment_matrix(self.problems[k], rows, model)
-                rows = replace(rows, weights=calibrate(rows.weights, basis, moments).weights)
+                weights = calibrate(rows.weights, basis, moments).weights
+                if not self.problems[k].is_classification or keeps_classes(rows.y, rows.weights, weights):
+                    rows = replace(rows, weights=weights)
             found[k] = _Candidate(self._solve(k, rows, model), build)
         return found
 
@@ -331,7 +333,8 @@ class _CoresetPath:
         anchor = None
         if model is not None and rows is not None:
             t, size = _signal(problem, rows, model), problem.size(model.coef)
-            anchor = Anchor(model.coef, model.intercept, problem.form.minimise(t, rows.weights, size).multiplier)
+            multiplier = problem.form.minimise(t, rows.weights, size).multiplier
+            anchor = Anchor(model.coef, model.intercept, feasible_multiplier(problem, model.coef, multiplier))
         if isinstance(sampler, DualCoreset) and self.refines and anchor is not None and rows is not None:
             if not self.coresets and sampler.anchor is not None:
                 anchor = as_anchor(sampler.anchor, problem, self.source.n_features)

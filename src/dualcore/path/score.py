@@ -21,6 +21,7 @@ from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic
 from dualcore.problem import Problem
 from dualcore.sources import Chunk, Source
+from dualcore.summary import Extent, in_range
 
 __all__ = ["Model", "Scores", "score_models"]
 
@@ -216,7 +217,8 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
     """
     loss, full = plan.problem.loss, plan.full
     counts, tails = _no_sums(plan), []
-    unit = 1.0 / n_rows if chunk.weights is None else 1.0 / total_weight
+    chunk, extent = in_range(chunk, Extent(n_rows, total_weight))
+    unit = 1.0 / n_rows if chunk.weights is None else 1.0 / extent.total_weight
     for X, y, label, mass in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // len(plan.coef))):
         t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
         t += plan.intercept

@@ -23,7 +23,7 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
         At least the number of non-empty cells; see `merge_cells` where it is not.
     counts : ndarray of shape (n_cells,)
     scores : ndarray of shape (n_cells,)
-        Non-negative.
+        Non-negative; of any magnitude, infinite ones before all others.
 
     Examples
     --------
@@ -32,6 +32,8 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     """
     counts = np.asarray(counts, dtype=np.int64)
     draws = (counts > 0).astype(np.int64)
+    if np.isnan(scores).any():
+        raise ValueError("A score is NaN: the losses or the masses of the rows are beyond what a float64 holds.")
     if size < draws.sum():
         raise ValueError(f"{size} draws cannot cover {int(draws.sum())} non-empty cells: merge cells first.")
     left = min(size, int(counts.sum())) - int(draws.sum())
@@ -41,7 +43,10 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
         share = np.where(room > 0, scores, 0.0)
         if not share.any():
             share = room.astype(np.float64)
-        ideal = left * share / share.sum()
+        top = share.max()
+        # Against the largest: sums of the smallest and of the largest numbers there are go wrong.
+        share = share / top if np.isfinite(top) else np.isinf(share).astype(np.float64)
+        ideal = left * (share / share.sum())
         whole = np.minimum(np.floor(ideal).astype(np.int64), room)
         draws += whole
         left -= int(whole.sum())
@@ -54,7 +59,7 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     return draws
 
 
-def merge_cells(cells: npt.NDArray[np.intp], size: int) -> npt.NDArray[np.intp]:
+def merge_cells(cells: npt.NDArray[np.intp], size: int, border: int | None = None) -> npt.NDArray[np.intp]:
     """Merge neighbouring cells, smallest first, until there are at most ``size``; return new cell numbers.
 
     Parameters
@@ -62,13 +67,26 @@ def merge_cells(cells: npt.NDArray[np.intp], size: int) -> npt.NDArray[np.intp]:
     cells : ndarray of shape (n,)
         Cell of each row; neighbours in number are neighbours in meaning.
     size : int
+    border : int, optional
+        Cells below this number are not merged with the others, where ``size`` allows: those of one class, say.
+
+    Examples
+    --------
+    >>> merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2), merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2, border=3)
+    (array([0, 0, 0, 1, 1, 1, 1]), array([0, 0, 0, 0, 0, 0, 1]))
     """
     names, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
     groups = [[k] for k in range(names.size)]
     sizes = counts.tolist()
+    sides = [border is not None and name < border for name in names.tolist()]
+    if size < 2:
+        sides = [False] * names.size
     while len(groups) > max(size, 1):
-        k = int(np.argmin(sizes))
-        beside = [j for j in (k - 1, k + 1) if 0 <= j < len(groups)]
+        for k in np.argsort(sizes, kind="stable").tolist():
+            near = (j for j in (k - 1, k + 1) if 0 <= j < len(groups))
+            beside = [j for j in near if sides[groups[j][0]] == sides[groups[k][0]]]
+            if beside:
+                break
         j = min(beside, key=lambda index: sizes[index])
         low, high = min(j, k), max(j, k)
         groups[low] += groups.pop(high)

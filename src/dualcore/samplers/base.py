@@ -17,7 +17,7 @@ from dualcore.coreset import Anchor, Coreset
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading import Reading, read
-from dualcore.samplers.pilot import pilot_anchor
+from dualcore.samplers.pilot import feasible_multiplier, pilot_anchor
 from dualcore.samplers.resolve import resolve_size
 from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.solvers import Solution, solve
@@ -97,7 +97,7 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         raise ValueError(
             f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
         )
-    return replace(anchor, multiplier=max(anchor.multiplier, kappa))
+    return replace(anchor, multiplier=feasible_multiplier(problem, anchor.coef, anchor.multiplier))
 
 
 class Sampler(ABC):
@@ -190,7 +190,7 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     coef = np.asarray(solution.coef, dtype=np.float64)
     lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
-    anchor = Anchor(coef, float(solution.intercept), float(multiplier))
+    anchor = Anchor(coef, float(solution.intercept), feasible_multiplier(problem, coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
     reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
     if flips_of_order_two(problem):

@@ -16,7 +16,7 @@ from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.rows import as_rows
 from dualcore.samplers.baselines import drawn_coreset, row_masses
-from dualcore.samplers.calibrate import calibrate
+from dualcore.samplers.calibrate import calibrate, keeps_classes
 from dualcore.samplers.grid import build_grid, draw_grid
 from dualcore.samplers.refinement import between
 from dualcore.solvers import Solution, solve
@@ -154,8 +154,7 @@ def draw_on_box(
     result = calibrate(coreset.weights, moments, np.sum([part[2] for part in parts], axis=0))
     details["calibration_residual"] = result.residual
     keep = result.weights > 0.0
-    labels = (-1.0, 1.0) if problem.is_classification else ()
-    if any(not (coreset.y[keep] == label).any() for label in labels):
+    if problem.is_classification and not keeps_classes(coreset.y, coreset.weights, result.weights):
         details["message"] = "No weights that match the full data keep both classes: the draw was left uncalibrated."
         return coreset
     weights = normalised(result.weights[keep])

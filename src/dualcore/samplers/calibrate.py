@@ -9,10 +9,12 @@ import numpy as np
 from dualcore.coreset import normalised
 from dualcore.geometry import FloatArray
 
-__all__ = ["Calibrated", "calibrate"]
+__all__ = ["Calibrated", "calibrate", "keeps_classes"]
 
 # As good as no softness at all.
 _EXACT = 1e-14
+# What calibration must leave of the mass of a class.
+_LEAST_CLASS = 1e-3
 # How many times the largest value in the coreset a mean may be and still be approached.
 _FAR = 1000.0
 
@@ -67,6 +69,18 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
         return Calibrated(weights, max(missed, float(np.abs(goal[1:]).max(initial=0.0))))
     new = normalised(new)
     return Calibrated(new, max(missed, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0))))
+
+
+def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
+    """Whether new weights leave each of two classes a mass worth the name: a thousandth of what it was at least.
+
+    Examples
+    --------
+    >>> keeps_classes(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    False
+    """
+    classes = [y == label for label in (-1.0, 1.0)]
+    return all(float(after[own].sum()) >= _LEAST_CLASS * float(before[own].sum()) for own in classes)
 
 
 def _dual_newton(

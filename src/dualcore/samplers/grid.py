@@ -154,7 +154,8 @@ def draw_grid(
         weights = (mass / np.maximum(draws, 1))[cell[chosen]]
     else:
         drawn = np.bincount(cell[chosen], masses[chosen], counts.size)
-        weights = masses[chosen] * (mass / np.where(drawn > 0.0, drawn, 1.0))[cell[chosen]]
+        share = masses[chosen] / np.where(drawn > 0.0, drawn, 1.0)[cell[chosen]]
+        weights = mass[cell[chosen]] * share
     return GridDraw(rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
 
 

@@ -15,7 +15,7 @@ from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve
 from dualcore.sources import Source
 
-__all__ = ["Pilot", "anchor_at", "pilot_anchor", "pilot_sample"]
+__all__ = ["Pilot", "anchor_at", "feasible_multiplier", "pilot_anchor", "pilot_sample"]
 
 
 class Pilot(NamedTuple):
@@ -37,10 +37,17 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
             raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
     shares = np.array([max(1, round(size * group.mass / total)) for group in groups])
     chosen = []
-    for group, share in zip(groups, shares, strict=True):
+    for label, group, share in zip(labels, groups, shares, strict=True):
         part = slice(0, int(share))
         masses = group.masses[part]
-        chosen.append((group.rows[part], masses * (group.mass / total / masses.sum())))
+        if label is not None and not group.mass > 0.0:
+            raise ValueError(
+                f"The rows of class {label:+g} weigh so little beside the others that their mass is 0 in float64. "
+                "Give the classes weights that can be compared."
+            )
+        if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
+            masses = np.ones(masses.size)
+        chosen.append((group.rows[part], group.mass / total * (masses / masses.sum())))
     rows = np.concatenate([rows for rows, _ in chosen])
     weights = np.concatenate([masses for _, masses in chosen])
     order = np.argsort(rows)
@@ -59,8 +66,17 @@ def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anch
 
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:
     """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
-    multiplier = solution.dual_variable
-    if problem.geometry.order > 1 and np.isfinite(multiplier):
-        # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
-        multiplier = max(multiplier, 1.01 * problem.kappa(solution.coef) + 1e-9)
+    multiplier = feasible_multiplier(problem, solution.coef, solution.dual_variable)
     return Anchor(solution.coef, solution.intercept, multiplier)
+
+
+def feasible_multiplier(problem: Problem, coef: FloatArray, multiplier: float) -> float:
+    """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
+    if problem.geometry.order == 1:
+        return max(multiplier, problem.kappa(coef))
+    if problem.radius == 0.0:  # nothing moves and nothing flips, whatever a solver says of the multiplier
+        return np.inf
+    if not np.isfinite(multiplier):
+        return multiplier
+    # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+    return max(multiplier, 1.01 * problem.kappa(coef) + 1e-9)

@@ -15,7 +15,7 @@ from dualcore.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading import Reading, read
 from dualcore.samplers.base import Callback, CoresetFit, Round, finish
-from dualcore.samplers.pilot import anchor_at, pilot_sample
+from dualcore.samplers.pilot import anchor_at, feasible_multiplier, pilot_sample
 from dualcore.samplers.settle import flips_of_order_two, settle_flips
 from dualcore.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
 from dualcore.solvers import Solution, solve
@@ -238,5 +238,7 @@ def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor
     """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
     coef = start.coef + step * (end.coef - start.coef)
     intercept = start.intercept + step * (end.intercept - start.intercept)
-    multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
-    return Anchor(coef, intercept, max(multiplier, problem.kappa(coef)))
+    multiplier = end.multiplier
+    if np.isfinite(start.multiplier) and np.isfinite(end.multiplier):  # it is infinite where nothing moves
+        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+    return Anchor(coef, intercept, feasible_multiplier(problem, coef, multiplier))

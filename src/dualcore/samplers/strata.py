@@ -13,7 +13,7 @@ from dualcore.keys import row_keys, seed_from
 from dualcore.problem import Problem
 from dualcore.reading import Reading
 from dualcore.samplers.allocate import allocate, merge_cells
-from dualcore.samplers.calibrate import Calibrated, calibrate
+from dualcore.samplers.calibrate import Calibrated, calibrate, keeps_classes
 from dualcore.summary import CellRule, Sample
 
 __all__ = ["bend_scores", "cell_masses", "cell_rule", "draw_cells", "keep_fractions", "moment_matrix", "spread_of"]
@@ -73,7 +73,8 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     scores = bend_scores(reading.task.cells, masses)
     occupied = np.flatnonzero(counts)
     if occupied.size > size:
-        groups = merge_cells(np.repeat(occupied, counts[occupied]), size)
+        border = counts.size // 2 if reading.task.cells.by_class else None
+        groups = merge_cells(np.repeat(occupied, counts[occupied]), size, border)
         lookup = np.zeros(counts.size, dtype=np.intp)
         lookup[np.repeat(occupied, counts[occupied])] = groups
         cells = lookup[cells]
@@ -90,7 +91,9 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     chosen = chosen[np.argsort(sample.rows[chosen])]
     picked = sample.pick(chosen)
     drawn = np.bincount(cells[chosen], picked.masses, counts.size)
-    weights = normalised(picked.masses * (masses / np.where(drawn > 0.0, drawn, 1.0))[cells[chosen]])
+    # Shares of their cell first: they are at most one, however small the masses.
+    share = picked.masses / np.where(drawn > 0.0, drawn, 1.0)[cells[chosen]]
+    weights = normalised(masses[cells[chosen]] * share)
     result = Calibrated(weights, float("nan"))
     if calibrated:
         moments = moment_matrix(problem, picked)
@@ -100,7 +103,7 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     details: dict[str, Any] = {"cells": int(np.count_nonzero(counts)), "seed": reading.task.seed}
     if calibrated:
         details["calibration_residual"] = result.residual
-    if problem.is_classification and _loses_class(picked.y, result.weights):
+    if problem.is_classification and not keeps_classes(picked.y, weights, result.weights):
         result = result._replace(weights=weights)
         details["message"] = "No weights that match the full data keep both classes: the draw was left uncalibrated."
     keep = result.weights > 0.0
@@ -114,11 +117,6 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
         "DualCoreset",
         details,
     )
-
-
-def _loses_class(y: FloatArray, weights: FloatArray) -> bool:
-    """Whether calibration left a class that was drawn without weight."""
-    return any((y == label).any() and not (weights[y == label] > 0.0).any() for label in (-1.0, 1.0))
 
 
 def spread_of(t: FloatArray, weights: FloatArray) -> float:

@@ -79,3 +79,24 @@ def test_merged_cells_are_runs_of_neighbours(cells, size):
 def test_the_smallest_cell_joins_its_smaller_neighbour():
     old = np.repeat([0, 1, 2, 3], [10, 1, 3, 20])
     np.testing.assert_array_equal(np.unique(merge_cells(old, 3), return_counts=True)[1], [10, 4, 20])
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-320, 1e-300, 1e300, np.finfo(float).max])
+def test_scores_of_any_magnitude_are_shared_alike(unit):
+    scores = np.array([unit, unit, 0.0, unit])
+    np.testing.assert_array_equal(allocate(12, np.array([3, 50, 50, 50]), scores), [3, 4, 1, 4])
+
+
+def test_infinite_scores_come_first_and_none_may_be_nan():
+    np.testing.assert_array_equal(allocate(9, np.array([4, 50, 50]), np.array([np.inf, 1.0, 1.0])), [4, 3, 2])
+    with pytest.raises(ValueError, match="NaN"):
+        allocate(9, np.array([4, 50]), np.array([np.nan, 1.0]))
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_cells_on_two_sides_of_a_border_are_not_merged(size):
+    rng = np.random.default_rng(size)
+    cells = np.concatenate([rng.integers(0, 6, size=200), [7]])
+    merged = merge_cells(cells, size, border=6)
+    assert merged.max() + 1 <= size
+    assert not set(merged[cells < 6]) & set(merged[cells >= 6])

@@ -187,3 +187,41 @@ def test_a_generator_as_random_state():
         DualCoreset(size=100, random_state=np.random.default_rng(3)).fit(problem, X, y).coreset for _ in range(2)
     )
     np.testing.assert_array_equal(one.indices, other.indices)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_squares_without_a_radius_go_through_the_line_search(seed, norm):
+    """Their multipliers are infinite: no step between two of them may come out as not a number."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(100, 2))
+    y = X @ np.array([1.0, -1.0]) + rng.normal(size=100)
+    problem = Problem("squared", radius=0.0, ridge=0.1, norm=norm)
+    fit = fit_coreset(problem, X, y, coreset=20, random_state=seed)
+    assert fit.certificate.upper == pytest.approx(
+        np.mean((X @ fit.solution.coef + fit.solution.intercept - y) ** 2)
+        + 0.05 * fit.solution.coef @ fit.solution.coef
+    )
+    assert fit.certificate.lower <= optimum(problem, X, y).value * (1.0 + 1e-9)
+
+
+def test_a_step_towards_a_multiplier_that_is_infinite():
+    start, end = Anchor(np.zeros(1), 0.0, np.inf), Anchor(np.ones(1), 1.0, np.inf)
+    assert refinement.between(Problem("squared"), start, end, 0.5).multiplier == np.inf
+    start = Anchor(np.zeros(1), 0.0, np.inf)
+    end = Anchor(np.ones(1), 1.0, 3.0)
+    assert refinement.between(Problem("squared", radius=0.1), start, end, 0.5).multiplier == 3.0
+
+
+@pytest.mark.parametrize("small", [5e-324, 1e-320, 1e-300, 1.0, 1e300])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_weights_of_any_magnitude(small, share):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.sign(X[:, 0] + rng.normal(size=400))
+    weights = np.where(np.arange(400) < share * 400, small, 1.0)
+    problem = Problem("logistic", radius=0.1)
+    fit = fit_coreset(problem, X, y, coreset=40, sample_weight=weights, random_state=0)
+    exact = problem.risk(fit.solution.coef, fit.solution.intercept, X, y, weights)
+    assert fit.certificate.upper == pytest.approx(exact, rel=1e-9)
+    assert fit.certificate.relative_gap < 0.05

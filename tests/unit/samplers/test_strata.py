@@ -93,3 +93,27 @@ def test_the_spread_is_a_weighted_standard_deviation():
     t, weights = np.array([1.0, 2.0, 5.0]), np.array([0.5, 0.25, 0.25])
     assert spread_of(t, weights) == pytest.approx(np.sqrt(weights @ (t - weights @ t) ** 2))
     assert spread_of(np.ones(3), weights) > 0.0
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_a_rare_class_survives_when_cells_are_merged(size, calibrated):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(600, 2))
+    y = np.where(np.arange(600) == 17, -1.0, 1.0)
+    rule = CellRule(scale=0.3, width=0.5, n_bends=4, n_layers=3, by_class=True)
+    task = Pass(HINGE, Anchor(np.array([1.2, 0.1]), 0.1, 2.0), rule, 9, np.ones(rule.n_cells))
+    coreset = draw_cells(read(ArraySource(X, y), task), size, calibrated=calibrated)
+    assert min(coreset.weights[coreset.y == label].sum() for label in (-1.0, 1.0)) > 1e-4
+    assert len(coreset) <= size
+
+
+def test_a_row_of_next_to_no_mass_can_stand_for_its_cell():
+    """Its weight is its share of what was drawn, times the mass of the cell: no quotient of the two overflows."""
+    weights = np.where(np.arange(600) % 2, 1e-320, 1.0)
+    for seed in range(20):
+        rule = CellRule(scale=1.0, width=1.0, n_bends=1, n_layers=1, by_class=True)
+        found = reading(rule, weights=weights)
+        found.task = found.task._replace(seed=seed)
+        coreset = draw_cells(found, 2, calibrated=False, redraw=seed + 1)
+        np.testing.assert_allclose(np.sort(coreset.weights), np.sort(found.cell_mass), rtol=1e-9)
