@@ -44,6 +44,8 @@ class Moves(NamedTuple):
         What the move earns, and what none exceeds; the two coincide but for l2 with a curved loss.
     cost : ndarray of shape (n_rows,)
         Transport cost, the label included.
+    travel : ndarray of shape (n_rows,)
+        Of it, what moving the features costs.
     signal : ndarray of shape (n_rows,)
         Margin or residual after the move.
     label : ndarray of shape (n_rows,)
@@ -58,6 +60,7 @@ class Moves(NamedTuple):
     lower: FloatArray
     upper: FloatArray
     cost: FloatArray
+    travel: FloatArray
     signal: FloatArray
     label: FloatArray
     X: FloatArray
@@ -147,7 +150,8 @@ class BoxForm:
             best = self._path(X, coef, way.push).best(self.loss, way.start, way.side, multiplier)
             price = multiplier * way.price if way.price else 0.0
             signal = way.start + way.side * best.gain
-            new = (best.lower - price, best.upper - price, best.cost + way.price, signal, way.label, way.push, best.key)
+            cost = best.cost + way.price
+            new = (best.lower - price, best.upper - price, cost, best.cost, signal, way.label, way.push, best.key)
             if found is None:
                 found = new
             else:  # of equal ways the first
@@ -157,10 +161,10 @@ class BoxForm:
                 found = (found[0], upper, *found[2:])
         if found is None:
             raise RuntimeError("a row always has a way to go")
-        lower, upper, cost, signal, label, push, key = found
+        lower, upper, cost, travel, signal, label, push, key = found
         moved = self._displaced(X, coef, push, key) if points else X[:0]
         sides = self._swung(X, push, key) if points and self.is_free else (moved, moved)
-        return Moves(lower, upper, cost, signal, label, moved, *sides)
+        return Moves(lower, upper, cost, travel, signal, label, moved, *sides)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
         if self.is_classification:

@@ -1,0 +1,328 @@
+"""The master programme of a bundle: the least value of planes, by a primal-dual interior point of its own.
+
+    minimise   cost . x + x' diag(curve) x / 2 + sum_g s_g
+    subject to planes_p . x + offsets_p <= s_g   for every plane p of group g,
+               low <= x <= high,   caps_k(x) <= 0 .
+
+There may be as many groups as rows, each with a few planes. The shares ``s`` are eliminated, so a step costs
+``planes * variables^2``. A rough solution is the better query point: it lies in the middle of what the planes leave
+open, where an exact one sits in a corner that the next planes cut off.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from dualcore.geometry import FloatArray
+
+__all__ = ["Caps", "Found", "Master", "Planes"]
+
+_MOST_STEPS = 80
+# How near to the edge of the positive orthant a step may go.
+_FRACTION = 0.995
+# Of a group, how many Newton steps find the share that makes its multipliers sum to one.
+_CENTRING = 12
+
+
+class Planes(NamedTuple):
+    """Planes below the shares of the groups: ``rows @ x + offsets``; every group owns at least one."""
+
+    rows: FloatArray
+    offsets: FloatArray
+    owner: npt.NDArray[np.intp]
+    n_groups: int
+
+
+class Caps(Protocol):
+    """Convex functions of the point that must not be positive."""
+
+    def __len__(self) -> int: ...
+
+    def at(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return values (k,) and gradients (k, d)."""
+        ...
+
+    def curvature(self, x: FloatArray, multipliers: FloatArray) -> FloatArray | None:
+        """Return the Hessian of ``multipliers . caps``, or None where it is zero."""
+        ...
+
+
+class Found(NamedTuple):
+    """A point and the multipliers that bound the programme from below without its outer walls.
+
+    Attributes
+    ----------
+    x, value
+        The point and the value of the programme there.
+    mix : ndarray of shape (planes,)
+        Multipliers of the planes, summing to one in each group.
+    weights, gradients : ndarrays of shapes (caps,) and (caps, d)
+        Multipliers of the caps and their gradients at ``x``.
+    gap : float
+        Twice what the multipliers' bound lacks of ``value``.
+    left : ndarray of shape (d,)
+        Gradient that no multiplier balances.
+    spans : ndarray of shape (d,)
+    stray : ndarray of shape (d, d)
+        For all multipliers moved by their own size at most: wherever the programme is below ``upper``,
+        ``|x'_j - x_j| <= spans_j (upper - value + gap + |left| . |x' - x|) + |stray_j| . |x' - x|``.
+    """
+
+    x: FloatArray
+    value: float
+    mix: FloatArray
+    weights: FloatArray
+    gradients: FloatArray
+    gap: float
+    left: FloatArray
+    spans: FloatArray
+    stray: FloatArray
+    steps: int
+
+
+class _State(NamedTuple):
+    """Point, shares, and slack and multiplier of every constraint: planes, lower walls, upper walls, caps."""
+
+    x: FloatArray
+    shares: FloatArray
+    slack: FloatArray
+    mult: FloatArray
+
+
+class Master:
+    """The programme over one set of planes.
+
+    Parameters
+    ----------
+    planes : Planes
+    cost, curve, low, high : ndarrays of shape (d,)
+        With ``low < high``.
+    caps : Caps
+    firm : ndarray of bool, shape (d,)
+        Which lower walls are constraints of the problem. All other walls only keep the point from going far; they are
+        expected to hold nothing at the solution.
+    """
+
+    def __init__(
+        self,
+        planes: Planes,
+        cost: FloatArray,
+        curve: FloatArray,
+        low: FloatArray,
+        high: FloatArray,
+        caps: Caps,
+        firm: npt.NDArray[np.bool_],
+    ) -> None:
+        self.A, self.offsets, self.owner, self.n_groups = planes
+        self.cost, self.curve, self.low, self.high, self.caps = cost, curve, low, high, caps
+        n, d = self.A.shape
+        self.n, self.d = n, d
+        self.gather = sp.csr_array((np.ones(n), (self.owner, np.arange(n))), shape=(self.n_groups, n))
+        # Steps of different length suit linear programmes only.
+        self.is_linear = not curve.any()
+        self.counts = np.concatenate([np.ones(n, dtype=bool), firm, np.zeros(d, dtype=bool), np.ones(len(caps), bool)])
+        self.slopes = np.empty((len(caps), d))
+
+    def solve(self, start: FloatArray, *, gap: float, target: float) -> Found:
+        """Solve to an absolute ``target``, from a ``start`` that is thought to be ``gap`` away."""
+        state = self._begin(start, gap)
+        steps = 0
+        for steps in range(1, _MOST_STEPS + 1):
+            heights, self.slopes = self.caps.at(state.x)
+            residual = self._residual(state, heights)
+            in_x = self._gradient(state)
+            complement = float(state.slack @ state.mult)
+            near = np.minimum(state.x - self.low, self.high - state.x)
+            off = float(np.abs(in_x) @ near) + float(np.abs(residual) @ state.mult)
+            if complement + off <= target:
+                break
+            after = self._step(state, residual, in_x, complement, target)
+            if after is None:
+                break
+            state = after
+        _, self.slopes = self.caps.at(state.x)
+        return self._finish(state, steps)
+
+    # Building blocks; constraints are stacked as planes, lower walls, upper walls, caps
+
+    def _sums(self, values: FloatArray) -> FloatArray:
+        return np.bincount(self.owner, values, self.n_groups)
+
+    def _along(self, dx: FloatArray) -> FloatArray:
+        """Return how all constraints change along ``dx``, the shares at rest."""
+        return np.concatenate([self.A @ dx, -dx, dx, self.slopes @ dx])
+
+    def _pull(self, mult: FloatArray) -> FloatArray:
+        """Return what the multipliers add to the gradient."""
+        n, d = self.n, self.d
+        return np.asarray(
+            mult[:n] @ self.A - mult[n : n + d] + mult[n + d : n + 2 * d] + mult[n + 2 * d :] @ self.slopes
+        )
+
+    def _gradient(self, state: _State) -> FloatArray:
+        return self.cost + self.curve * state.x + self._pull(state.mult)
+
+    def _residual(self, state: _State, heights: FloatArray) -> FloatArray:
+        """Return by how much slack and constraint disagree."""
+        planes = self.A @ state.x + self.offsets - state.shares[self.owner]
+        return np.concatenate([planes, self.low - state.x, state.x - self.high, heights]) + state.slack
+
+    def _begin(self, start: FloatArray, gap: float) -> _State:
+        """Return a point of the central path, but for the gradient, wide enough for the gradient not to matter."""
+        width = self.high - self.low
+        x = np.clip(start, self.low + 0.05 * width, self.high - 0.05 * width)
+        flat, (heights, self.slopes) = self.A @ x + self.offsets, self.caps.at(x)
+        walls = np.concatenate([x - self.low, self.high - x])
+        near, count = np.minimum(walls[: self.d], walls[self.d :]), self.n + 2 * self.d + len(self.caps)
+        mu = gap / count
+        for _ in range(4):
+            shares = self._central_shares(flat, mu)
+            room = np.maximum(-heights, np.sqrt(mu) + 0.1 * np.abs(heights))
+            slack = np.concatenate([shares[self.owner] - flat, walls, room])
+            state = _State(x, shares, slack, mu / slack)
+            off = float(np.abs(self._gradient(state)) @ near)
+            if off <= mu * count:
+                break
+            mu = 2.0 * off / count
+        return state
+
+    def _central_shares(self, heights: FloatArray, mu: float) -> FloatArray:
+        """Return shares ``s`` with ``sum_p mu / (s_g - height_p) = 1``: multipliers that sum to one."""
+        below, rise = self._tops(heights)[self.owner] - heights, np.full(self.n_groups, mu)
+        for _ in range(_CENTRING):  # from the left Newton's method never passes the root
+            room = rise[self.owner] + below
+            rise += (mu * self._sums(1.0 / room) - 1.0) / (mu * self._sums(1.0 / room**2))
+        return self._tops(heights) + rise
+
+    def _tops(self, heights: FloatArray) -> FloatArray:
+        top = np.full(self.n_groups, -np.inf)
+        np.maximum.at(top, self.owner, heights)
+        return top
+
+    def _centred(self, D: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return planes relative to the mean of their group, and the sums of the weights."""
+        total = self._sums(D)
+        mean = (self.gather @ (self.A * D[:, None])) / total[:, None]
+        return self.A - mean[self.owner], total
+
+    def _hessian(self, D: FloatArray, centred: FloatArray) -> FloatArray:
+        """Return the matrix of the normal equations, shares eliminated, for weights ``D = mult / slack``."""
+        n, d = self.n, self.d
+        root = centred * np.sqrt(D[:n])[:, None]
+        H = root.T @ root
+        H[np.diag_indices(d)] += D[n : n + d] + D[n + d : n + 2 * d]
+        H += (self.slopes * D[n + 2 * d :, None]).T @ self.slopes
+        return H
+
+    # One step
+
+    def _step(
+        self, state: _State, residual: FloatArray, in_x: FloatArray, complement: float, target: float
+    ) -> _State | None:
+        """Predict, correct, and go; None where rounding leaves nowhere to go."""
+        n, count = self.n, state.slack.size
+        D = state.mult / state.slack
+        centred, total = self._centred(D[:n])
+        H = self._hessian(D, centred)
+        H[np.diag_indices(self.d)] += self.curve
+        bent = self.caps.curvature(state.x, state.mult[-len(self.caps) :]) if len(self.caps) else None
+        factor = _factor(H if bent is None else H + bent)
+        if factor is None:
+            return None
+        together = not self.is_linear or bent is not None
+
+        def direction(wanted: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+            """Return the changes of point, shares, slacks and multipliers that make ``slack * mult`` as wanted."""
+            push = wanted / state.slack - state.mult + D * residual
+            lift = (self._sums(push[:n]) - 1.0 + self._sums(state.mult[:n])) / total
+            fixed = push.copy()
+            fixed[:n] -= D[:n] * lift[self.owner]
+            dx = -cho_solve(factor, in_x + self._pull(fixed))
+            along = self._along(dx)
+            shares = lift + self._sums(D[:n] * along[:n]) / total
+            along[:n] -= shares[self.owner]
+            return dx, shares, -residual - along, push + D * along
+
+        def lengths(slack: FloatArray, mult: FloatArray) -> tuple[float, float]:
+            primal, dual = _longest(state.slack, slack), _longest(state.mult, mult)
+            return (min(primal, dual), min(primal, dual)) if together else (primal, dual)
+
+        _, _, slack, mult = direction(np.zeros(count))
+        primal, dual = lengths(slack, mult)
+        ahead = float((state.slack + primal * slack) @ (state.mult + dual * mult))
+        centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, 1.0)
+        centre = max(centre, 0.1 * target / count)
+        dx, shares, slack, mult = direction(centre - slack * mult)
+        primal, dual = (_FRACTION * length for length in lengths(slack, mult))
+        if not min(primal, dual) > 1e-8:
+            return None
+        x, shares = state.x + primal * dx, state.shares + primal * shares
+        return _State(x, shares, state.slack + primal * slack, state.mult + dual * mult)
+
+    # The end
+
+    def _finish(self, state: _State, steps: int) -> Found:
+        """Let go of the walls that only kept the point from going far, and say how far the rest holds it."""
+        n, x, slack = self.n, state.x, state.slack
+        mult = self._normal(np.where(self.counts, state.mult, 0.0))
+        rest = self.cost + self.curve * x
+        inverse, centred = np.zeros((self.d, self.d)), self.A
+        stray = np.eye(self.d)
+        for _ in range(3):
+            off = rest + self._pull(mult)
+            D = mult / slack
+            centred, _ = self._centred(D[:n])
+            H = self._hessian(D, centred)
+            factor = _factor(H + 1e-14 * float(np.diag(H).max()) * np.eye(self.d))
+            if factor is None:
+                break
+            inverse = cho_solve(factor, np.eye(self.d))
+            stray = H @ inverse - np.eye(self.d)
+            along = self._along(-cho_solve(factor, off))
+            along[:n] -= (self._sums(D[:n] * along[:n]) / self._sums(D[:n]))[self.owner]
+            new = self._normal(np.maximum(mult + D * along, 0.1 * mult))
+            if not np.abs(rest + self._pull(new)).max() < np.abs(off).max():
+                break
+            mult = new
+        ratios = [np.abs(centred @ inverse) / slack[:n, None]]
+        ratios.append((np.abs(inverse) / slack[n : n + self.d, None])[self.counts[n : n + self.d]])
+        ratios.append(np.abs(self.slopes @ inverse) / slack[n + 2 * self.d :, None])
+        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
+        heights, caps = self.A @ x + self.offsets, self.caps.at(x)[0]
+        tops = self._tops(heights)
+        value = float(rest @ x - 0.5 * self.curve @ (x * x) + tops.sum())
+        weights = mult[n + 2 * self.d :]
+        held = mult[n : n + self.d] @ (x - self.low) + weights @ np.abs(caps)
+        gap = 2.0 * float(mult[:n] @ (tops[self.owner] - heights) + held)
+        left = rest + self._pull(mult)
+        return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
+
+    def _normal(self, mult: FloatArray) -> FloatArray:
+        """Return multipliers that sum to one in every group."""
+        out = mult.copy()
+        out[: self.n] /= self._sums(mult[: self.n])[self.owner]
+        return out
+
+
+def _longest(values: FloatArray, change: FloatArray) -> float:
+    """Return how far along ``change`` the values stay positive, but no further than a full step."""
+    falls = change < 0.0
+    return float(min(1.0 / _FRACTION, (-values[falls] / change[falls]).min(initial=np.inf)))
+
+
+def _factor(H: FloatArray) -> tuple[FloatArray, bool] | None:
+    """Return a Cholesky factor, of a matrix moved by as little as rounding asks for; None where it is no number."""
+    size = np.diag(H)
+    if not np.isfinite(size).all():
+        return None
+    for damping in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
+        try:
+            return cho_factor(H + np.diag(damping * size + damping * size.max() * 1e-6), lower=True)
+        except LinAlgError:
+            continue
+    return None

@@ -1,0 +1,373 @@
+"""A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound.
+
+The objective ``sigma lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point
+gives, for each row or for each of many groups of rows, a plane below its share of it: the best moves at that point are
+moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below. A rough
+minimiser of the planes, not too far from the best point so far, is the next point to look at.
+
+With linf a feature moves along with the others for nothing, whatever the sign of its coefficient: the objective has an
+edge wherever a coefficient is zero, and planes would have to learn every pattern of signs. There the coefficients are
+split, ``theta = theta+ - theta-``, and a plane lets either part earn its own move. It stays below: at a model one part
+of each feature is zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.boxform import Moves
+from dualcore.bundle.caps import find_caps
+from dualcore.bundle.master import Found, Master, Planes
+from dualcore.bundle.region import Region, find_region
+from dualcore.geometry import FloatArray
+from dualcore.problem import Data, Problem
+
+__all__ = ["Bundle"]
+
+# Planes of one pass: a row each where that many numbers, or groups, are not exceeded.
+_MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
+# Features that vary less than this share of the mean are scaled as if they varied so much.
+_LEAST_SPREAD = 0.1
+# Planes that have not carried the bound for this many passes are dropped.
+_IDLE = 4
+# Passes without a smaller gap after which rounding is to blame.
+_STALLED = 25
+# To which share of the gap the planes' minimum is found: at first, and at least.
+_EFFORT, _LEAST_EFFORT = 0.1, 1e-6
+# Roundings in the sum behind a bound, in units of machine precision; see `Bundle.bound`.
+_ROUNDINGS = 32.0
+
+
+class Bundle:
+    """The planes, the best point seen, and the two bounds.
+
+    Parameters
+    ----------
+    problem : Problem
+        With a support and a positive radius.
+    data : Data
+    coef, intercept
+        Where to begin; a good start saves passes.
+    floor : float, default=0.0
+        A lower bound that is known.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Of the optimal objective, ridge included; ``upper`` is met at the model `best` returns.
+    rounding : float
+        What rounding can have added to the planes' minimum; ``lower`` is smaller by it already.
+    history : list of (lower, upper)
+        One pair a pass.
+    """
+
+    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, *, floor: float = 0.0) -> None:
+        if problem.box is None or problem.radius == 0.0:
+            raise ValueError("a bundle is for problems with a support and a positive radius")
+        self.problem, self.box, self.data = problem, problem.box, data
+        w, m = data.masses, data.rows.m
+        # Offsets of features and target are taken out before anything is summed.
+        self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
+        shifted = problem.fit_intercept and not problem.is_classification
+        self.middle = float(w @ data.y) if shifted else 0.0
+        # Unit steps of the scaled variables move the scores alike. A feature that hardly varies is felt through the
+        # adversary, who moves it as others.
+        spread = np.sqrt(_mean_squares(data, self.centre))
+        typical = float(spread.mean()) or 1.0
+        self.spread = np.maximum(spread, _LEAST_SPREAD * typical)
+        self.parts = 2 if self.box.is_free else 1
+        self.scale = np.append(np.tile(self.spread, self.parts), [1.0, typical])
+        t = problem.signal(coef, intercept, data)
+        self._group(t)
+        size = self.scale.size
+        self.planes, self.offsets, self.sizes = np.empty((0, size)), np.empty(0), np.empty((0, 4))
+        self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        self.lower, self.upper, self.rounding = floor, np.inf, 0.0
+        self.history: list[tuple[float, float]] = []
+        self.cost = np.zeros(size)
+        self.cost[-1] = problem.radius / self.scale[-1]
+        self.curve = np.append(problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
+        self.look(self.place(coef, intercept, problem.evaluate(coef, intercept, data).multiplier))
+        # Where no feature counts, and the risk may be nothing at all.
+        self.look(self.place(np.zeros(m), self._constant(), self.box.floor()))
+        self._set_region(self._find_region())
+        # How far the first step may go.
+        unit = 1.0 if problem.is_classification else float(w @ np.abs(t))
+        self.reach = max(0.3 * float(np.abs(self.point[:-1]).max()), unit, 1e-12 * float(np.abs(self.point).max()), 1e-300)
+
+    # Points and groups
+
+    @property
+    def best(self) -> tuple[FloatArray, float, float]:
+        """Coefficients, intercept and multiplier of the best point seen."""
+        return self.model(self.point)
+
+    def model(self, x: FloatArray) -> tuple[FloatArray, float, float]:
+        """Return coefficients, intercept and multiplier in the units of the data."""
+        m = self.data.rows.m
+        parts = x[:-2] / self.scale[:-2]
+        coef = parts if self.parts == 1 else parts[:m] - parts[m:]
+        level = x[-2] - self.centre @ coef + self.middle if self.problem.fit_intercept else 0.0
+        return coef, float(level), float(x[-1] / self.scale[-1])
+
+    def place(self, coef: FloatArray, intercept: float, multiplier: float) -> FloatArray:
+        """Return the point of a model: scaled, centred, of split coefficients one part zero."""
+        parts = coef if self.parts == 1 else np.concatenate([np.maximum(coef, 0.0), np.maximum(-coef, 0.0)])
+        level = intercept + self.centre @ coef - self.middle
+        return np.asarray(np.append(parts, [level, multiplier]) * self.scale)
+
+    def _group(self, t: FloatArray) -> None:
+        """Give every row of positive mass a group: rows of like margin turn at like places, so they stay together."""
+        kept = np.flatnonzero(self.data.masses > 0.0)
+        self.n_groups = min(kept.size, _MOST_GROUPS, max(8, _MOST_NUMBERS // self.scale.size))
+        self.group = np.full(self.data.rows.n, -1, dtype=np.intp)
+        self.group[kept[np.argsort(t[kept], kind="stable")]] = np.arange(kept.size) * self.n_groups // kept.size
+        self.largest = -(-kept.size // self.n_groups)
+
+    def _constant(self) -> float:
+        """Return the best intercept of a model without features, nearly: nothing that costs nothing is missed."""
+        if not self.problem.fit_intercept:
+            return 0.0
+        w, y, loss = self.data.masses, self.data.y, self.problem.loss
+        low, high = (-40.0, 40.0) if self.problem.is_classification else (float(y.min()), float(y.max()))
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            slope = float(w @ (y * loss.slope(y * middle) if self.problem.is_classification else loss.slope(middle - y)))
+            if slope == 0.0:
+                return middle
+            low, high = (middle, high) if slope < 0.0 else (low, middle)
+        return 0.5 * (low + high)
+
+    def _find_region(self) -> Region:
+        above = self.upper * (1.0 + 1e-9)
+        return find_region(self.problem, self.box, self.data, self.centre, self.middle, self.spread, above)
+
+    def _set_region(self, region: Region) -> None:
+        bound = np.tile(region.coef, self.parts)
+        low = -bound if self.parts == 1 else np.zeros_like(bound)
+        self.region = region
+        self.most = np.append(bound, [region.level, region.high]) * self.scale
+        self.least = np.append(low, [-region.level, region.low]) * self.scale
+        self.floor = self.least.copy()
+
+    # The loop
+
+    def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
+        """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
+        best, since, effort = np.inf, 0, _EFFORT
+        for count in range(max_iter):
+            if self.upper <= self.lower:
+                self.history.append((self.lower, self.upper))
+                return count + 1
+            found, held = self.solve(max(effort * (self.upper - self.lower), 0.2 * tol * self.upper))
+            self.bound(found, tol)
+            self.history.append((self.lower, self.upper))
+            gap = self.upper - self.lower
+            since = 0 if gap < 0.9 * best else since + 1
+            best = min(best, gap)
+            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or since > _STALLED:
+                return count + 1
+            upper = self.upper
+            value = self.look(found.x)
+            promised, gained = upper - found.value, upper - value
+            # The bound is worse than the planes: they were not minimised well enough, or not far enough out.
+            loose = promised < 0.5 * gap
+            effort = max(0.1 * effort, _LEAST_EFFORT) if loose and not held else _EFFORT
+            if held and (loose or gained > 0.3 * promised):
+                self.reach *= 4.0
+            elif gained < -promised and not loose:
+                self.reach *= 0.5
+        return max_iter
+
+    def solve(self, target: float) -> tuple[Found, bool]:
+        """Minimise the planes near the best point; say whether the limit on the distance held it back."""
+        near = np.append(np.full(self.scale.size - 1, self.reach), 10.0 * self.reach)
+        near[-1] = max(near[-1], 0.5 * self.point[-1])
+        low, high = np.maximum(self.least, self.point - near), np.minimum(self.most, self.point + near)
+        # A point at the very edge of the region still needs room.
+        free = np.flatnonzero(high - low > 1e-14 * (np.abs(low) + np.abs(high)))
+        firm = np.append(np.full(self.scale.size - 2, self.parts == 2), [False, True]) & (low <= self.floor)
+        planes = Planes(self.planes[:, free], self.offsets, self.owner, self.n_groups)
+        if free.size < self.scale.size:
+            fixed = np.setdiff1d(np.arange(self.scale.size), free)
+            planes = planes._replace(offsets=self.offsets + self.planes[:, fixed] @ self.point[fixed])
+        caps = find_caps(self.box, self.scale, self.parts, free, 1e-9 * self.upper / self.problem.radius)
+        master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free])
+        found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
+        x, edge = self.point.copy(), 0.02 * (high - low)
+        x[free] = found.x
+        gradients = np.zeros((len(caps), x.size))
+        gradients[:, free] = found.gradients
+        held = ((low > self.least) & (x - low < edge)) | ((high < self.most) & (high - x < edge))
+        value = found.value + float(self.cost @ x - self.cost[free] @ found.x)
+        left, spans, stray = np.zeros(x.size), np.zeros(x.size), np.zeros((x.size, x.size))
+        left[free], spans[free], stray[np.ix_(free, free)] = found.left, found.spans, found.stray
+        spans[np.setdiff1d(np.arange(x.size), free)] = np.inf
+        found = found._replace(x=x, value=value, gradients=gradients, left=left, spans=spans, stray=stray)
+        return found, bool(held[free].any())
+
+    def bound(self, found: Found, tol: float) -> None:
+        """Raise the lower bound to what the multipliers make of the planes, however far they are from optimal.
+
+        Notes
+        -----
+        With unit roundoff u, every entry of a row's plane, relative to centred features and target, is the result of
+        at most 5 operations (difference, loss or slope, products with label and mass); a group of k rows adds k - 1
+        sums; dividing by the scale, mixing (two products) and numpy's pairwise sum over at most 2^24 planes add 3 and
+        16 + 3 + 17. The computed slope and offset are thus within ``(44 + k) u`` of the sums of absolute terms, u half
+        of machine precision; 32 + k machine precisions leave room for the loss functions. What a slope is off by costs
+        at most that times how far the optimum can be, which the region says: ``sum_j units_j |theta_j|``, the level,
+        and the multiplier.
+        """
+        mix = found.mix
+        lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+        if max(rounding, -self._least(found.left)) > 0.05 * tol * self.upper and self._localise(found, rounding):
+            lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+        if lower - rounding > self.lower:
+            self.lower, self.rounding = lower - rounding, rounding
+        self.idle = np.where(mix > 1e-4, 0, self.idle + 1)
+        keep = self.idle <= _IDLE + self.scale.size // self.n_groups
+        self.planes, self.offsets, self.sizes = self.planes[keep], self.offsets[keep], self.sizes[keep]
+        self.owner, self.idle = self.owner[keep], self.idle[keep]
+
+    def _evaluate(self, mix: FloatArray, weights: FloatArray, gradients: FloatArray) -> tuple[float, float]:
+        """Return the planes' bound and its rounding allowance."""
+        slope = _pairwise(self.planes, mix) + weights @ gradients + self.cost
+        value = float((mix * self.offsets).sum()) + self._least(slope)
+        sizes, region = mix @ self.sizes, self.region
+        caps = np.abs(weights @ np.abs(gradients)) * np.maximum(np.abs(self.least), np.abs(self.most))
+        terms = sizes[0] + region.reach * sizes[1] + region.level * sizes[2] + region.high * sizes[3]
+        terms += region.high * self.problem.radius + float(caps.sum())
+        return value, (_ROUNDINGS + self.largest) * np.finfo(np.float64).eps * float(terms)
+
+    def _least(self, slope: FloatArray) -> float:
+        """Return the minimum of ``slope . x`` plus the ridge over the region, or something below it."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            at = np.where(slope == 0.0, 0.0, -slope / self.curve)
+        at = np.clip(at, self.least, self.most)
+        each = slope * at + 0.5 * self.curve * (at * at)
+        # All coefficients together cannot go as far as each of them.
+        down = np.maximum(-slope[:-2], 0.0) if self.parts == 2 else np.abs(slope[:-2])
+        units = np.tile(self.region.units, self.parts)
+        steepest = np.divide(down * self.scale[:-2], units, out=np.zeros_like(down), where=units > 0.0).max(initial=0.0)
+        return max(float(each[:-2].sum()), -float(steepest) * self.region.reach) + float(each[-2:].sum())
+
+    def _localise(self, found: Found, rounding: float) -> bool:
+        """Shrink the region to where the planes are below the best value seen; say whether that helped.
+
+        Multipliers moved by no more than their own size are multipliers: those moved along ``+-e_j`` bound ``x_j`` of
+        every point whose value is at most ``upper``. They carry at most twice the rounding.
+        """
+        span = self.most - self.least
+        over = max(self.upper * (1.0 + 1e-9) - found.value, 0.0) + found.gap + 2.0 * rounding
+        over += float(np.abs(found.left) @ span)
+        with np.errstate(invalid="ignore", over="ignore"):
+            far = found.spans * over + np.abs(found.stray).T @ span
+        far = np.where(np.isfinite(far), far, np.inf)
+        least, most = np.maximum(self.least, found.x - far), np.minimum(self.most, found.x + far)
+        if not (most - least < 0.9 * span).any():
+            return False
+        self.least, self.most = least, most
+        bound = np.maximum(np.abs(least), np.abs(most)) / self.scale
+        coef = bound[:-2].reshape(self.parts, -1).sum(axis=0)
+        region = self.region
+        reach = min(region.reach, float(region.units @ coef))
+        self.region = region._replace(
+            coef=np.minimum(region.coef, coef),
+            reach=reach,
+            level=min(region.level, float(bound[-2])),
+            high=min(region.high, float(bound[-1])),
+        )
+        return True
+
+    # Planes
+
+    def look(self, x: FloatArray) -> float:
+        """Evaluate the objective at a point: a plane for every group, and perhaps a better point."""
+        problem, box = self.problem, self.box
+        coef, intercept, multiplier = self.model(x)
+        multiplier = max(multiplier, box.kappa(coef) * (1.0 + 1e-12))
+        x = self.place(coef, intercept, multiplier)
+        planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
+        sizes, total = np.zeros((self.n_groups, 4)), 0.0
+        for part, block in self.data.rows.dense_blocks():
+            rows = np.flatnonzero(self.group[part] >= 0)
+            X, y = block[rows], self.data.y[part][rows]
+            mass, group = self.data.masses[part][rows], self.group[part][rows]
+            found = box.moves(X, y, coef, intercept, multiplier, points=True)
+            table, offset, size = self._tangents(X, y, found)
+            gather = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
+            planes += gather @ table
+            offsets += gather @ offset
+            sizes += gather @ size
+            total += float(mass @ found.upper)
+        planes /= self.scale
+        self.planes, self.offsets = np.vstack([self.planes, planes]), np.append(self.offsets, offsets)
+        self.sizes = np.vstack([self.sizes, sizes])
+        self.owner = np.append(self.owner, np.arange(self.n_groups))
+        self.idle = np.append(self.idle, np.zeros(self.n_groups, dtype=np.intp))
+        value = problem.radius * multiplier + total + problem.penalty(coef)
+        if value < self.upper:
+            self.upper, self.point = value, x
+        return value
+
+    def _tangents(self, X: FloatArray, y: FloatArray, found: Moves) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the plane of each row, its offset, and the sizes of what was added up for it.
+
+        A tangent of the loss at any signal lies below it, so a signal that rounding has moved does no harm; neither
+        does a move, as its cost is measured where it led.
+        """
+        problem, loss = self.problem, self.problem.loss
+        value, slope = loss.value_and_slope(found.signal)
+        offset = value - slope * found.signal
+        size = np.abs(value) + np.abs(slope * found.signal)
+        if problem.is_classification:
+            slope = slope * found.label
+        else:
+            target = slope * (y - self.middle)
+            offset, size = offset - target, size + np.abs(target)
+        price = found.cost - found.travel
+        if self.parts == 1:
+            moved = found.X - self.centre
+            cost = price + _lengths(problem, found.X - X)
+        else:
+            moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
+            cost = price + np.maximum(_lengths(problem, found.rising - X), _lengths(problem, found.falling - X))
+        units = np.tile(self._units(), self.parts)
+        share = np.divide(np.abs(moved), units, out=np.zeros_like(moved), where=units > 0.0).max(axis=1, initial=0.0)
+        steep = np.abs(slope)
+        sizes = np.column_stack([size, steep * share, steep, cost])
+        return np.column_stack([moved * slope[:, None], slope, -cost]), offset, sizes
+
+    def _units(self) -> FloatArray:
+        """Return the units in which the region measures coefficients."""
+        low, high = self.box.support.spread(self.data.rows.m)
+        prices = self.problem.geometry.norm.weights
+        walled = np.isfinite(high - low) & (high > low)
+        if prices is not None:
+            walled &= np.isfinite(prices)
+        return np.where(walled, high - low, self.spread)
+
+
+def _pairwise(rows: FloatArray, mix: FloatArray) -> FloatArray:
+    """Return ``mix @ rows`` with the error of a pairwise sum."""
+    return np.asarray((np.ascontiguousarray(rows.T) * mix).sum(axis=1))
+
+
+def _lengths(problem: Problem, moves: FloatArray) -> FloatArray:
+    """Return the feature norm of every row."""
+    norm = problem.geometry.norm
+    if norm.weights is not None:
+        moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
+    order = {"l1": 1, "l2": 2, "linf": np.inf}[norm.name]
+    return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
+
+
+def _mean_squares(data: Data, centre: FloatArray) -> FloatArray:
+    """Return the weighted mean square of every centred column."""
+    out = np.zeros(data.rows.m)
+    for part, X in data.rows.dense_blocks():
+        out += data.masses[part] @ (X - centre) ** 2
+    return out
