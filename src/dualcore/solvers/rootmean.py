@@ -8,20 +8,20 @@ For ``p = 2`` this is exact, and for every ``p`` it is never negative: a quadrat
 far side of an exact fit, and beyond. So each step is one second-order cone and the description of the dual norm, in as
 many variables as the model has, and costs one triangular factor of the rows.
 
-With ``p < 2`` the curvature has a pole where a residual vanishes. There ``|r|`` is replaced by ``(r^2 + w^2)^(1/2)``,
-and the width ``w`` falls from stage to stage.
+With ``p < 2`` the curvature has a pole where a residual vanishes. There ``|r|`` is replaced by ``(r^2 + w^2)^(1/2)``, and
+the width ``w`` falls from stage to stage.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
-from dualcore.certificates import DualPoint, lower_bound
+from dualcore.certificate import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Squared
 from dualcore.problem import Data, Problem
