@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
-from dualcore.certificate import DualPoint, lower_bound
+from dualcore.certificates import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.losses import Squared
 from dualcore.problem import Data, Problem
