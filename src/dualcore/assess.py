@@ -74,4 +74,5 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
     source = as_source(problem, X, y, sample_weight)
     before = source.n_reads
     reading = evaluate(problem, source, model)
-    return Certificate(reading.risk, min(reading.lower_bound(reading.risk), reading.risk), source.n_reads - before)
+    lower = min(reading.lower_bound(reading.risk), reading.risk)
+    return Certificate(reading.risk, lower, source.n_reads - before, reading.rounding)

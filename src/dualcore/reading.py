@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from dualcore.certificates import first_order_bound, squared_bound, trivial_bound
+from dualcore.certificates import LevelSet, SideSums, residual_size, side_bound, trivial_bound
 from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm
 from dualcore.geometry import FloatArray
 from dualcore.sources import Source, SourceError
@@ -22,27 +22,32 @@ _SWEEPS = 2
 _NO_MASS = 2.0**-60
 
 
-def read(source: Source, task: Pass) -> Reading:
-    """Run ``task`` on every chunk of ``source``: one read."""
+def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> Reading:
+    """Run ``task`` on every chunk of ``source``: one read.
+
+    ``column_sizes`` are the root mean squares of the columns, where an earlier read has summed them; a lower bound needs
+    them.
+    """
     extent = Extent(source.n_rows, source.total_weight)
     with source.naming_rows():
         summary = source.fold(partial(summarise, task=task, extent=extent), partial(merge, task=task, extent=extent))
     if summary.n_rows != source.n_rows or summary.edges:
         raise SourceError(f"The source promised {source.n_rows} rows but gave {summary.n_rows}: did the data change?")
-    return Reading(task, summary)
+    return Reading(task, summary, column_sizes)
 
 
 class Reading:
     """A finished read, with its answers."""
 
-    def __init__(self, task: Pass, summary: Summary) -> None:
+    def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
         if summary.sample is None:
             raise ValueError("Nothing was read.")
         self.task, self.summary = task, summary
         self.problem, self.anchor = task.problem, task.anchor
         m = self.anchor.coef.size
         vector = summary.sums.total()
-        totals, self._line, self._duals, masses = Layout(task, m, summary.weighted).split(vector)
+        totals, self._line, self._duals, squares, masses = Layout(task, m, summary.weighted).split(vector)
+        self.column_sizes = np.sqrt(squares) if task.sized else column_sizes
         self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped = totals
         self.gradient = self._duals[0][6 : 6 + m] + self._duals[0][6 + m :]
         self.cell_count = summary.cell_count
@@ -115,41 +120,57 @@ class Reading:
         best = max(trivial_bound(self.problem), self.known_bound)
         if not self.task.certified:
             return best
+        at = self._level_set(upper)
         if self.problem.geometry.order > 1:
-            return max(best, *(self._bound(dual, upper) for dual in self._duals))
+            return max(best, *(self._bound(dual, at) for dual in self._duals))
         candidates = [*earlier, *self._duals]
-        bounds = [self._bound(dual, upper) for dual in candidates]
+        bounds = [self._bound(dual, at) for dual in candidates]
         order = np.argsort(bounds)[::-1]
         mean = candidates[order[0]]
-        reached = self._bound(mean, upper, closely=False)
+        reached = self._bound(mean, at, closely=False)
         for _ in range(_SWEEPS if len(candidates) > 1 else 0):
             for other in order:
                 toward = candidates[other] - mean
                 shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
-                values = [self._bound(mean + share * toward, upper, closely=False) for share in shares]
+                values = [self._bound(mean + share * toward, at, closely=False) for share in shares]
                 top = int(np.argmax(values))
                 if values[top] > reached:
                     mean, reached = mean + shares[top] * toward, values[top]
-        return float(max(best, *bounds, self._bound(mean, upper)))
+        return float(max(best, *bounds, self._bound(mean, at)))
 
-    def _bound(self, sums: FloatArray, upper: float, *, closely: bool = True) -> float:
+    @property
+    def rounding(self) -> float:
+        """The error of the risk: that of the scores, and that of their sum."""
+        return self._level_set(self.risk).risk_error(self.anchor.coef, self.anchor.intercept)
+
+    def _score_size(self) -> float:
+        """Return at least the root mean square of the scores at the anchor."""
+        return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(self.anchor.intercept)
+
+    def _sizes(self) -> FloatArray:
+        if self.column_sizes is None:
+            raise RuntimeError("a lower bound needs the sizes of the columns: read them first")
+        return self.column_sizes
+
+    def _level_set(self, upper: float) -> LevelSet:
+        targets = 0.0
+        if not self.problem.is_classification:  # |y| <= |score| + |r|
+            targets = self._score_size() + residual_size(self.problem, float(self.mean_loss))
+        return LevelSet(self.problem, upper, self._sizes(), self.summary.n_rows, target_size=targets)
+
+    def _bound(self, sums: FloatArray, at: LevelSet, *, closely: bool = True) -> float:
         problem, m = self.problem, self.anchor.coef.size
+        order = problem.geometry.order
+        if order > 1 and self.flipped:  # sums do not bound the transport of flipped rows of order 2
+            return 0.0
         value, balance, extra = sums[:2], sums[2:4], sums[4:6]
         moment = np.stack([sums[6 : 6 + m], sums[6 + m :]])
-        scale = np.ones(2)
-        if problem.fit_intercept and balance[0] != balance[1]:
-            side = int(balance[1] > balance[0])
-            scale[side] = balance[1 - side] / balance[side]
-        order = problem.geometry.order
-        if order > 1:
-            if self.flipped:  # sums do not bound the transport of flipped rows of order 2
-                return 0.0
-            return squared_bound(
-                problem, float(scale @ value), float(scale ** (order / (order - 1)) @ extra), scale @ moment, upper
-            )
-        # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
-        total = float(scale @ value)
-        return first_order_bound(problem, lambda f: f * total, scale @ moment, float(extra[0]), upper, closely=closely)
+        slopes = problem.loss.lipschitz if order == 1 else 2.0 * float(balance.sum())
+        terms = float(self.mean_h) + slopes * self._score_size() + problem.price * self.multiplier
+        flipped = float(extra[0]) if order == 1 else 0.0
+        return side_bound(
+            at, SideSums(value, balance, extra, moment, flipped), terms, self.summary.n_rows, closely=closely
+        )
 
 
 def _stand_ins(form: SquaredHingeForm, mean_loss: float, mass: float, tail: FlipTail) -> tuple[FloatArray, FloatArray]:

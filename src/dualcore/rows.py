@@ -74,6 +74,8 @@ class Rows(ABC):
 
     n: int
     m: int
+    #: whether a block is cheap to get; of a source it is a read
+    in_memory: bool = True
 
     @abstractmethod
     def block(self, part: slice) -> Any:
@@ -120,6 +122,14 @@ class Rows(ABC):
         with one_blas_thread() if self.m <= 256 else nullcontext():  # small blocks are not worth sharing
             for rows, block in self.blocks():
                 out += block.T @ (block * weights[rows, None])
+        return out
+
+    def column_squares(self, weights: FloatArray) -> FloatArray:
+        """Return ``sum_i weights_i x_ij^2``, shape (m,)."""
+        out = np.zeros(self.m)
+        for rows, block in self.blocks():
+            square = block.multiply(block) if sp.issparse(block) else block * block
+            out += np.asarray(square.T @ weights[rows]).ravel()
         return out
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:

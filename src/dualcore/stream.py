@@ -443,7 +443,7 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
     capacity = np.ceil(2.0 * size * scores / scores.sum()).astype(np.int64) + max(32, size // rule.n_cells)
     extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
     smooth = 0.3 * width if problem.loss.kinks else 0.0
-    return Group(Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), smooth), capacity, extent)
+    return Group(Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), smooth, sized=True), capacity, extent)
 
 
 def _typical_exponent(weights: FloatArray) -> int:

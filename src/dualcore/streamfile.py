@@ -20,7 +20,7 @@ from dualcore.sums import FlipTail, TreeSum
 
 __all__ = ["read_stream", "write_stream"]
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def write_stream(stream: Any, path: Path) -> None:
@@ -207,7 +207,7 @@ def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
     capacity = record.vector("capacity", rule.n_cells, "i", least=1)
     keep = record.vector("keep", rule.n_cells, least=0.0)
     anchor, width = _get_anchor(record, "coef", rows.n_features), record.number("width", 0.0)
-    task = Pass(rows.problem, anchor, rule, record.whole("seed"), keep, width)
+    task = Pass(rows.problem, anchor, rule, record.whole("seed"), keep, width, sized=True)
     weight = record.number("total_weight", 0.0)
     if weight == 0.0:
         raise ArchiveError("'total_weight' must be positive")

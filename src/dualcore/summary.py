@@ -50,6 +50,9 @@ class Pass(NamedTuple):
     steps : tuple of float
     certified : bool
         Whether to sum what a lower bound needs; a read that only draws does without.
+    sized : bool
+        Whether to sum the squares of the columns, from which the allowance for rounding of a lower bound is made. Once
+        for some data is enough.
     """
 
     problem: Problem
@@ -61,6 +64,7 @@ class Pass(NamedTuple):
     origin: Anchor | None = None
     steps: tuple[float, ...] = ()
     certified: bool = True
+    sized: bool = False
 
 
 class Sample(NamedTuple):
@@ -142,17 +146,18 @@ class Layout:
         self.m, self.n_line = n_features, len(task.steps) if task.origin is not None else 0
         self.n_duals = 2 if task.width > 0.0 else 1
         self.n_masses = task.cells.n_cells if weighted else 0
+        self.n_squares = n_features if task.sized else 0
 
     @property
     def width(self) -> int:
         """Length of a vector."""
-        return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_masses
+        return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_squares + self.n_masses
 
-    def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray]:
-        """Return views of totals, line, duals (each 6 + 2 m) and masses of cells, along the last axis."""
-        lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals]
-        totals, line, *duals, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
-        return totals, line, duals, masses
+    def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray, FloatArray]:
+        """Return views of totals, line, duals (each 6 + 2 m), column squares and masses of cells, along the last axis."""
+        lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals, self.n_squares]
+        totals, line, *duals, squares, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
+        return totals, line, duals, squares, masses
 
 
 def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
@@ -296,7 +301,9 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     pull = slope * y if is_margin else slope
     layout = Layout(task, leaves.m, weights is not None)
     table = np.zeros((leaves.n_leaves, layout.width))
-    totals, line, duals, masses = layout.split(table)
+    totals, line, duals, squares, masses = layout.split(table)
+    if task.sized:
+        squares[:] = leaves.squares(weights)
     if task.certified:
         # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
         dual_value = h - slope * (t if is_margin else score)

@@ -229,6 +229,20 @@ class Leaves:
             return np.asarray(leaves)
         return np.concatenate([leaves, (values[whole:] @ self.X[whole:])[None]])
 
+    def squares(self, weights: FloatArray | None) -> FloatArray:
+        """Return the sum of the squares of every column over every leaf, shape (n_leaves, m)."""
+        out = np.empty((self.n_leaves, self.m))
+        for number, start in enumerate(range(0, self.n, self.rows)):
+            part = self.X[start : start + self.rows]
+            if self.is_sparse:
+                ones = np.ones(part.shape[0]) if weights is None else weights[start : start + self.rows]
+                out[number] = np.asarray(part.multiply(part).T @ ones, dtype=np.float64).ravel()
+            elif weights is None:
+                np.einsum("ij,ij->j", part, part, out=out[number], dtype=np.float64)
+            else:
+                np.einsum("i,ij,ij->j", weights[start : start + self.rows], part, part, out=out[number])
+        return out
+
     def bins(self, place: npt.NDArray[np.intp], values: FloatArray, n_bins: int) -> FloatArray:
         """Return the sum of ``values`` by ``place`` over every leaf, shape (n_leaves, n_bins)."""
         n_leaves = self.n_leaves

@@ -47,7 +47,7 @@ def searched(problem: Problem, t: np.ndarray, masses: np.ndarray, size: float) -
 def reading_at(
     problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, **line: object
 ) -> Reading:
-    task = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1))
+    task = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), sized=True)
     return read(ArraySource(X, y, weights), task._replace(**line))
 
 

@@ -58,7 +58,7 @@ def task_for(problem: Problem, **changes) -> Pass:
         "keep": np.full(RULE.n_cells, 0.05),
         "width": 0.1 if problem.loss.kinks else 0.0,
     }
-    return Pass(problem, anchor_for(problem), **(settings | changes))
+    return Pass(problem, anchor_for(problem), **({"sized": True} | settings | changes))
 
 
 # The answers

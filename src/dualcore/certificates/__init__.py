@@ -2,8 +2,9 @@
 
 from dualcore.certificates.certificate import Certificate, LinearModel, certify
 from dualcore.certificates.points import DualPoint, dual_point, feasible, mean_slope, smoothing_widths
-from dualcore.certificates.rounding import EPS, LevelSet, column_sizes, sum_error
+from dualcore.certificates.rounding import EPS, LevelSet, RowLevelSet, Steepness, column_sizes, residual_size, sum_error
 from dualcore.certificates.rows import Bound, RowBounds, lower_bound
+from dualcore.certificates.sides import SideSums, side_bound
 from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
 
 __all__ = [
@@ -14,6 +15,9 @@ __all__ = [
     "LevelSet",
     "LinearModel",
     "RowBounds",
+    "RowLevelSet",
+    "SideSums",
+    "Steepness",
     "certify",
     "column_sizes",
     "dual_point",
@@ -22,6 +26,8 @@ __all__ = [
     "inner_minimum",
     "lower_bound",
     "mean_slope",
+    "residual_size",
+    "side_bound",
     "slope_power",
     "smoothing_widths",
     "squared_bound",

@@ -19,6 +19,8 @@ summed in extended precision where the machine has it; what is left then is the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,7 +28,7 @@ from dualcore.certificates.points import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["EPS", "LevelSet", "column_sizes", "free_features", "sum_error"]
+__all__ = ["EPS", "LevelSet", "RowLevelSet", "Steepness", "column_sizes", "free_features", "residual_size", "sum_error"]
 
 EPS = float(np.finfo(np.float64).eps) / 2.0
 _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
@@ -57,30 +59,61 @@ def free_features(problem: Problem, n_features: int) -> BoolArray:
     return np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
 
 
+def residual_size(problem: Problem, mean_loss: float) -> float:
+    """Return the most that the mean of ``|r|`` can be where the mean loss is known."""
+    loss, order = problem.loss, problem.geometry.order
+    if order > 1:
+        return float(mean_loss ** (1.0 / order))
+    # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.
+    slope = 0.5 * min(abs(end) for end in loss.slope_range)
+    extra = float(np.max(loss.conjugate(np.array([-slope, slope]))))
+    return (mean_loss + max(extra, 0.0)) / slope
+
+
+class Moment(NamedTuple):
+    """``v = sum_i w_i s_i y_i x_i`` and ``delta = sum_i w_i s_i y_i``, each with the error granted to it."""
+
+    value: FloatArray
+    level: float
+    error: FloatArray
+    level_error: float
+
+
+class Steepness(NamedTuple):
+    """Of the slopes of a dual point: their mean size, its root mean square, the flipped mass and what it adds.
+
+    ``flip_root`` is the root of ``sum_i w_i q_i s'_i^2``, for order 2.
+    """
+
+    mean: float
+    root: float
+    flipped: float = 0.0
+    flip_root: float = 0.0
+
+
 class LevelSet:
-    """The models of risk at most ``upper`` on some data: how large ``v . theta + delta b`` can be on it.
+    """The models of risk at most ``upper``: how large ``v . theta + delta b`` can be on it, from sums over the rows.
 
     Parameters
     ----------
     problem : Problem
         On unbounded features.
-    data : Data
     upper : float
         The risk of any model.
+    sizes : ndarray of shape (n_features,)
+        Root mean square of every column.
+    n_rows : int
+    target_size : float
+        At least the mean of ``|y|``; not used in classification.
     """
 
-    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
-        self.problem, self.data, self.upper = problem, data, max(float(upper), 0.0)
-        self.masses = data.masses
-        self.free = free_features(problem, data.rows.m)
-        self.sizes = column_sizes(data)
-        self.precise = data.rows.n * data.rows.m <= _FEW_NUMBERS and _LONG_EPS < EPS
-        self.error = sum_error(data.rows.n)
-        if self.precise:
-            # Equal masses are all rounded alike, which changes the risk by a factor only.
-            self.error = self.error * _LONG_EPS / EPS + (0.0 if data.weights is None else 2.0 * EPS)
-        self.withheld = False
-        self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
+    def __init__(
+        self, problem: Problem, upper: float, sizes: FloatArray, n_rows: int, *, target_size: float = 0.0
+    ) -> None:
+        self.problem, self.upper, self.sizes = problem, max(float(upper), 0.0), sizes
+        self.target_size = target_size
+        self.free = free_features(problem, sizes.size)
+        self.error = sum_error(n_rows)
         order = problem.geometry.order
         if problem.radius == 0.0:
             self.limit = np.inf
@@ -107,26 +140,104 @@ class LevelSet:
             by_norm += ridge * float(np.linalg.norm(sizes[immovable]))
         return float(min(by_ridge, by_norm))
 
-    def moment(self, slope: FloatArray, signs: FloatArray | float) -> tuple[FloatArray, float]:
-        """Return ``v = sum_i w_i s_i y_i x_i`` and ``delta = sum_i w_i s_i y_i``, the gradient of the linear part."""
-        pull = self.masses * slope * signs
+    def risk_error(self, coef: FloatArray, intercept: float) -> float:
+        """Return the error granted to the risk of a model: that of its scores, and that of their sum."""
+        scores = sum_error(coef.size) * (float(np.abs(coef) @ self.sizes) + abs(intercept))
+        if not self.problem.is_classification:
+            scores += EPS * self.target_size
+        order, error = self.problem.geometry.order, self.error * self.upper
+        if order == 1:
+            return self.problem.loss.lipschitz * scores + error
+        return float((self.upper ** (1.0 / order) + scores) ** order - self.upper) + error
+
+    def _sway(self, root: float, free: BoolArray) -> float:
+        """Return the most that ``sum_i w_i D_i |x_i . theta|`` can be over the features that are not free.
+
+        ``root`` is the root mean square of ``D``.
+        """
+        sizes = root * np.where(free, 0.0, self.sizes)
+        # By Cauchy sum w D |x_j| is at most this; and so is the mean Euclidean norm of the rows its length. The largest
+        # entry of a row has no such bound by columns, but it is at most the Euclidean norm.
+        return self.held(sizes * np.sqrt(sizes.size) if self.problem.geometry.norm.name == "linf" else sizes)
+
+    def _scores(self, slopes: Steepness, moment: FloatArray) -> float:
+        """Return the most that ``sum_i w_i D_i |theta . x_i + b|`` can be on the level set, less the price itself."""
+        problem, loss, upper = self.problem, self.problem.loss, self.upper
+        order = problem.geometry.order
+        if not problem.is_classification:
+            return residual_size(problem, upper) + self.target_size
+        held = self.held(moment)
+        if order > 1:
+            # z_- <= [1 - z]_+ and z_+ <= [1 + z]_+; the flipped mass earns at most upper, and pays at most upper.
+            return float(2.0 * np.sqrt(upper) * (slopes.root + np.sqrt(2.0) * slopes.flip_root) + held)
+        slope = 0.5 * loss.lipschitz
+        extra = max(float(loss.conjugate(np.array([-slope]))[0]), 0.0)
+        down, up = (upper + extra) / slope, 0.0
+        if slopes.flipped > 0.0:
+            spent = problem.geometry.label_cost * slopes.flipped
+            up = (upper * (1.0 + spent / problem.radius) + extra) / slope
+        return loss.lipschitz * (3.0 * down + 2.0 * up) + held
+
+    def sum_price(self, slopes: Steepness, moment: FloatArray) -> float:
+        """Return what to subtract for the rounding of a moment and of balanced slopes that are known as sums only.
+
+        Infinite where features are free.
+        """
+        if self.free.any():
+            return np.inf
+        price = self.held(self.error * slopes.root * self.sizes)
+        if self.problem.fit_intercept and slopes.root > 0.0:
+            mean = slopes.mean if self.problem.is_classification else 1.0
+            share = self.error * slopes.root / mean if mean > 0.0 else np.inf
+            if not share < 0.5:
+                return np.inf
+            price += share / (1.0 - share) * (self._scores(slopes, moment) + self._sway(slopes.root, self.free))
+        return float(price)
+
+
+class RowLevelSet(LevelSet):
+    """A level set on data whose rows are at hand: they bound free directions too, and small data are summed precisely.
+
+    Parameters
+    ----------
+    problem, upper
+        As of `LevelSet`.
+    data : Data
+    """
+
+    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
+        self.data, self.masses = data, data.masses
+        targets = 0.0 if problem.is_classification else float(self.masses @ np.abs(data.y))
+        super().__init__(problem, upper, column_sizes(data), data.rows.n, target_size=targets)
+        self.precise = data.rows.in_memory and data.rows.n * data.rows.m <= _FEW_NUMBERS and _LONG_EPS < EPS
+        if self.precise:
+            # Equal masses are all rounded alike, which changes the risk by a factor only.
+            self.error = self.error * _LONG_EPS / EPS + (0.0 if data.weights is None else 2.0 * EPS)
+        self.withheld = False
+        self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
+
+    def moment(self, point: DualPoint, signs: FloatArray | float) -> Moment:
+        """Return the gradient of the linear part, and the errors granted to it."""
+        slope, size = point.slope, point.steepness
         if not self.precise:
-            return self.data.rows.transpose_dot(pull), float(pull.sum())
-        long = (self.masses * np.longdouble(1.0)) * slope * signs
-        total = np.zeros(self.data.rows.m, dtype=np.longdouble)
+            signed = self.masses * slope * signs
+            scale = self.error * self._root(size)
+            return Moment(self.data.rows.transpose_dot(signed), float(signed.sum()), scale * self.sizes, scale)
+        masses = self.masses.astype(np.longdouble)
+        pull, sizes = masses * slope * signs, masses * size
+        value, total = np.zeros((2, self.data.rows.m), dtype=np.longdouble)
         for part, block in self.data.rows.dense_blocks():
-            total += long[part] @ block.astype(np.longdouble)
-        return total.astype(np.float64), float(long.sum())
+            long = block.astype(np.longdouble)
+            value += pull[part] @ long
+            total += sizes[part] @ np.abs(long)
+        error = self.error * total.astype(np.float64)
+        return Moment(value.astype(np.float64), float(pull.sum()), error, self.error * float(sizes.sum()))
 
     def total(self, terms: FloatArray) -> float:
         """Return ``sum_i w_i terms_i``."""
         return float((self.masses * np.longdouble(1.0)) @ terms) if self.precise else float(self.masses @ terms)
 
-    def moment_error(self, point: DualPoint) -> FloatArray:
-        """Return the error granted to every entry of ``sum_i w_i s_i y_i x_i``."""
-        return self.error * self._root(point.steepness) * self.sizes
-
-    def price(self, point: DualPoint, moment: FloatArray, balance: float) -> float:
+    def price(self, point: DualPoint, moment: Moment) -> float:
         """Return what to subtract for rounding, and for free directions in which the moment does not vanish.
 
         Infinite where it is not known. ``withheld`` says that it cannot be: columns are dependent up to rounding.
@@ -134,33 +245,20 @@ class LevelSet:
         Parameters
         ----------
         point : DualPoint
-        moment : ndarray of shape (n_features,)
-            ``v``, as computed. Its entries of features that are not free count only through their error.
-        balance : float
-            ``delta``, as computed.
+        moment : Moment
+            Its entries of features that are not free count only through their error.
         """
-        free = self.free_price(point, moment, balance, self.free)
-        price = free + self.held(self.moment_error(point))
+        price = self.free_price(point, moment, self.free) + self.held(moment.error)
         if price > _SMALL * self.upper and not self.free.all() and self.data.rows.m <= _MOST_FREE:
             # Rows may bound the coefficients better than a small radius, or a small ridge.
-            everything = np.ones_like(self.free)
-            price = min(price, self.free_price(point, np.where(self.free, moment, 0.0), balance, everything))
+            only_free = moment._replace(value=np.where(self.free, moment.value, 0.0))
+            price = min(price, self.free_price(point, only_free, np.ones_like(self.free)))
         return price
-
-    def risk_error(self, coef: FloatArray, intercept: float) -> float:
-        """Return the error granted to the risk of a model: that of its scores, and that of their sum."""
-        scores = sum_error(coef.size) * (float(np.abs(coef) @ self.sizes) + abs(intercept))
-        if not self.problem.is_classification:
-            scores += EPS * float(self.masses @ np.abs(self.data.y))
-        order, error = self.problem.geometry.order, self.error * self.upper
-        if order == 1:
-            return self.problem.loss.lipschitz * scores + error
-        return float((self.upper ** (1.0 / order) + scores) ** order - self.upper) + error
 
     def _root(self, slope: FloatArray) -> float:
         return float(np.sqrt(self.masses @ (slope * slope)))
 
-    def free_price(self, point: DualPoint, moment: FloatArray, balance: float, free: BoolArray) -> float:
+    def free_price(self, point: DualPoint, moment: Moment, free: BoolArray) -> float:
         """Return the most that ``v_F . theta_F + delta b`` can be below zero, over the features F and the intercept.
 
         ``v`` and ``delta`` are known up to their error.
@@ -169,57 +267,27 @@ class LevelSet:
         if not columns.size and not with_level:
             return 0.0
         weight = point.steepness if self.problem.is_classification else np.ones_like(point.stay)
-        root = self._root(point.steepness)
-        if root == 0.0:
+        if not point.steepness.any():
             return 0.0
-        error = np.append(self.moment_error(point)[columns], [self.error * root] * with_level)
-        excess = np.append(moment[columns], [balance] * with_level)
+        error = np.append(moment.error[columns], [moment.level_error] * with_level)
+        excess = np.append(moment.value[columns], [moment.level] * with_level)
         share = self._largest_share(weight * self.masses, columns, excess, error)
         if not share < 0.5:
             return np.inf
         # Scores, and what the features that are held add to them.
-        most = float(self._scores(point, moment) + self._sway(weight, free))
+        most = float(self._scores(self._steepness(point), moment.value) + self._sway(self._root(weight), free))
         if self.problem.is_classification:  # the bound on the scores has the price itself on its right-hand side
             most /= 1.0 - share
         return share * most
 
-    def _sway(self, weight: FloatArray, free: BoolArray) -> float:
-        """Return the most that ``sum_i w_i D_i |x_i . theta|`` can be over the features that are not free."""
-        sizes = self._root(weight) * np.where(free, 0.0, self.sizes)
-        # By Cauchy sum w D |x_j| is at most this; and so is the mean Euclidean norm of the rows its length. The largest
-        # entry of a row has no such bound by columns, but it is at most the Euclidean norm.
-        return self.held(sizes * np.sqrt(sizes.size) if self.problem.geometry.norm.name == "linf" else sizes)
-
-    def _scores(self, point: DualPoint, moment: FloatArray) -> float:
-        """Return the most that ``sum_i w_i D_i |theta . x_i + b|`` can be on the level set, less the price itself."""
-        problem, loss, w, upper = self.problem, self.problem.loss, self.masses, self.upper
-        order = problem.geometry.order
-        low, high = loss.slope_range
-        if not problem.is_classification:
-            targets = float(w @ np.abs(self.data.y))
-            if order > 1:
-                return float(upper ** (1.0 / order) + targets)
-            # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.
-            slope = 0.5 * min(-low, high)
-            extra = float(np.max(loss.conjugate(np.array([-slope, slope]))))
-            return (upper + max(extra, 0.0)) / slope + targets
-        held = self.held(moment)
-        if order > 1:
-            # z_- <= [1 - z]_+ and z_+ <= [1 + z]_+; the flipped mass earns at most upper, and pays at most upper.
-            down = float(np.sqrt(w @ (point.stay * point.stay) * upper))
-            up = 0.0
-            if point.flip is not None and point.share is not None:
-                steep = np.divide(point.flip**2, point.share, out=np.zeros_like(point.flip), where=point.share > 0.0)
-                up = float(np.sqrt(2.0 * upper * float(w @ steep)))
-                down += float(np.sqrt(w @ (point.flip * point.flip) * upper))
-            return 2.0 * down + 2.0 * up + held
-        slope = 0.5 * loss.lipschitz
-        extra = max(float(loss.conjugate(np.array([-slope]))[0]), 0.0)
-        down, up = (upper + extra) / slope, 0.0
-        if point.share is not None:
-            spent = problem.geometry.label_cost * float(w @ point.share)
-            up = (upper * (1.0 + spent / problem.radius) + extra) / slope
-        return loss.lipschitz * (3.0 * down + 2.0 * up) + held
+    def _steepness(self, point: DualPoint) -> Steepness:
+        w, size = self.masses, point.steepness
+        flipped, flip_root = 0.0, 0.0
+        if point.share is not None and point.flip is not None:
+            flipped = float(w @ point.share)
+            steep = np.divide(point.flip**2, point.share, out=np.zeros_like(point.flip), where=point.share > 0.0)
+            flip_root = float(np.sqrt(w @ steep))
+        return Steepness(float(w @ size), self._root(size), flipped, flip_root)
 
     def _largest_share(
         self, weights: FloatArray, columns: npt.NDArray[np.intp], excess: FloatArray, error: FloatArray
@@ -231,9 +299,13 @@ class LevelSet:
         with_level = self.problem.fit_intercept
         if not columns.size:
             return float((np.abs(excess[0]) + error[0]) / max(float(weights.sum()), 1e-300))
-        if columns.size > _MOST_FREE:
+        if columns.size > _MOST_FREE or not self.data.rows.in_memory:
             return np.inf
         kept = self._independent(columns)
+        if self.problem.is_classification:  # no row with a slope has anything in these columns
+            kept = kept & (np.abs(excess) + error > 0.0)
+            if not kept.any():
+                return 0.0
         excess, error = excess[kept], error[kept]
         columns = columns[kept[: columns.size]]
         with_level = with_level and bool(kept[-1])
@@ -284,11 +356,7 @@ class LevelSet:
 
 def column_sizes(data: Data) -> FloatArray:
     """Return the root mean square of every column."""
-    squares = np.zeros(data.rows.m)
-    for part, block in data.rows.blocks():
-        square = block.multiply(block) if hasattr(block, "multiply") else block * block
-        squares += np.asarray(square.T @ data.masses[part]).ravel()
-    return np.sqrt(squares)
+    return np.sqrt(data.rows.column_squares(data.masses))
 
 
 def _drop_dependent(data: Data, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates.points import DualPoint, feasible
-from dualcore.certificates.rounding import LevelSet
+from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
 from dualcore.forms import SquaredForm, SquaredHingeForm, weighted_sum
 from dualcore.geometry import FloatArray
@@ -73,7 +73,7 @@ class RowBounds:
         self.problem, self.data, self.upper = problem, data, float(upper)
         self.masses = data.masses
         self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
-        self.level_set = LevelSet(problem, data, upper)
+        self.level_set = RowLevelSet(problem, data, upper)
         self.of_order_one = not isinstance(problem.form, SquaredForm)
 
     def bound(
@@ -115,11 +115,11 @@ class RowBounds:
     def evaluate(self, point: DualPoint) -> Bound:
         """Return the bound of a point as it is, less what rounding can have done to it."""
         slope, level_set = point.slope, self.level_set
-        moment, balance = level_set.moment(slope, self.signs)
-        rounding = level_set.price(point, moment, balance if self.problem.fit_intercept else 0.0)
+        found = level_set.moment(point, self.signs)
+        rounding = level_set.price(point, found)
         if np.isinf(rounding):
             return Bound(-np.inf, 0.0)
-        moment = np.where(level_set.free, 0.0, moment)
+        moment = np.where(level_set.free, 0.0, found.value)
         if self.of_order_one:
             return self._first_order(point, moment, rounding)
         if isinstance(self.problem.form, SquaredHingeForm) and point.share is not None:
@@ -234,8 +234,7 @@ class RowBounds:
         slack = self._slack(point, width, t)
         if not slack.any():
             return None
-        slope = point.slope
-        moment, excess = self.level_set.moment(slope, self.signs)
+        moment, excess = self.level_set.moment(point, self.signs)[:2]
         excess = excess if problem.fit_intercept else 0.0
         goal = self._goal(moment, self._budget(point) * (1.0 - 1e-13), coef)
         if not np.any(goal != moment) and excess == 0.0:

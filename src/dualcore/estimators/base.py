@@ -157,7 +157,9 @@ class WassersteinLinearModel(BaseEstimator):
         if self.coreset is None:
             solution = solve(problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
             # Every iteration and the final score read all rows once.
-            certificate = Certificate(solution.value, solution.lower_bound, n_reads=solution.iterations + 1)
+            certificate = Certificate(
+                solution.value, solution.lower_bound, n_reads=solution.iterations + 1, rounding=solution.rounding
+            )
             training = Training(solution, certificate, None)
         else:
             found = fit_coreset(

@@ -122,7 +122,7 @@ def radius_path(
     for number, radius in enumerate(reversed(order)):
         last = solve(problem.replace(radius=radius), X, y, sample_weight, tol=tol, warm_start=last, **settings)
         reads += last.iterations + 1  # every iteration and the final score read all rows once
-        certificate = Certificate(last.value, last.lower_bound, last.iterations + 1)
+        certificate = Certificate(last.value, last.lower_bound, last.iterations + 1, last.rounding)
         points.append(PathPoint(radius, replace(last, dual=None), certificate, None))
         if callback is not None:
             worst = max(point.certificate.relative_gap for point in points)
@@ -210,6 +210,8 @@ class _CoresetPath:
         self.best: list[PathPoint | None] = [None] * len(radii)
         self.lower = [trivial_bound(at) for at in self.problems]
         self.scored: dict[int, _Scored] = {}
+        self.column_sizes: FloatArray | None = None
+        self.rounding: dict[int, float] = {}
 
     def run(self, rounds: int, began: float) -> RadiusPath:
         """Return the path."""
@@ -366,6 +368,7 @@ class _CoresetPath:
             for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
                 reading = evaluate(self.problems[k], self.source, found[k].solution)
                 scores[k] = (reading.risk, reading.multiplier)
+                self.rounding[k] = reading.rounding
                 self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
         else:
             scores, moments = self._score(problem, found)
@@ -379,7 +382,10 @@ class _CoresetPath:
             if old is not None and old.certificate.upper <= risk:
                 risk, multiplier = old.certificate.upper, old.solution.dual_variable
                 solution, build = old.solution, old.build if old.build is not None else build
-            fit = finish(solution, risk, multiplier, self.lower[k], self.coresets[build], (), self.source.n_reads)
+            reads = self.source.n_reads
+            fit = finish(
+                solution, risk, multiplier, self.lower[k], self.coresets[build], (), reads, self.rounding[k]
+            )  # fmt: skip
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))
 
@@ -393,10 +399,12 @@ class _CoresetPath:
         widths = [share * self._spread(found[k]) if share else 0.0 for k in trained]
         models = [found[k].solution for k in trained]
         scores = score_models(
-            self.source, problem, models, widths, self.radii[-1], [found[k].solution for k in others]
+            self.source, problem, models, widths, self.radii[-1], [found[k].solution for k in others], self.column_sizes
         )  # fmt: skip
+        self.column_sizes = scores.column_sizes
         numbered = dict(enumerate([*trained, *others]))
         risks = {k: scores.risk(self.problems[k], j) for j, k in numbered.items()}
+        self.rounding |= {k: scores.rounding(self.problems[k], j) for j, k in numbered.items()}
         for j, k in enumerate(trained):
             for near in range(max(j - 1, 0), min(j + 2, len(trained))):  # a neighbour's slopes may fit better
                 self.lower[k] = max(self.lower[k], scores.lower_bound(self.problems[k], near, risks[k][0]))

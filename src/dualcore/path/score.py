@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import LinearModel, first_order_bound, slope_power, squared_bound, trivial_bound
+from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, slope_power, trivial_bound
 from dualcore.forms import MarginForm, SquaredForm
 from dualcore.geometry import FloatArray
 from dualcore.losses import Logistic
@@ -56,6 +56,7 @@ class _Plan(NamedTuple):
     widths: FloatArray  # (full, 1)
     full: int
     flips: bool
+    sized: bool
 
 
 class _Tail(NamedTuple):
@@ -76,11 +77,12 @@ class _Sums:
     smooth: FloatArray
     flipped: FloatArray  # (full,)
     positive: FloatArray  # (1,), mass of class +1
+    squares: FloatArray  # (m,) of the columns; zero where they are known already
     tail: _Tail
 
     def add(self, other: _Sums, scale: float = 1.0) -> None:
         """Add ``scale`` times the sums of other rows; tails are joined apart."""
-        for name in ("loss", "exact", "change", "smooth", "flipped", "positive"):
+        for name in ("loss", "exact", "change", "smooth", "flipped", "positive", "squares"):
             mine: FloatArray = getattr(self, name)
             mine += scale * getattr(other, name)
 
@@ -89,8 +91,15 @@ def _no_sums(plan: _Plan) -> _Sums:
     k, m = plan.coef.shape
     shape = (plan.full, 2, _MOMENT + m)
     return _Sums(
-        np.zeros(k), np.zeros(shape), np.zeros(shape), np.zeros(shape), np.zeros(plan.full), np.zeros(1), _join([])
-    )  # fmt: skip
+        loss=np.zeros(k),
+        exact=np.zeros(shape),
+        change=np.zeros(shape),
+        smooth=np.zeros(shape),
+        flipped=np.zeros(plan.full),
+        positive=np.zeros(1),
+        squares=np.zeros(m),
+        tail=_join([]),
+    )
 
 
 def score_models(
@@ -100,6 +109,7 @@ def score_models(
     widths: Sequence[float],
     largest_radius: float,
     others: Sequence[Model] = (),
+    column_sizes: FloatArray | None = None,
 ) -> Scores:
     """Read the data once and return the scores of all models.
 
@@ -116,6 +126,8 @@ def score_models(
         Of the radii that will be asked about.
     others : sequence of Solution
         Models of which only the risk will be asked, numbered after the first ones: they cost less.
+    column_sizes : ndarray of shape (n_features,), optional
+        Root mean squares of the columns, where they are known; else they are summed too.
     """
     both = [*models, *others]
     coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
@@ -128,6 +140,7 @@ def score_models(
         np.asarray(widths, dtype=np.float64)[:, None],
         len(models),
         isinstance(problem.form, MarginForm) and bool(np.isfinite(problem.geometry.label_cost)),
+        column_sizes is None,
     )
     n_rows, total_weight = source.n_rows, source.total_weight
     total = _no_sums(plan)
@@ -141,14 +154,16 @@ def score_models(
             tails = [_cut(_join(tails), largest_radius / problem.geometry.label_cost)]
             held = 0
     total.tail = _join(tails)
-    return Scores(plan, total)
+    sizes = np.sqrt(total.squares) if column_sizes is None else column_sizes
+    return Scores(plan, total, sizes, n_rows)
 
 
 class Scores:
     """What one read says about several models at any radius."""
 
-    def __init__(self, plan: _Plan, sums: _Sums) -> None:
-        self._coef, self._sums = plan.coef, sums
+    def __init__(self, plan: _Plan, sums: _Sums, column_sizes: FloatArray, n_rows: int) -> None:
+        self._coef, self._intercept, self._sums = plan.coef, plan.intercept[:, 0], sums
+        self._multiplier, self._n_rows, self.column_sizes = plan.multiplier, n_rows, column_sizes
         self._duals = [sums.exact, sums.smooth] if plan.widths.any() else [sums.exact]
 
     def risk(self, problem: Problem, model: int) -> tuple[float, float]:
@@ -182,32 +197,40 @@ class Scores:
 
         ``upper`` is the risk of any model at that radius.
         """
-        sums = self._sums
+        sums, at = self._sums, self._level_set(problem, model, upper)
         best = trivial_bound(problem)
         for dual in self._duals:
-            best = max(best, _bound(problem, dual[model], 0.0, upper))
+            best = max(best, self._bound(at, model, dual[model], 0.0))
         flipped = float(sums.flipped[model])
         if flipped > 0.0 and problem.radius > 0.0:
             # Any share of the flips is a dual point too: all of them, or what the budget pays for.
             share = min(1.0, problem.radius / (problem.geometry.label_cost * flipped) * (1.0 - 1e-15))
             mixed = sums.exact[model] + share * sums.change[model]
-            best = max(best, _bound(problem, mixed, share * flipped, upper))
+            best = max(best, self._bound(at, model, mixed, share * flipped))
         return best
 
+    def rounding(self, problem: Problem, model: int) -> float:
+        """Return the error of the risk of a model."""
+        at = self._level_set(problem, model, self.risk(problem, model)[0])
+        return at.risk_error(self._coef[model], float(self._intercept[model]))
 
-def _bound(problem: Problem, dual: FloatArray, flipped: float, upper: float) -> float:
-    """Balance the two sides, then bound: as `Reading.lower_bound` does for one model."""
-    balance, scale = dual[:, _BALANCE], np.ones(2)
-    if problem.fit_intercept and balance[0] != balance[1]:
-        side = int(balance[1] > balance[0])
-        scale[side] = max(balance[1 - side], 0.0) / balance[side]
-    total, moment = float(scale @ dual[:, _VALUE]), scale @ dual[:, _MOMENT:]
-    order = problem.geometry.order
-    if order > 1:
-        steepness = float(scale ** (order / (order - 1)) @ dual[:, _SQUARE])
-        return squared_bound(problem, total, steepness, moment, upper)
-    # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
-    return first_order_bound(problem, lambda f: f * total, moment, flipped, upper)
+    def _score_size(self, model: int) -> float:
+        """Return at least the root mean square of the scores of a model."""
+        return float(np.abs(self._coef[model]) @ self.column_sizes) + abs(float(self._intercept[model]))
+
+    def _level_set(self, problem: Problem, model: int, upper: float) -> LevelSet:
+        targets = 0.0
+        if not problem.is_classification:  # |y| <= |score| + |r|
+            targets = self._score_size(model) + residual_size(problem, float(self._sums.loss[model]))
+        return LevelSet(problem, upper, self.column_sizes, self._n_rows, target_size=targets)
+
+    def _bound(self, at: LevelSet, model: int, dual: FloatArray, flipped: float) -> float:
+        problem, balance = at.problem, dual[:, _BALANCE]
+        slopes = problem.loss.lipschitz if problem.geometry.order == 1 else 2.0 * float(np.abs(balance).sum())
+        paid = problem.geometry.label_cost * flipped * float(self._multiplier[model]) if flipped else 0.0
+        terms = 2.0 * float(self._sums.loss[model]) + slopes * self._score_size(model) + paid
+        sums = SideSums(dual[:, _VALUE], balance, dual[:, _SQUARE], dual[:, _MOMENT:], flipped)
+        return side_bound(at, sums, terms, self._n_rows)
 
 
 def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
@@ -220,6 +243,8 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
     chunk, extent = in_range(chunk, Extent(n_rows, total_weight))
     unit = 1.0 / n_rows if chunk.weights is None else 1.0 / extent.total_weight
     for X, y, label, mass in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // len(plan.coef))):
+        if plan.sized:
+            _add_squares(counts.squares, X, mass)
         t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
         t += plan.intercept
         if label:
@@ -249,6 +274,15 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
     tail = _join(tails)
     sums.tail = tail._replace(mass=unit * tail.mass)
     return sums
+
+
+def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
+    """Add the squares of the columns, weighted."""
+    if sp.issparse(X):
+        square = X.multiply(X)
+        out += np.asarray(square.sum(axis=0) if mass is None else square.T @ mass).ravel()
+    else:
+        out += np.einsum("ij,ij->j", X, X) if mass is None else np.einsum("i,ij,ij->j", mass, X, X)
 
 
 def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:

@@ -162,24 +162,26 @@ def scored(
     problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
 ) -> CoresetFit:
     """Return the fit of a coreset's solution, scored and certified on the full data."""
-    risk, multiplier, lower = score(problem, source, solution)
+    risk, multiplier, lower, rounding = score(problem, source, solution)
     if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
         lower = min(max(lower, solution.lower_bound), risk)
     done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
     if callback is not None:
         callback(done)
-    return finish(solution, risk, multiplier, lower, coreset, (done,), done.read)
+    return finish(solution, risk, multiplier, lower, coreset, (done,), done.read, rounding)
 
 
-def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float]:
-    """Return risk, multiplier and lower bound on the full data; on a support their rows must fit in memory."""
+def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float, float]:
+    """Return risk, multiplier, lower bound and rounding on the full data; on a support their rows must fit in memory."""
     if problem.box is None:
         reading = evaluate(problem, source, solution)
-        return reading.risk, reading.multiplier, min(reading.lower_bound(reading.risk), reading.risk)
+        lower = min(reading.lower_bound(reading.risk), reading.risk)
+        return reading.risk, reading.multiplier, lower, reading.rounding
     X, y = source.take(np.arange(source.n_rows))
     masses = source.row_masses() if source.is_weighted else None
     found = certify(problem, solution, X, y, masses)
-    return found.upper, problem.multiplier(solution.coef, solution.intercept, X, y, masses), found.lower
+    multiplier = problem.multiplier(solution.coef, solution.intercept, X, y, masses)
+    return found.upper, multiplier, found.lower, found.rounding
 
 
 def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
@@ -192,7 +194,7 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, float(solution.intercept), feasible_multiplier(problem, coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
-    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width))
+    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
     if flips_of_order_two(problem):
         known, multiplier = settle_flips(problem, source, anchor)
         reading.settle(known.upper, multiplier, known.lower)
@@ -216,8 +218,17 @@ def finish(
     coreset: Coreset,
     history: tuple[Round, ...],
     n_reads: int,
+    rounding: float,
 ) -> CoresetFit:
     """Return the fit with everything in it about the full data."""
     lower = min(lower, risk)
-    scored = replace(solution, value=risk, dual_variable=multiplier, lower_bound=lower, gap=risk - lower, dual=None)
-    return CoresetFit(scored, Certificate(risk, lower, n_reads), coreset, history)
+    scored = replace(
+        solution,
+        value=risk,
+        dual_variable=multiplier,
+        lower_bound=lower,
+        gap=risk - lower,
+        dual=None,
+        rounding=rounding,
+    )
+    return CoresetFit(scored, Certificate(risk, lower, n_reads, rounding), coreset, history)

@@ -95,6 +95,7 @@ class Refinement:
         self.thin = size < _THIN * (source.n_features + 2)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
+        self.column_sizes: FloatArray | None = None
         self.lower = -np.inf
         self.best: Reading | None = None
         self.line: list[tuple[float, float]] = []
@@ -146,7 +147,14 @@ class Refinement:
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
         solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
         return finish(
-            solution, best.risk, best.multiplier, self.lower, coreset, tuple(self.history), self.history[-1].read
+            solution,
+            best.risk,
+            best.multiplier,
+            self.lower,
+            coreset,
+            tuple(self.history),
+            self.history[-1].read,
+            best.rounding,
         )
 
     def _settle(self, best: Reading) -> None:
@@ -186,7 +194,11 @@ class Refinement:
     def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:
         """Read the data at a model; return the reading to draw from next, the model's own unless it is a step back."""
         task = self._task(model, number)
-        reading = read(self.source, task if certified else task._replace(width=0.0, certified=False))
+        if certified:
+            reading = read(self.source, task._replace(sized=self.column_sizes is None), self.column_sizes)
+            self.column_sizes = reading.column_sizes
+        else:
+            reading = read(self.source, task._replace(width=0.0, certified=False))
         self.line = reading.line()
         previous = self.best
         if previous is None or reading.risk < previous.risk:

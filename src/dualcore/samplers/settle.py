@@ -23,6 +23,8 @@ __all__ = ["SourceRows", "flips_of_order_two", "settle_flips"]
 class SourceRows(Rows):
     """The rows of a source, seen through products; every product is a read."""
 
+    in_memory = False
+
     def __init__(self, source: Source) -> None:
         self.source, self.n, self.m = source, source.n_rows, source.n_features
 
@@ -40,6 +42,13 @@ class SourceRows(Rows):
             w = weights[chunk.start : chunk.start + chunk.y.size, None]
             square = chunk.X.T @ (chunk.X.multiply(w) if hasattr(chunk.X, "multiply") else chunk.X * w)
             return np.asarray(square.toarray() if hasattr(square, "toarray") else square, dtype=np.float64)
+
+        return np.asarray(sum(self.source.map(part)), dtype=np.float64)
+
+    def column_squares(self, weights: FloatArray) -> FloatArray:
+        def part(chunk: Any) -> FloatArray:
+            square = chunk.X.multiply(chunk.X) if hasattr(chunk.X, "multiply") else chunk.X * chunk.X
+            return np.asarray(square.T @ weights[chunk.start : chunk.start + chunk.y.size], dtype=np.float64).ravel()
 
         return np.asarray(sum(self.source.map(part)), dtype=np.float64)
 

@@ -1,0 +1,79 @@
+"""The bound of a dual point of which only sums are known, kept apart by the sign of the rows' slopes.
+
+A read of any source yields these sums. With the two signs apart they can be balanced afterwards: one side is scaled
+down until all slopes sum to zero.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.certificates.rounding import LevelSet, Steepness
+from dualcore.certificates.sums import first_order_bound, squared_bound
+from dualcore.geometry import FloatArray
+
+__all__ = ["SideSums", "side_bound"]
+
+
+class SideSums(NamedTuple):
+    """Sums over the rows of a dual point; the first axis is the side, slopes below zero first.
+
+    Attributes
+    ----------
+    value : ndarray of shape (2,)
+        Of the conjugates, less ``s y`` for residuals; of order above 1 of the linear part alone.
+    balance : ndarray of shape (2,)
+        Of the sizes of the slopes in the score.
+    power : ndarray of shape (2,)
+        Of `slope_power`, for orders above 1.
+    moment : ndarray of shape (2, n_features)
+        Of slope times row.
+    flipped : float
+        Mass that flips.
+    """
+
+    value: FloatArray
+    balance: FloatArray
+    power: FloatArray
+    moment: FloatArray
+    flipped: float = 0.0
+
+
+def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *, closely: bool = True) -> float:
+    """Return a lower bound on the optimum, less the allowance for rounding.
+
+    Parameters
+    ----------
+    level_set : LevelSet
+    sums : SideSums
+    terms : float
+        At least the sum of the sizes of the terms of ``sums.value``.
+    n_rows : int
+    closely : bool, default=True
+        Passed to `first_order_bound`.
+    """
+    problem, balance, scale = level_set.problem, sums.balance, np.ones(2)
+    if problem.fit_intercept and balance[0] != balance[1]:
+        side = int(balance[1] > balance[0])
+        scale[side] = max(balance[1 - side], 0.0) / balance[side]
+    total, moment, order = float(scale @ sums.value), scale @ sums.moment, problem.geometry.order
+    steepness = 0.0
+    if order == 1:
+        root = problem.loss.lipschitz
+    else:
+        dual = order / (order - 1.0)
+        steepness = float(scale**dual @ sums.power)
+        # The mean of order q of the slopes; for q < 2 their root mean square may be larger, by this power of the rows.
+        root = order * steepness ** (1.0 / dual) * float(n_rows) ** max(1.0 / dual - 0.5, 0.0)
+    price = level_set.sum_price(Steepness(float(scale @ balance), root, sums.flipped), moment)
+    if np.isinf(price):
+        return -np.inf
+    rounding = price + level_set.error * terms
+    if order > 1:
+        steepness *= 1.0 + level_set.error
+        return squared_bound(problem, total, steepness, moment, level_set.upper, rounding=rounding)
+    # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
+    bound = first_order_bound(problem, lambda f: f * total, moment, sums.flipped, level_set.upper, closely=closely)
+    return bound - rounding
