@@ -95,31 +95,36 @@ def _sharpened(objective: Any, basis: Any, into: Any, beta: Any, width: float) -
 
 
 def best_known(
-    referee: Referee, found: list[tuple[str, Point]], *, lines: bool = True, radius: float | None = None
+    referee: Referee, found: list[tuple[str, Point]], *, seconds: float = np.inf, radius: float | None = None
 ) -> tuple[Known, list[Any]]:
-    """Return the best of these models, of their multiples and of the segments between the best; and all risks."""
+    """Return the best of these models, of their multiples and of segments between the best; and all risks.
+
+    Lines are searched for about ``seconds`` of processor time, not at all for 0.
+    """
     known = [Known(referee.risk(point, radius), point, source) for source, point in found]
     known = [each if np.isfinite(each.risk) else each._replace(risk=Long(np.inf)) for each in known]
-    risks = [each.risk for each in known]
-    best = min(known, key=lambda each: each.risk)
-    if lines:
+    best = min(known, key=_by)
+    began = time.process_time()
+    if seconds > 0.0:
         zero = referee.zero()
-        for each in sorted(known, key=lambda each: each.risk)[:3]:
+        for each in sorted(known, key=_by)[:3]:
+            if each.point is not best.point:
+                best = min(best, _segment(referee, best, each, radius, began + seconds), key=_by)
             for step in _RAYS:
                 point = referee.mix(zero, each.point, step)
                 best = min(best, Known(referee.risk(point, radius), point, f"{each.source} times {step:g}"), key=_by)
-            if each.point is not best.point:
-                best = min(best, _segment(referee, best, each, radius), key=_by)
+                if time.process_time() - began > seconds:
+                    break
     exact = referee.again(best.point)
-    return best._replace(risk=referee.risk(exact, radius), point=exact), risks
+    return best._replace(risk=referee.risk(exact, radius), point=exact), [each.risk for each in known]
 
 
 def _by(known: Known) -> Any:
     return known.risk if np.isfinite(known.risk) else Long(np.inf)
 
 
-def _segment(referee: Referee, first: Known, second: Known, radius: float | None) -> Known:
-    """Return the best point between two; the risk is convex there."""
+def _segment(referee: Referee, first: Known, second: Known, radius: float | None, until: float) -> Known:
+    """Return the best point near the segment between two; the risk is convex there."""
     low, high, best = Long(-0.5), Long(1.5), first
     for _ in range(_SEGMENT_STEPS):
         a, b = low + (high - low) * Long(0.382), low + (high - low) * Long(0.618)
@@ -128,4 +133,6 @@ def _segment(referee: Referee, first: Known, second: Known, radius: float | None
         for value, point in zip(values, points, strict=True):
             best = min(best, Known(value, point, f"between {first.source} and {second.source}"), key=_by)
         low, high = (low, b) if values[0] <= values[1] else (a, high)
+        if time.process_time() > until:
+            break
     return best

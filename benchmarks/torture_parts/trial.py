@@ -73,12 +73,12 @@ def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known | None
         starts.append(min(found, key=lambda each: _order(referee.risk(each[1])))[1])
     found += list(party.descend(referee, starts, limits.descent))
     found.append(("zero", referee.zero()))
-    best, risks = best_known(referee, found)
+    best, risks = best_known(referee, found, seconds=limits.descent)
     judged = []
     for claim, point, risk in zip(answers.claims, points, risks, strict=False):
         known = best.risk
         if claim.radius is not None:  # another radius is another problem: the models found serve it as well
-            there, _ = best_known(referee, [*found, (best.source, best.point)], lines=False, radius=claim.radius)
+            there, _ = best_known(referee, [*found, (best.source, best.point)], seconds=0.0, radius=claim.radius)
             known, risk = there.risk, referee.risk(point, claim.radius)
         judged.append(Judged(claim, risk, min(known, risk), party.spread(case)))
     return best, judged, judge(case, answers, judged, referee)

@@ -37,6 +37,7 @@ def _is_loose(case: Case) -> bool:
 
 
 REFUSALS = (
+    Refusal(r"This needs features without a support", lambda case: case.support is not None),
     Refusal(r"Nothing bounds the coefficient of feature \d+.*need ridge > 0", _is_loose),
     Refusal(
         r"too many for Newton's method beyond 2500",
