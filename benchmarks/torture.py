@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import sys
 import time
 from multiprocessing.connection import Connection, wait
@@ -31,6 +30,7 @@ from typing import Any
 
 from torture_parts.cases import FAMILIES, draw_case
 from torture_parts.report import print_record, print_summary, reproduction
+from torture_parts.store import append, stored
 from torture_parts.trial import Limits, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
@@ -50,30 +50,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=int, default=None, help="run one problem and print all about it")
     parser.add_argument("--summary", action="store_true", help="print the counts of --out and do nothing else")
     return parser.parse_args()
-
-
-def stored(path: Path | None) -> list[dict[str, Any]]:
-    """Return the records of a file; a last line cut short by an interrupted run is left out."""
-    if path is None or not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            print(f"{path}: a line that is no JSON is left out", file=sys.stderr)
-    return records
-
-
-def append(path: Path, record: dict[str, Any]) -> None:
-    """Write one line in one call, so that lines of several writers do not mix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    line = (json.dumps(record) + "\n").encode()
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(handle, line)
-    finally:
-        os.close(handle)
 
 
 def work(connection: Connection) -> None:

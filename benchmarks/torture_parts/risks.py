@@ -1,7 +1,7 @@
 """Worst-case risks in long doubles, straight from the formulas; no code of the package is called.
 
 ``R = min over lam >= kappa of sigma^p lam + sum_i w_i h_i(lam)`` plus the ridge. The minimum over ``lam`` is found
-here by looking at the objective itself, between its corners (order 1) or by a golden section (squared hinge).
+here by the slope of the objective, between its corners (order 1) or by halving (squared hinge).
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 
 from torture_parts.exact import Long, LongArray
-
-_GOLDEN = (np.sqrt(Long(5.0)) - 1) / 2
 
 
 def positive(t: Any) -> Any:
@@ -103,44 +101,32 @@ def squared_hinge_risk(z: LongArray, w: LongArray, radius: Any, gamma: float, si
         return plain
     gamma = Long(gamma)
 
-    def objective(room: Any) -> Any:
-        """At ``lam = K^2 + room``."""
+    def branches(room: Any) -> tuple[Any, Any]:
+        """At ``lam = K^2 + room > K^2`` the better of staying and flipping, and how fast it falls with ``lam``."""
         lam = size * size + room
-        if room == 0 and size > 0:
-            if (short > 0).any() or (v > size * gamma).any():
-                return Long(np.inf)
-            growth = Long(0)
-        else:
-            growth = lam / room if size > 0 else Long(1)
-        stay = short * short * growth
-        flat = v * v - lam * gamma * gamma
+        growth, fall = lam / room, (size / room) ** 2
+        stay = short * short
         moved = v * size >= lam * gamma
-        flip = np.where(moved & (room > 0), positive(v - size * gamma) ** 2 * growth, flat)
-        return radius * radius * lam + (w * np.maximum(stay, flip)).sum()
+        ahead = positive(v - size * gamma) ** 2
+        flip = np.where(moved, ahead * growth, v * v - lam * gamma * gamma)
+        flips = flip > stay * growth
+        cost = np.where(flips, np.where(moved, ahead * fall, gamma * gamma), stay * fall)
+        return np.where(flips, flip, stay * growth), cost
+
+    def objective(room: Any) -> Any:
+        return radius * radius * (size * size + room) + (w * branches(room)[0]).sum()
 
     # Beyond this multiplier nothing flips and the closed form without flips is past its own minimum.
     worst = np.maximum(v, short).max()
     top = 4 * ((worst / gamma) ** 2 + size * worst / radius + size * worst / gamma + size * size + 1)
-    return min(objective(Long(0)), golden(objective, top))
-
-
-def golden(objective: Callable[[Any], Any], top: Any) -> Any:
-    """Return the least value of a convex function on ``(0, top]``, by a golden section in the logarithm."""
     low, high = np.log(top) - 160, np.log(top)
-    a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    fa, fb = objective(np.exp(a)), objective(np.exp(b))
-    best = min(fa, fb, objective(top))
-    for _ in range(180):
-        if fa <= fb:
-            high, b, fb = b, a, fa
-            a = high - _GOLDEN * (high - low)
-            fa = objective(np.exp(a))
-            best = min(best, fa)
+    for _ in range(100):
+        middle = (low + high) / 2
+        if radius * radius - (w * branches(np.exp(middle))[1]).sum() < 0:
+            low = middle
         else:
-            low, a, fa = a, b, fb
-            b = low + _GOLDEN * (high - low)
-            fb = objective(np.exp(b))
-            best = min(best, fb)
-        if not high - low > 1e-19 * abs(high):
-            break
-    return best
+            high = middle
+    found = min(objective(np.exp(low)), objective(np.exp(high)))
+    if not (short > 0).any() and not (v > size * gamma).any():  # then lam = K^2 is allowed too
+        found = min(found, radius * radius * size * size + (w * positive(v * v - (size * gamma) ** 2)).sum())
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,8 @@ def record(case: Case, limits: Limits) -> dict[str, Any]:
     began = time.process_time()
     answers = ask(case, limits.call)
     asked = time.process_time()
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the referee's tools; what the package says is recorded
         best, judged, verdict = refereed(case, answers, limits)
     return {
         "seed": case.seed,
