@@ -1,0 +1,78 @@
+"""What a run prints: a line for every problem that fails, and counts at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torture_parts.cases import Case
+from torture_parts.verdicts import FORBIDDEN
+
+_WORST = 8
+
+
+def failures(record: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the verdicts of a record that a release must not have."""
+    return {name: texts for name, texts in record["verdicts"].items() if name in FORBIDDEN}
+
+
+def print_record(record: dict[str, Any], done: int, total: int, seconds: float) -> None:
+    """Print one line for a problem that failed, and the progress now and then."""
+    for name, texts in failures(record).items():
+        case = record["case"]
+        size = f"{case['loss']} {case['norm']} {case['n']} x {case['m']}"
+        print(f"{record['seed']}/{record['number']} {record['family']} {size}: {name}: {texts[0]}")
+    if done % 50 == 0 or done == total:
+        print(f"-- {done} of {total} problems, {seconds:.0f} s", flush=True)
+
+
+def counts(records: list[dict[str, Any]]) -> Counter[str]:
+    """Return how many problems have each verdict."""
+    return Counter(name for record in records for name in record["verdicts"])
+
+
+def print_summary(records: list[dict[str, Any]]) -> None:
+    """Print counts by family, the share that converged, and the worst of every verdict that must not occur."""
+    families = sorted({record["family"] for record in records})
+    tables = {name: counts([each for each in records if each["family"] == name]) for name in families}
+    claims = sum(len(record["claims"]) for record in records)
+    print(f"\n{len(records)} problems, {claims} claims")
+    names = [*FORBIDDEN, *sorted({name for table in tables.values() for name in table} - set(FORBIDDEN))]
+    print(f"{'verdict':18}" + "".join(f"{name:>10}" for name in families) + f"{'all':>10}")
+    print(f"{'problems':18}" + "".join(f"{_of(records, name):10}" for name in families) + f"{len(records):10}")
+    for name in names:
+        row = [tables[family][name] for family in families]
+        print(f"{name:18}" + "".join(f"{count:10}" for count in row) + f"{sum(row):10}")
+    total = counts(records)
+    decided = total["converged"] + total["not_converged"]
+    if decided:
+        print(f"converged: {100 * total['converged'] / decided:.2f} % of {decided} that have a minimiser and an answer")
+    for name in (*FORBIDDEN, "optimal_not_near"):
+        bad = [record for record in records if name in record["verdicts"]]
+        for record in sorted(bad, key=lambda each: each["case"]["n"] * each["case"]["m"])[:_WORST]:
+            case = record["case"]
+            size = f"{case['loss']} {case['norm']} {case['n']} x {case['m']}"
+            print(
+                f"  {name} {record['seed']}/{record['number']} {record['family']} {size}: {record['verdicts'][name][0]}"
+            )
+
+
+def reproduction(case: Case) -> str:
+    """Return a script that has the data and the problem of a case at hand."""
+    forced = f", family={case.family!r}" if case.forced else ""
+    lines = [
+        "import sys; sys.path.insert(0, 'benchmarks')",
+        "import dualcore",
+        "from torture_parts.cases import draw_case",
+        f"case = draw_case({case.seed}, {case.number}, small={case.small}{forced})",
+        f"problem = dualcore.Problem({case.loss!r}, **case.settings())",
+        "X, y, sample_weight = case.X, case.y, case.weights",
+        f"# {case.describe()}",
+    ]
+    if case.family == "softmax":
+        lines.insert(-1, f"problem = dualcore.softmax.SoftmaxProblem(problem, {case.n_classes})")
+    return "\n".join(lines)
+
+
+def _of(records: list[dict[str, Any]], family: str) -> int:
+    return sum(record["family"] == family for record in records)
