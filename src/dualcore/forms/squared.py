@@ -14,8 +14,6 @@ __all__ = ["SquaredForm", "SquaredHingeForm"]
 
 # Rows of the sample that brackets the multiplier where a search is needed.
 _FEW = 4096
-# The least factor that puts a multiplier above kappa where rounding would leave it there.
-_ABOVE = 1.0 + 2.0**-50
 
 
 class SquaredForm(DualForm):
@@ -96,8 +94,6 @@ class SquaredForm(DualForm):
         root = mean + self.radius * slope_size
         with np.errstate(over="ignore"):  # of a tiny radius and a high power: as good as no radius
             multiplier = slope_size * float(np.float_power(root / self.radius, p - 1.0)) if slope_size > 0.0 else 0.0
-        if mean > 0.0:  # at kappa itself rows that do not fit exactly would have an infinite h
-            multiplier = max(multiplier, self.kappa(size) * _ABOVE)
         return Minimum(root**p, multiplier)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:

@@ -324,13 +324,15 @@ class ConicSolver(Solver):
         )
         if not (isinstance(problem.loss, SquaredHinge) and may_flip(problem)):
             found = attempt(problem)
-            if problem.geometry.order == 2:
+            if problem.geometry.order == 2 and found.iterations < max_iter:
                 found = _closer(found, attempt, problem, data, design)
             return _no_worse_than(start, found, problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
         # invites no flip, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
-        fixed = attempt(settled)
+        fixed = descend(settled, data, design, start, max_iter)
+        if fixed.stopped_early:
+            fixed = attempt(settled)
         risk = problem.evaluate(fixed.coef, fixed.intercept, data).value
         if risk <= settled.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
             return _no_worse_than(start, fixed, problem, data)
@@ -383,17 +385,21 @@ def _closer(
     found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
 ) -> RawSolution:
     """Return a solution of order 2 without flips with digits enough for its risk, however small that is."""
-    first, more = found, []
-    root = problem.evaluate(found.coef, found.intercept, data).value ** 0.5 / design.unit
+    solutions = [found]
+    risk = problem.evaluate(found.coef, found.intercept, data).value
+    root = risk**0.5 / design.unit
     if problem.ridge == 0.0 and _FITTED < root < _SMALL_ROOT:
         # Clarabel's digits are absolute, and here they are few beside the root of the risk.
-        more.append(attempt(problem, sizes=UNIT_SIZES._replace(risk=root)))
-        found, _ = _best_of([found, *more], problem, data)
+        solutions.append(attempt(problem, sizes=UNIT_SIZES._replace(risk=root)))
     if data.rows.m <= _COMPRESSED_COLUMNS:
-        more.append(descend(problem, data, design, (found.coef, found.intercept), _LAST_STEPS))
-    found, _ = _best_of([first, *more], problem, data)
-    stopped = all(each.stopped_early for each in (first, *more))
-    return replace(found, history=first.history, stopped_early=stopped)
+        again = solutions[-1]
+        best = again if problem.evaluate(again.coef, again.intercept, data).value < risk else found
+        solutions.append(descend(problem, data, design, (best.coef, best.intercept), _LAST_STEPS))
+    if len(solutions) == 1:
+        return found
+    merged, _ = _best_of(solutions, problem, data)
+    stopped = all(each.stopped_early for each in solutions)
+    return replace(merged, history=found.history, stopped_early=stopped)
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:

@@ -1,28 +1,34 @@
-"""Training for powers of the residual, order p: the risk is ``(N + sigma K)^p``, see `dualcore.solvers.rootmean`."""
+"""Training for losses of order p > 1 whose labels stay: the risk is ``(N + sigma K)^p``, see `rootmean`."""
 
 from __future__ import annotations
 
 from dualcore.geometry import FloatArray
-from dualcore.losses import Power
+from dualcore.losses import Power, Squared, SquaredHinge
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import RawSolution, Solver, able_solver
-from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows
+from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, may_flip
 from dualcore.solvers.rootmean import descend
 
 __all__ = ["PowerSolver"]
 
 
 class PowerSolver(Solver):
-    """Descent for ``|r|^p``: a factor of the rows and a cone program of the size of a model for each step."""
+    """Descent for powers: a factor of the rows and a cone program of the size of a model for each step.
+
+    Takes ``|r|^p``, the squared loss, and the squared hinge where no label may flip.
+    """
 
     name = "power"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        if not isinstance(problem.loss, Power):
+        # Only these very classes will do: a subclass may mean another loss.
+        if type(problem.loss) not in (Power, Squared, SquaredHinge):
             return (
-                f"PowerSolver cannot solve {type(problem.loss).__name__}: it takes powers of the residual. "
-                f"Use solver='{able_solver(problem)}'."
+                f"PowerSolver cannot solve {type(problem.loss).__name__}: it takes powers of the residual and the "
+                f"squared hinge. Use solver='{able_solver(problem)}'."
             )
+        if may_flip(problem):
+            return "PowerSolver does not know label flips: use label_cost=inf or solver='conic'."
         if type(problem.geometry.norm) not in DUAL_BOUNDS:
             known = sorted(cls.__name__ for cls in DUAL_BOUNDS)
             return f"PowerSolver knows no cone for the norm {type(problem.geometry.norm).__name__}: use one of {known}."

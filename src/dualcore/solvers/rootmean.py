@@ -8,8 +8,8 @@ For ``p = 2`` this is exact, and for every ``p`` it is never negative: a quadrat
 far side of an exact fit, and beyond. So each step is one second-order cone and the description of the dual norm, in as
 many variables as the model has, and costs one triangular factor of the rows.
 
-With ``p < 2`` the curvature has a pole where a residual vanishes. There ``|r|`` is replaced by ``(r^2 + w^2)^(1/2)``, and
-the width ``w`` falls from stage to stage.
+With ``p < 2`` the curvature has a pole where a residual vanishes. There ``|r|`` is replaced by ``(r^2 + w^2)^(1/2)``,
+and the width ``w`` falls from stage to stage.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
+<<<<<<< HEAD
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.geometry import FloatArray
+=======
+from dualcore.certificates import DualPoint, lower_bound
+from dualcore.geometry import FloatArray, LinfNorm
+>>>>>>> powers
 from dualcore.losses import Squared
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
-from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, Affine, ConeProgram, ScaledRows
+from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows
 
 __all__ = ["Descent", "Outcome", "descend"]
 
@@ -34,10 +40,14 @@ __all__ = ["Descent", "Outcome", "descend"]
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 # A model that promises less than this, relatively, is at its end: the rest is rounding.
 _EXHAUSTED = 1e-15
-# An exact fit leaves residuals of this share of the target's size, from rounding alone.
-_ROUNDING = 1e-13
-# Above this many columns a sparse matrix is not made dense for its triangular factor.
-_DENSE_COLUMNS = 500
+# A mean of the residuals that is a smaller share of the root of the risk is no more than an exact fit leaves.
+_FITTED = 1e-6
+# Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
+_NEARLY = 1e-3
+# Rounds in which rows join those that a separating model is held to.
+_CUTS = 20
+# A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
+_DENSE_NUMBERS = 10_000_000
 
 
 class Place(NamedTuple):
@@ -97,7 +107,8 @@ class Descent:
         norm = problem.geometry.norm
         self.prices = design.scale if norm.weights is None else design.scale * norm.weights
         self.floor = 0.0 if self.one_sided else problem.geometry.target_slope / design.unit
-        self.masses, self.rows, self.offset = design.masses, design.matrix, -design.target
+        self.masses, self.offset = design.masses, -design.target
+        self.rows: Any = design.matrix
         if problem.fit_intercept:
             ones = np.ones((design.masses.size, 1))
             self.rows = sp.hstack([self.rows, ones]).tocsr() if sp.issparse(self.rows) else np.hstack([self.rows, ones])
@@ -105,7 +116,7 @@ class Descent:
             signs = -design.target
             self.rows = sp.diags_array(signs) @ self.rows if sp.issparse(self.rows) else signs[:, None] * self.rows
             self.offset = np.ones_like(signs)
-        if sp.issparse(self.rows) and self.rows.shape[1] <= _DENSE_COLUMNS:
+        if sp.issparse(self.rows) and self.rows.shape[0] * self.rows.shape[1] <= _DENSE_NUMBERS:
             self.rows = self.rows.toarray()
         self.whole: tuple[FloatArray, FloatArray] | None = None
         if isinstance(problem.loss, Squared) or (self.p == 2.0 and not self.one_sided):
@@ -117,7 +128,7 @@ class Descent:
         if n <= width + 1 or sp.issparse(self.rows):
             return
         table = np.sqrt(self.masses)[:, None] * np.column_stack([self.rows, self.offset])
-        factor = np.linalg.qr(table, mode="r")
+        factor = np.asarray(np.linalg.qr(table, mode="r"))
         self.whole = np.column_stack([self.rows, self.offset]), factor
         self.rows, self.offset, self.masses = factor[:, :width], factor[:, width], np.ones(factor.shape[0])
 
@@ -164,6 +175,11 @@ class Descent:
         """Return the worst-case risk, without its ridge, in scaled units."""
         return float((place.mean + self.problem.radius * place.steepness) ** self.p)
 
+    def _line(self, place: Place, promised: float) -> tuple[float, float]:
+        """Return the risk, ridge included, in the units of the data, and how much less the local model promises."""
+        total = self.design.unit**self.p * (place.cost if self.problem.ridge > 0.0 else place.cost**self.p)
+        return total, total * max(promised, 0.0) * (1.0 if self.problem.ridge > 0.0 else self.p)
+
     # The way down
 
     def run(self, x: FloatArray, *, max_iter: int) -> Outcome:
@@ -172,6 +188,8 @@ class Descent:
         slopes: list[FloatArray] = []
         best, finished = self.at(x), False
         scale = max(best.mean, self._mean(self.offset, 0.0))
+        if best.mean <= _FITTED * scale:  # where everything fits, residuals of rounding show no way down
+            best = self.at(np.zeros_like(x))
         for share in _WIDTHS if self.p < 2.0 else (0.0,):
             here = self.at(best.x, share * best.mean)
             width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
@@ -182,25 +200,26 @@ class Descent:
                     finished = True
                     break
                 step = self.step(here, width)
-                there = self._search(here, step.change, width)
+                there = self._cleaned(self._search(here, step.change, width), width)
                 gain = (here.cost - there.cost) / here.cost
                 slopes += [] if step.slopes is None else [step.slopes]
                 finished = step.promised <= enough or not gain > max(1e-3 * enough, 0.0)
                 here = there if there.cost < here.cost else here
-                history.append((self.risk(here), step.promised))
+                history.append(self._line(here, step.promised))
             exact = self.at(here.x)
             best = exact if exact.cost <= best.cost else best
             if not finished:
                 break
-        fit = self._exact_fit(best, scale)
-        return Outcome((fit or best).x, tuple(slopes[::-1]), tuple(history), finished)
+        if best.mean <= _NEARLY * scale:
+            best = self._separated(best, slopes) if self.one_sided else self._fitted(best)
+        return Outcome(best.x, tuple(slopes[::-1]), tuple(history), finished)
 
     def step(self, place: Place, width: float = 0.0) -> Step:
         """Minimise the local model of the mean with the exact description of everything else."""
         near = self._expand(place, width)
         if self.problem.radius == 0.0 and self.problem.ridge == 0.0:
             reach = -near.along / (1.0 - (self.p - 2.0) * float(near.along @ near.along))
-            change = np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0]
+            change = np.asarray(np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0], dtype=np.float64)
             promised = 1.0 - float(np.linalg.norm(self._cone(near, change)))
             return Step(place.mean * change, promised, self._of_rows(near.slopes))
         return self._conic_step(place, near)
@@ -220,26 +239,23 @@ class Descent:
         sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
         sizes[:m] += mean * pull
         sizes = np.sqrt(np.where(sizes > 0.0, sizes, 1.0))
-        blocks = [(program.variables(m), slice(0, m))]
-        if problem.fit_intercept:
-            blocks.append((program.variables(1), slice(m, m + 1)))
-        slide = blocks[0][0]
-        first, rest = Affine(np.ones(1)), Affine(np.zeros(near.factor.shape[0]))
-        for part, columns in blocks:
-            first = first + part.mapped((near.gradient / sizes)[None, columns])
-            rest = rest + part.mapped((near.factor / sizes)[:, columns])
-        length = program.variables(1)
-        price, others = program.second_order(length, _joined(first, rest))
+        slide, length = program.variables(sizes.size), program.variables(1)
+        ahead = slide.mapped(np.vstack([near.gradient, near.factor]) / sizes)
+        price, others = program.second_order(length, ahead + np.eye(1, len(ahead))[0])
         cost = (mean / root) * length
         if problem.radius > 0.0:
             unit = max(place.steepness, mean * float(np.linalg.norm(1.0 / (self.prices * sizes[:m]))), self.floor)
             unit = unit if unit > 0.0 else 1.0
             steepness = program.variables(1)
-            movable = np.isfinite(self.prices)
-            if movable.any():
-                coef = Affine(phi) + (mean / sizes[:m]) * slide
-                norm = type(problem.geometry.norm)
-                DUAL_BOUNDS[norm](program, steepness, (1.0 / (unit * self.prices[movable])) * coef[movable])
+            rates = 1.0 / (unit * self.prices)
+            movable = np.flatnonzero(rates)
+            if movable.size:
+                picked = sp.csr_array(
+                    ((mean * rates / sizes[:m])[movable], (np.arange(movable.size), movable)),
+                    (movable.size, sizes.size),
+                )
+                coef = slide.mapped(picked) + (rates * phi)[movable]
+                DUAL_BOUNDS[type(problem.geometry.norm)](program, steepness, coef)
             program.nonnegative(steepness - self.floor / unit)
             cost = cost + (problem.radius * unit / root) * steepness
         if problem.ridge > 0.0:
@@ -249,14 +265,15 @@ class Descent:
             program.nonnegative(above + 1.0 - cost)
             program.minimise((share * p) * above)
             program.minimise_squares(np.array([share * p * (p - 1.0)]), above)
-            program.minimise_squares(mean * pull / sizes[:m] ** 2, slide)
-            program.minimise(slide.mapped((pull * phi / sizes[:m])[None, :]))
+            pull = np.append(pull, np.zeros(sizes.size - m))
+            program.minimise_squares(mean * pull / sizes**2, slide)
+            program.minimise(slide.mapped((pull * place.x / sizes)[None, :]))
         else:
             program.minimise(cost)
         found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=100)
         if found.status not in SOLVED:
             found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
-        change = np.concatenate([found.value(part) for part, _ in blocks]) / sizes
+        change = found.value(slide) / sizes
         if not np.isfinite(change).all():
             return Step(np.zeros(place.x.size), 0.0, None)
         promised = self._promised(place, near, change, root, penalty)
@@ -271,9 +288,9 @@ class Descent:
         coef = self.design.unit * x[: self.m] / self.design.scale
         ahead = mean + self.problem.radius * max(norm.dual(coef) / self.design.unit, self.floor)
         if self.problem.ridge == 0.0:
-            return 1.0 - ahead / root
+            return float(1.0 - ahead / root)
         after = ahead**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
-        return 1.0 - after / (root**self.p + penalty)
+        return float(1.0 - after / (root**self.p + penalty))
 
     def _slopes(self, near: _Expansion, duals: FloatArray) -> FloatArray | None:
         """Return slopes of the mean whose moment the norm can hold: those of the place, moved along the rows."""
@@ -312,7 +329,7 @@ class Descent:
             along = (vectors[:, keep].T @ gradient) / np.sqrt(values[keep])
         else:
             table = np.column_stack([roots[:, None] * self.rows, target])
-            factor = np.linalg.qr(table, mode="r")
+            factor = np.asarray(np.linalg.qr(table, mode="r"))
             rank = min(factor.shape[0], self.rows.shape[1])
             triangle, along = factor[:rank, :-1], factor[:rank, -1]
         inside = float(along @ along)
@@ -351,13 +368,77 @@ class Descent:
                     break
         return min(full, shorter, key=lambda place: place.cost)
 
-    def _exact_fit(self, place: Place, scale: float) -> Place | None:
+    def _cleaned(self, place: Place, width: float) -> Place:
+        """Return a place without the coefficients that are rounding beside the others, where that is better.
+
+        Where the dual norm is a sum most coefficients vanish, but for what Clarabel leaves of them.
+        """
+        if not isinstance(self.problem.geometry.norm, LinfNorm) or self.problem.radius == 0.0:
+            return place
+        share = np.abs(place.x[: self.m]) / self.prices
+        small = (share <= 1e-7 * share.max(initial=0.0)) & np.isfinite(self.prices)
+        x = place.x.copy()
+        x[: self.m][small] = 0.0
+        clean = self.at(x, width)
+        return clean if clean.cost < place.cost else place
+
+    def _fitted(self, place: Place) -> Place:
         """Return the exact fit nearest to a place, where there is one and it is better."""
-        if self.one_sided or not place.mean > 0.0 or place.mean > 1e-4 * scale or sp.issparse(self.rows):
-            return None
-        x = place.x - np.linalg.lstsq(self.rows, place.signal, rcond=1e-14)[0]
-        fitted = self.at(x)
-        return fitted if fitted.cost < place.cost else None
+        if sp.issparse(self.rows):
+            return place
+        fit = self.at(place.x - np.linalg.lstsq(self.rows, place.signal, rcond=1e-14)[0])
+        return fit if fit.cost < place.cost else place
+
+    def _separated(self, place: Place, slopes: list[FloatArray]) -> Place:
+        """Return the model of least norm among those of margin 1 on every row, where that is better.
+
+        Only the rows of least margin bind: more are added until the others keep theirs. What a bound needs joins
+        ``slopes``.
+        """
+        candidates = [place]
+        if self.problem.radius > 0.0 and self.problem.ridge == 0.0 and not sp.issparse(self.rows):
+            order = np.argsort(-place.signal)
+            chosen = np.zeros(order.size, dtype=bool)
+            chosen[order[: 4 * self.rows.shape[1]]] = True
+            for _ in range(_CUTS):
+                x, weights = self._least_norm(np.flatnonzero(chosen))
+                if x is None:
+                    break
+                candidates.append(self.at(x))
+                beyond = (candidates[-1].signal > 1e-9) & ~chosen
+                if not beyond.any():
+                    held = np.zeros(order.size)
+                    held[chosen] = self.problem.radius * weights / self.masses[chosen]
+                    slopes.append(held)
+                    break
+                worst = np.argsort(-np.where(beyond, candidates[-1].signal, -np.inf))[: 4 * self.rows.shape[1]]
+                chosen[worst[beyond[worst]]] = True
+        for each in candidates[:]:
+            least = 1.0 - float(each.signal.max())
+            if least > 0.0:  # a longer model costs nothing without a radius and a ridge
+                free = self.problem.radius == 0.0 and self.problem.ridge == 0.0
+                candidates.append(self.at(each.x * ((2.0 if free else 1.0 + 1e-15) / least)))
+        return min(candidates, key=lambda each: each.cost)
+
+    def _least_norm(self, rows: npt.NDArray[np.int64]) -> tuple[FloatArray | None, FloatArray]:
+        """Return the model of least norm that has margin 1 on some rows, and the multipliers of those rows."""
+        program, m = ConeProgram(), self.m
+        movable = np.isfinite(self.prices)
+        coef, steepness = program.variables(m), program.variables(1)
+        held = coef.mapped(self.rows[rows][:, :m])
+        if self.problem.fit_intercept:
+            held = held + program.variables(1).mapped(self.rows[rows][:, m:])
+        margins = program.nonnegative(-self.offset[rows] - held)
+        if movable.any():
+            norm = type(self.problem.geometry.norm)
+            DUAL_BOUNDS[norm](program, steepness, (1.0 / self.prices[movable]) * coef[movable])
+        program.nonnegative(steepness)
+        program.minimise(steepness)
+        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=200)
+        if found.status not in SOLVED:
+            return None, np.zeros(rows.size)
+        x = found.x[np.r_[:m, m + 1 : self.rows.shape[1] + 1]]
+        return x, found.multipliers[margins]
 
 
 def descend(
@@ -368,28 +449,24 @@ def descend(
     origin = np.zeros(data.rows.m + int(problem.fit_intercept)) if start is None else descent.scaled(*start)
     found = descent.run(origin, max_iter=max_iter)
     coef, intercept = descent.model(found.x)
-    p = problem.geometry.order
-    root = design.unit * descent.risk(descent.at(found.x)) ** (1.0 / p)
-    dual, upper, most = None, problem.evaluate(coef, intercept, data).value, -np.inf
-    # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing.
-    for slopes in found.slopes:
+    p, place = problem.geometry.order, descent.at(found.x)
+    root = descent.risk(place) ** (1.0 / p)
+    factor = p * (design.unit * root) ** (p - 1.0) * (-1.0 if descent.one_sided else 1.0)
+
+    def point(slopes: FloatArray) -> DualPoint:
         stay = np.zeros(data.rows.n)
-        stay[design.kept] = p * root ** (p - 1.0) * (-np.maximum(slopes, 0.0) if descent.one_sided else slopes)
-        bound = lower_bound(problem, data, DualPoint(stay), upper, repair=False)
-        if bound > most:
-            dual, most = DualPoint(stay), bound
-        if upper - most <= 1e-9 * upper:
-            break
-    factor = design.unit**p
-    history = tuple(
-        Iterate(k + 1, factor * risk, factor * risk * max(promised, 0.0))
-        for k, (risk, promised) in enumerate(found.history)
-    )
+        stay[design.kept] = factor * (np.maximum(slopes, 0.0) if descent.one_sided else slopes)
+        return DualPoint(stay)
+
+    duals = [point(slopes) for slopes in found.slopes]
+    dual = duals[0] if duals else None
+    if len(duals) > 1 and place.mean <= _FITTED * root:
+        # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing.
+        upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
+        for each in duals:
+            bound = lower_bound(problem, data, each, upper, repair=False)
+            dual, most = (each, bound) if bound > most else (dual, most)
+            if upper - most <= 1e-9 * upper:
+                break
+    history = tuple(Iterate(k + 1, *line) for k, line in enumerate(found.history))
     return RawSolution(coef, intercept, dual, len(history), history, stopped_early=not found.finished)
-
-
-def _joined(first: Affine, rest: Affine) -> Affine:
-    """Return two affine vectors on top of each other."""
-    upper = sp.vstack([sp.eye_array(len(first)), sp.csr_array((len(rest), len(first)))])
-    lower = sp.vstack([sp.csr_array((len(first), len(rest))), sp.eye_array(len(rest))])
-    return first.mapped(upper) + rest.mapped(lower)

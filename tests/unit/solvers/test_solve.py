@@ -105,7 +105,9 @@ def test_auto_takes_the_structured_solver_where_it_applies():
         assert solve(problem, *data_for(problem)).solver == "structured"
     for loss in ("squared", "squared_hinge"):
         problem = Problem(loss, radius=0.2)
-        assert solve(problem, *data_for(problem)).solver == "conic"
+        assert solve(problem, *data_for(problem)).solver == "power"
+    problem = Problem("squared_hinge", radius=0.2, label_cost=1.0)
+    assert solve(problem, *data_for(problem)).solver == "conic"
     problem = Problem("power", power=3.0, radius=0.2)
     assert solve(problem, *data_for(problem)).solver == "power"
 
