@@ -22,13 +22,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
-<<<<<<< HEAD
-from dualcore.certificates import DualPoint, lower_bound
-from dualcore.geometry import FloatArray
-=======
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.geometry import FloatArray, LinfNorm
->>>>>>> powers
 from dualcore.losses import Squared
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
