@@ -12,6 +12,7 @@ that anybody found (package, CVXPY, descent from several starts), and the verdic
     false_upper       a stated risk that is not the risk of that model, by more than the same allowances
     false_optimal     OPTIMAL with a certified gap above the tolerance
     false_unbounded   UNBOUNDED where a larger multiple of the model is no better, or a minimum is attained
+    unjudged          the referee itself failed
     exception         any but a documented refusal (those are "refused")
     timeout, slow     a call cut off after --limit seconds; more than 10 s of processor time where n m <= 1e5
     converged, not_converged, unbounded, near_best (within 1e-6 of the best known), loose_bound (near, not converged)
@@ -28,10 +29,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from torture_parts.cases import FAMILIES, draw_case
+from torture_parts.cases import FAMILIES, command, draw_case
 from torture_parts.report import print_record, print_summary, reproduction
 from torture_parts.store import append, stored
-from torture_parts.trial import Limits, run_trial
+from torture_parts.trial import Limits, blank, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
 _PATIENCE = 6.0
@@ -53,12 +54,12 @@ def arguments() -> argparse.Namespace:
 
 
 def work(connection: Connection) -> None:
-    """Answer problems until told to stop; runs in a process of its own."""
-    while True:
-        job = connection.recv()
-        if job is None:
-            return
-        connection.send(run_trial(**job))
+    """Answer problems until told to stop, or until nobody listens; runs in a process of its own."""
+    try:
+        while True:
+            connection.send(run_trial(**connection.recv()))
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        return
 
 
 class Worker:
@@ -85,20 +86,8 @@ class Worker:
 
 def lost(job: dict[str, Any], verdict: str, text: str) -> dict[str, Any]:
     """Return the record of a problem whose worker died or hung."""
-    family = job["family"]
-    case = draw_case(job["seed"], job["number"], small=job["small"], family=family)
-    return {
-        **{"seed": case.seed, "number": case.number, "small": case.small, "family": case.family},
-        **{
-            "command": case.command,
-            "case": case.describe(),
-            "claims": [],
-            "troubles": [],
-            "warnings": [],
-            "slowest": 0.0,
-        },
-        "verdicts": {verdict: [text]},
-    }
+    case = draw_case(job["seed"], job["number"], small=job["small"], family=job["family"])
+    return blank(case) | {"verdicts": {verdict: [text]}}
 
 
 def run(jobs: list[dict[str, Any]], n_workers: int, limit: float, out: Path | None) -> list[dict[str, Any]]:
@@ -158,11 +147,9 @@ def main() -> int:
         return 0
     earlier = stored(options.out)
     done = {each["command"] for each in earlier}
-    jobs = []
-    for number in range(options.first, options.first + options.problems):
-        case = draw_case(options.seed, number, small=options.small, family=options.family)
-        if case.command not in done:
-            jobs.append({"number": number, **common})
+    numbers = range(options.first, options.first + options.problems)
+    left = [k for k in numbers if command(options.seed, k, options.small, options.family) not in done]
+    jobs = [{"number": number, **common} for number in left]
     print_summary(earlier + run(jobs, options.jobs, options.limit, options.out))
     return 0
 

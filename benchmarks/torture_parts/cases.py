@@ -70,8 +70,7 @@ class Case:
     @property
     def command(self) -> str:
         """The command that repeats this case alone."""
-        options = f"--seed {self.seed}{' --small' * self.small}{f' --family {self.family}' * self.forced}"
-        return f"python benchmarks/torture.py {options} --only {self.number}"
+        return command(self.seed, self.number, self.small, self.family if self.forced else None)
 
     def settings(self) -> dict[str, Any]:
         """The arguments of ``dualcore.Problem`` but for the loss's name."""
@@ -106,6 +105,12 @@ class Case:
             **({"classes": self.n_classes} if self.family == "softmax" else {}),
             "traits": self.traits,
         }
+
+
+def command(seed: int, number: int, small: bool, family: str | None) -> str:
+    """Return the command that repeats a case alone; it names the case, so a run knows by it what is done."""
+    options = f"--seed {seed}{' --small' if small else ''}{f' --family {family}' if family else ''}"
+    return f"python benchmarks/torture.py {options} --only {number}"
 
 
 def draw_case(seed: int, number: int, *, small: bool = False, family: str | None = None) -> Case:

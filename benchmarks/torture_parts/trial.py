@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -34,14 +35,8 @@ def run_trial(
     return record(draw_case(seed, number, small=small, family=family), limits or Limits())
 
 
-def record(case: Case, limits: Limits) -> dict[str, Any]:
-    """Ask and judge one case."""
-    began = time.process_time()
-    answers = ask(case, limits.call)
-    asked = time.process_time()
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the referee's tools; what the package says is recorded
-        best, judged, verdict = refereed(case, answers, limits)
+def blank(case: Case) -> dict[str, Any]:
+    """Return the record of a case about which nothing is known yet."""
     return {
         "seed": case.seed,
         "number": case.number,
@@ -49,19 +44,41 @@ def record(case: Case, limits: Limits) -> dict[str, Any]:
         "family": case.family,
         "command": case.command,
         "case": case.describe(),
-        "best": None if best is None else float(best.risk),
-        "best_from": None if best is None else best.source,
-        "claims": [_claim(each) for each in judged],
+        "claims": [],
+        "troubles": [],
+        "warnings": [],
+        "slowest": 0.0,
+        "verdicts": {},
+    }
+
+
+def record(case: Case, limits: Limits) -> dict[str, Any]:
+    """Ask and judge one case."""
+    began = time.process_time()
+    answers = ask(case, limits.call)
+    asked = time.process_time()
+    found = blank(case) | {
         "troubles": [vars(trouble) for trouble in answers.troubles],
         "warnings": answers.warnings[:5],
         "slowest": round(answers.slowest, 3),
         "package_seconds": round(asked - began, 3),
+    }
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the referee's tools; what the package says is recorded
+        try:
+            best, judged, verdict = refereed(case, answers, limits)
+        except Exception:  # a fault of the referee's own must not pass for one of the package, nor stop a run
+            return found | {"verdicts": {"unjudged": [traceback.format_exc()]}}
+    return found | {
+        "best": float(best.risk),
+        "best_from": best.source,
+        "claims": [_claim(each) for each in judged],
         "referee_seconds": round(time.process_time() - asked, 3),
         **verdict,
     }
 
 
-def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known | None, list[Judged], dict[str, Any]]:
+def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known, list[Judged], dict[str, Any]]:
     """Return the best model known, every claim with its exact risk, and the verdicts."""
     party = PARTIES[case.family]
     referee = party.referee(case)

@@ -17,7 +17,16 @@ RELATIVE = 1e-9
 SLOW_SECONDS, SLOW_NUMBERS = 10.0, 100_000
 NEAR = 1e-6
 # A release has none of these.
-FORBIDDEN = ("false_lower", "false_upper", "false_optimal", "false_unbounded", "exception", "timeout", "slow")
+FORBIDDEN = (
+    "false_lower",
+    "false_upper",
+    "false_optimal",
+    "false_unbounded",
+    "exception",
+    "timeout",
+    "slow",
+    "unjudged",
+)
 
 
 class Refusal(NamedTuple):

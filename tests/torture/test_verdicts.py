@@ -1,6 +1,9 @@
 """Every verdict can be reached, and none is reached by a right answer: the judge is broken on purpose."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,9 +14,10 @@ from torture_parts.exact import Long
 from torture_parts.families import PARTIES
 from torture_parts.report import failures
 from torture_parts.store import append, stored
-from torture_parts.trial import Limits, refereed
+from torture_parts.trial import Limits, record, refereed
 from torture_parts.verdicts import FORBIDDEN, Judged, is_documented, lower_excess, upper_excess
 
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "torture.py"
 LIMITS = Limits(descent=0.2, cone_share=0.0)
 
 
@@ -174,6 +178,32 @@ def test_a_file_cut_short_is_read_and_continued(tmp_path, capsys) -> None:
     assert [record["number"] for record in stored(path)] == [1, 3]
     assert "no JSON" in capsys.readouterr().err
     assert stored(None) == []
+
+
+def test_a_fault_of_the_referee_is_none_of_the_package(monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("in the referee")
+
+    monkeypatch.setattr("torture_parts.trial.refereed", broken)
+    found = record(simple(), LIMITS)
+    assert "in the referee" in found["verdicts"]["unjudged"][0]
+    assert failures(found)
+
+
+@pytest.mark.slow
+def test_a_run_continues_where_it_stopped(tmp_path) -> None:
+    def run(*options: str) -> str:
+        command = [sys.executable, str(SCRIPT), "--small", "--out", str(out), *options]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    out = tmp_path / "torture.jsonl"
+    assert "2 of 2 problems" in run("--problems", "2")
+    printed = run("--problems", "3", "--jobs", "2")
+    assert "1 of 1 problems" in printed
+    assert "3 problems" in printed
+    assert sorted(each["number"] for each in stored(out)) == [0, 1, 2]
+    assert "3 problems" in run("--summary")
+    assert "draw_case(0, 1, small=True)" in run("--only", "1")
 
 
 def test_only_forbidden_verdicts_fail() -> None:
