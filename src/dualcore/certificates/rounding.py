@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.certificates.dependence import drop_dependent, with_ones
 from dualcore.certificates.points import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
@@ -320,7 +321,7 @@ class RowLevelSet(LevelSet):
         longest, far = 0.0, 0.0
         held = self.masses > 0.0
         for part, block in self.data.rows.dense_blocks():
-            x = _with_level(block[:, columns], with_level)[held[part]]
+            x = with_ones(block[:, columns], with_level)[held[part]]
             if x.size:
                 longest = max(longest, float((((x / sizes) @ root) ** 2).sum(axis=1).max()))
                 far = max(far, float(np.abs(x @ solved).max()))
@@ -342,7 +343,7 @@ class RowLevelSet(LevelSet):
         roots = np.sqrt(weights)
         factor = np.zeros((0, columns.size + int(with_level)))
         for part, block in self.data.rows.dense_blocks():
-            x = _with_level(block[:, columns], with_level) * roots[part, None]
+            x = with_ones(block[:, columns], with_level) * roots[part, None]
             factor = np.asarray(np.linalg.qr(np.vstack([factor, x]), mode="r"))
         return factor, np.linalg.norm(factor, axis=0)
 
@@ -350,106 +351,10 @@ class RowLevelSet(LevelSet):
         """Return which free columns (then the intercept) to keep so that no other is exactly a combination of them."""
         key = columns.size
         if key not in self._kept:
-            self._kept[key] = _drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
+            self._kept[key] = drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
         return self._kept[key]
 
 
 def column_sizes(data: Data) -> FloatArray:
     """Return the root mean square of every column."""
     return np.sqrt(data.rows.column_squares(data.masses))
-
-
-def _drop_dependent(data: Data, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:
-    """Return a mask over the columns (then the intercept): False for those that others make up *exactly*.
-
-    Candidates come from the eigenvectors of the correlations, which cannot tell an exact dependence from one up to
-    rounding. Where a candidate has small whole numbers as coefficients (a repeated column, a full set of indicators)
-    it is tried on all rows in extended precision, in which such sums are exact.
-    """
-    width = columns.size + int(with_level)
-    keep = np.ones(width, dtype=bool)
-    held = data.masses > 0.0
-    gram = np.zeros((width, width))
-    for part, block in data.rows.dense_blocks():
-        x = _with_level(block[:, columns], with_level)[held[part]]
-        gram += x.T @ x
-    sizes = np.sqrt(np.diag(gram))
-    keep &= sizes > 0.0
-    if with_level:  # a constant column says nothing that the intercept does not
-        keep[:-1] &= ~_constant(data, columns, held)
-    for _ in range(width):
-        left = np.flatnonzero(keep)
-        scaled = gram[np.ix_(left, left)] / np.outer(sizes[left], sizes[left])
-        values, vectors = np.linalg.eigh(scaled)
-        if not left.size or values[0] > 1e-10:
-            break
-        null = vectors[:, values <= 1e-10] / sizes[left][:, None]
-        # One column of the null space that is zero in all but few entries: eliminate by the largest ones.
-        coefficients = _echelon(null)
-        dropped = False
-        for vector, pivot in coefficients:
-            whole = np.round(vector)
-            if np.abs(vector - whole).max() > 1e-4 or np.abs(whole).max() > 64:
-                continue
-            if _vanishes(data, columns, left, whole, held, with_level=with_level):
-                keep[left[pivot]], dropped = False, True
-        if not dropped:
-            break
-    return keep
-
-
-def _constant(data: Data, columns: npt.NDArray[np.intp], held: BoolArray) -> BoolArray:
-    """Return which columns hold one number only, on the rows that count."""
-    least, most = np.full(columns.size, np.inf), np.full(columns.size, -np.inf)
-    for part, block in data.rows.dense_blocks():
-        x = block[held[part]][:, columns]
-        if x.size:
-            least, most = np.minimum(least, x.min(axis=0)), np.maximum(most, x.max(axis=0))
-    return np.asarray(least == most)
-
-
-def _with_level(x: FloatArray, with_level: bool) -> FloatArray:
-    return np.column_stack([x, np.ones(len(x))]) if with_level else x
-
-
-def _echelon(null: FloatArray) -> list[tuple[FloatArray, int]]:
-    """Return combinations of the columns of ``null``, each with its pivot: one there, zero at the others' pivots."""
-    basis = null.T.copy()
-    pivots: list[int] = []
-    for k in range(basis.shape[0]):
-        pivot = int(np.abs(basis[k]).argmax())
-        if basis[k, pivot] == 0.0:
-            continue
-        basis[k] /= basis[k, pivot]
-        for other in range(basis.shape[0]):
-            if other != k:
-                basis[other] -= basis[other, pivot] * basis[k]
-        pivots.append(pivot)
-    return list(zip(basis, pivots, strict=False))
-
-
-def _vanishes(
-    data: Data,
-    columns: npt.NDArray[np.intp],
-    left: npt.NDArray[np.intp],
-    whole: FloatArray,
-    held: BoolArray,
-    *,
-    with_level: bool,
-) -> bool:
-    """Whether a combination with whole coefficients is exactly zero on every row that counts."""
-    used = np.flatnonzero(whole)
-    largest, least = 0.0, np.inf
-    for part, block in data.rows.dense_blocks():
-        x = _with_level(block[:, columns], with_level)[:, left[used]][held[part]]
-        if not x.size:
-            continue
-        total = (x.astype(np.longdouble) * whole[used].astype(np.longdouble)).sum(axis=1)
-        if total.any():
-            return False
-        sizes = np.abs(x[x != 0.0])
-        if sizes.size:
-            largest = max(largest, float(sizes.max()))
-            least = min(least, float(np.spacing(sizes.min())))
-    # All terms are multiples of the least spacing: their sum is exact if it fits the mantissa.
-    return largest * float(np.abs(whole).sum()) < least * 2.0 ** np.finfo(np.longdouble).nmant

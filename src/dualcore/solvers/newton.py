@@ -47,7 +47,10 @@ class DenseNewton:
         """Return the solution; refinement takes back what the shift and rounding cost."""
         goal = right / self.scale
         if self.factor is None:
-            return np.asarray(np.linalg.lstsq(self.scaled, goal, rcond=None)[0] / self.scale)
+            try:
+                return np.asarray(np.linalg.lstsq(self.scaled, goal, rcond=None)[0] / self.scale)
+            except np.linalg.LinAlgError:  # the matrix holds numbers that are not finite: there is no direction
+                return np.full_like(goal, np.nan)
         x = cho_solve(self.factor, goal, check_finite=False)
         for _ in range(2):
             x += cho_solve(self.factor, goal - self.scaled @ x, check_finite=False)
@@ -75,9 +78,13 @@ class ThinNewton:
         self.rows = rows * np.sqrt(weights)[:, None]
         inner = (self.rows / diagonal) @ self.rows.T
         inner.flat[:: inner.shape[0] + 1] += 1.0
-        self.factor = cho_factor(inner, lower=True, check_finite=False)
-        self.bent = self._inverse(border)
-        self.schur = DenseNewton(corner - border.T @ self.bent)
+        self.whole: DenseNewton | None = None
+        try:
+            self.factor = cho_factor(inner, lower=True, check_finite=False)
+            self.bent = self._inverse(border)
+            self.schur = DenseNewton(corner - border.T @ self.bent)
+        except np.linalg.LinAlgError:  # features of very different reach: rounding has eaten the ones on the diagonal
+            self.whole = self._whole()
 
     def _inverse(self, right: FloatArray) -> FloatArray:
         scaled = right / (self.diagonal if right.ndim == 1 else self.diagonal[:, None])
@@ -97,6 +104,8 @@ class ThinNewton:
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return the solution, refined twice; by the whole matrix where that does not help."""
+        if self.whole is not None:
+            return self.whole.solve(right)
         x = self._eliminate(right)
         for _ in range(2):
             x = x + self._eliminate(right - self._apply(x))

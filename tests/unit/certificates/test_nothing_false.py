@@ -1,0 +1,227 @@
+"""Statements that were false once: each with data on which it was, and its neighbours."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore import Problem, certify, solve
+from dualcore.certificates import DualPoint, feasible, lower_bound
+from dualcore.solvers import Status
+
+RESIDUAL_LOSSES = {
+    "pinball .05": ("pinball", {"quantile": 0.05}),
+    "pinball .95": ("pinball", {"quantile": 0.95}),
+    "absolute": ("absolute", {}),
+    "huber 1": ("huber", {"delta": 1.0}),
+    "huber 100": ("huber", {"delta": 100.0}),
+    "epsilon_insensitive": ("epsilon_insensitive", {"epsilon": 0.5}),
+    "squared": ("squared", {}),
+}
+MARGIN_LOSSES = {name: (name, {}) for name in ("logistic", "hinge", "smooth_hinge", "squared_hinge")}
+
+
+def quietly(problem: Problem, X, y, sample_weight=None, **settings):
+    """Solve without a word about convergence: what is claimed is looked at below."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(problem, X, y, sample_weight, **settings)
+
+
+def heavy_tails() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(200, 3))
+    return X, X @ [1.0, -1.0, 0.5] + 3.0 * rng.standard_t(2, 200)
+
+
+# A solution of another problem
+
+
+@pytest.mark.parametrize(("theirs", "ours"), list(itertools.permutations(RESIDUAL_LOSSES, 2)))
+def test_a_solution_of_another_regression_bounds_this_one(theirs, ours):
+    X, y = heavy_tails()
+    problems = [Problem(RESIDUAL_LOSSES[name][0], radius=0.1, **RESIDUAL_LOSSES[name][1]) for name in (theirs, ours)]
+    foreign, own = (quietly(problem, X, y) for problem in problems)
+    certificate = certify(problems[1], foreign, X, y)
+    assert certificate.lower <= own.value * (1.0 + 1e-9)
+    assert certificate.upper == pytest.approx(problems[1].risk(foreign.coef, foreign.intercept, X, y), rel=1e-12)
+
+
+@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@pytest.mark.parametrize(("theirs", "ours"), list(itertools.permutations(MARGIN_LOSSES, 2)))
+def test_a_solution_of_another_classifier_bounds_this_one(theirs, ours, label_cost):
+    X, target = heavy_tails()
+    y = np.where(target > 0.0, 1.0, -1.0)
+    problems = [Problem(name, radius=0.1, label_cost=label_cost) for name in (theirs, ours)]
+    foreign, own = (quietly(problem, X, y) for problem in problems)
+    assert certify(problems[1], foreign, X, y).lower <= own.value * (1.0 + 1e-9)
+
+
+def test_a_dual_point_is_not_carried_to_another_problem():
+    """Of one loss the slopes may fit another's domain and still be no good guess; they are left out altogether."""
+    X, y = heavy_tails()
+    first, second = Problem("absolute", radius=0.1), Problem("absolute", radius=0.2)
+    solution = quietly(first, X, y)
+    bare = SimpleNamespace(coef=solution.coef, intercept=solution.intercept)
+    assert certify(second, solution, X, y) == certify(second, bare, X, y)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "squared_hinge"])
+def test_slopes_outside_the_domain_are_moved_into_it(loss):
+    rng = np.random.default_rng(0)
+    point = DualPoint(rng.normal(size=50), rng.normal(size=50), rng.uniform(-0.5, 1.5, size=50))
+    problem = Problem(loss, radius=0.2, label_cost=1.0)
+    inside = feasible(problem, point)
+    low, _ = problem.loss.slope_range
+    assert (inside.stay <= 0.0).all()
+    assert (inside.flip >= 0.0).all()
+    assert ((inside.share >= 0.0) & (inside.share <= 1.0)).all()
+    if np.isfinite(low):
+        assert (inside.stay >= low * (1.0 - inside.share)).all()
+        assert (inside.flip <= -low * inside.share).all()
+
+
+def test_flips_of_a_point_do_not_count_where_labels_cannot_flip():
+    X, target = heavy_tails()
+    y = np.where(target > 0.0, 1.0, -1.0)
+    flipping, fixed = (Problem("hinge", radius=0.1, label_cost=cost) for cost in (0.5, np.inf))
+    solution, best = quietly(flipping, X, y), quietly(fixed, X, y)
+    assert solution.dual.share is not None
+    assert lower_bound(fixed, fixed.validate(X, y), solution.dual, best.value) <= best.value * (1.0 + 1e-9)
+
+
+# Targets and columns far from the origin
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.7e9, -1.7e12])
+@pytest.mark.parametrize("loss", [("huber", {}), ("absolute", {}), ("squared", {}), ("power", {"power": 7.3})])
+def test_a_target_with_a_large_mean_is_fitted_as_one_without(loss, offset):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3))
+    y = offset + np.round(1024.0 * (3.0 * X[:, 0] - 2.0 * X[:, 1] + rng.normal(size=500))) / 1024.0
+    problem = Problem(loss[0], radius=0.05, **loss[1])
+    here, there = quietly(problem, X, y), quietly(problem, X, y - offset)
+    assert here.status is Status.OPTIMAL
+    # The intercept keeps as many digits behind the point as its size allows.
+    assert here.value == pytest.approx(there.value, rel=2e-6)
+    np.testing.assert_allclose(here.coef, there.coef, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", ["huber", "absolute", "logistic", "hinge"])
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_columns_far_from_the_origin_change_the_intercept_only(loss, norm):
+    rng = np.random.default_rng(1)
+    X = np.round(rng.normal(size=(300, 3)) * 1024.0) / 1024.0
+    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=300)
+    problem = Problem(loss, radius=0.1, norm=norm)
+    if problem.is_classification:
+        y = np.where(y > 0.0, 1.0, -1.0)
+    near, far = quietly(problem, X, y), quietly(problem, X + np.array([2.0**20, 0.0, -(2.0**24)]), y)
+    assert far.status is Status.OPTIMAL
+    assert far.value == pytest.approx(near.value, rel=2e-6)
+    assert far.lower_bound <= near.value * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("exponent", [-20, 0, 20])
+@pytest.mark.parametrize("loss", ["huber", "absolute", "pinball", "epsilon_insensitive", "squared"])
+def test_the_scale_of_the_target_changes_no_digit(loss, exponent):
+    """A power of two scales every number of the solver exactly."""
+    unit = 2.0**exponent
+    parameters = {"huber": {"delta": 1.5 * unit}, "epsilon_insensitive": {"epsilon": 0.25 * unit}}
+    plain = {"huber": {"delta": 1.5}, "epsilon_insensitive": {"epsilon": 0.25}}
+    X, y = heavy_tails()
+    scaled = quietly(Problem(loss, radius=0.1, **parameters.get(loss, {})), X, unit * y)
+    base = quietly(Problem(loss, radius=0.1, **plain.get(loss, {})), X, y)
+    assert scaled.iterations == base.iterations
+    np.testing.assert_array_equal(scaled.coef, unit * base.coef)
+    degree = 2 if loss in ("huber", "squared") else 1
+    assert scaled.value == unit**degree * base.value
+
+
+def test_optimal_means_a_gap_within_tolerance_and_nothing_else():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        n, m = int(rng.integers(10, 60)), int(rng.integers(1, 6))
+        X = rng.normal(size=(n, m))
+        y = 10.0 ** rng.uniform(-3, 9) + X @ rng.normal(size=m) + 10.0 ** rng.uniform(-6, 1) * rng.normal(size=n)
+        problem = Problem("huber", radius=float(10.0 ** rng.uniform(-4, 0)), delta=float(10.0 ** rng.uniform(-2, 2)))
+        solution = quietly(problem, X, y)
+        if solution.converged:
+            assert solution.gap <= 1e-6 * solution.value + solution.rounding
+
+
+# Where rounding decides
+
+
+@pytest.mark.parametrize("difference", [1e-9, 1e-11, 1e-13])
+@pytest.mark.parametrize("loss", ["huber", "absolute", "logistic", "hinge", "squared"])
+def test_columns_that_differ_by_rounding_get_no_false_bound(loss, difference):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    wobble = rng.normal(size=60)
+    X = np.column_stack([x, x * (1.0 + difference * wobble)])
+    y = x + 2.0 * x * wobble + 0.1 * rng.normal(size=60)
+    problem = Problem(loss)
+    if problem.is_classification:
+        y = np.where(y > 0.0, 1.0, -1.0)
+    solution = quietly(problem, X, y)
+    # What a model with coefficients of 1 / difference attains: the difference of the columns as a column of its own.
+    apart = np.column_stack([x, (X[:, 1] - x) / difference])
+    best = quietly(problem, apart, y)
+    assert solution.lower_bound <= best.value * (1.0 + 1e-6)
+    assert certify(problem, solution, X, y).lower <= best.value * (1.0 + 1e-6)
+
+
+def test_dependence_up_to_rounding_is_said():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=60)
+    solution = quietly(Problem("absolute"), np.column_stack([x, 0.1 * x]), x + rng.normal(size=60))
+    assert solution.status is Status.UNCERTIFIED
+    assert "radius > 0 or ridge > 0" in solution.status.value
+
+
+@pytest.mark.parametrize("loss", ["huber", "absolute", "logistic", "hinge", "squared"])
+def test_columns_that_are_dependent_exactly_are_no_obstacle(loss):
+    """Repeated columns, a full set of indicators beside an intercept, a constant column."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, size=90)
+    x = rng.normal(size=90)
+    X = np.column_stack([x, x, -2.0 * x, np.eye(3)[group], np.full(90, 0.3)])
+    y = x + group + rng.normal(size=90)
+    problem = Problem(loss)
+    if problem.is_classification:
+        y = np.where(y > 1.0, 1.0, -1.0)
+    solution = quietly(problem, X, y)
+    assert solution.status is Status.OPTIMAL
+    assert solution.rounding <= 1e-9
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "absolute", "squared"])
+def test_prices_and_a_ridge_are_certified(loss, norm):
+    rng = np.random.default_rng(2)
+    for _ in range(3):
+        X = rng.normal(size=(80, 5))
+        y = X @ rng.normal(size=5) + rng.normal(size=80)
+        problem = Problem(
+            loss, radius=0.2, norm=norm, ridge=0.3, feature_weights=10.0 ** rng.uniform(-1, 1, size=5), label_cost=3.0
+        )
+        if problem.is_classification:
+            y = np.where(y > 0.0, 1.0, -1.0)
+        assert quietly(problem, X, y).status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_solve_never_raises_on_wide_data_with_offsets(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(9, 60)) + 10.0 ** rng.uniform(0, 6, size=60)
+    y = rng.normal(size=9)
+    for loss, parameters in (("huber", {"delta": 33.0}), ("absolute", {})):
+        solution = quietly(Problem(loss, radius=1e-6, norm="l1", **parameters), X, y)
+        assert np.isfinite(solution.value)
+        assert solution.lower_bound <= solution.value
