@@ -16,6 +16,10 @@ that anybody found (package, CVXPY, descent from several starts), and the verdic
     exception         any but a documented refusal (those are "refused")
     timeout, slow     a call cut off after --limit seconds; more than 10 s of processor time where n m <= 1e5
     converged, not_converged, unbounded, near_best (within 1e-6 of the best known), loose_bound (near, not converged)
+    withheld          UNCERTIFIED: rounding decides the optimum, and the solution says so
+
+``--store`` keeps the counts of a run in ``benchmarks/results/torture.json``, from which ``render_torture.py`` makes the
+table in the documentation.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from torture_parts.cases import FAMILIES, command, draw_case
-from torture_parts.report import print_record, print_summary, reproduction
+from torture_parts.report import print_record, print_summary, reproduction, store_counts
 from torture_parts.store import append, stored
 from torture_parts.trial import Limits, blank, run_trial
 
@@ -49,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="the smaller problems that the tests use")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a call is cut off")
     parser.add_argument("--only", type=int, default=None, help="run one problem and print all about it")
+    parser.add_argument("--store", action="store_true", help="keep the counts of --out for the documentation")
     parser.add_argument("--summary", action="store_true", help="print the counts of --out and do nothing else")
     return parser.parse_args()
 
@@ -132,8 +137,10 @@ def run(jobs: list[dict[str, Any]], n_workers: int, limit: float, out: Path | No
 
 def main() -> int:
     options = arguments()
-    if options.summary:
+    if options.summary or options.store:
         print_summary(stored(options.out))
+        if options.store:
+            store_counts(stored(options.out))
         return 0
     limits = Limits(call=options.limit)
     common = {"seed": options.seed, "small": options.small, "family": options.family, "limits": limits}

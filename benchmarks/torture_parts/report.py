@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from torture_parts.cases import Case
 from torture_parts.verdicts import FORBIDDEN
 
 _WORST = 8
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "torture.json"
 
 
 def failures(record: dict[str, Any]) -> dict[str, list[str]]:
@@ -55,6 +58,19 @@ def print_summary(records: list[dict[str, Any]]) -> None:
             print(
                 f"  {name} {record['seed']}/{record['number']} {record['family']} {size}: {record['verdicts'][name][0]}"
             )
+
+
+def store_counts(records: list[dict[str, Any]]) -> None:
+    """Write the counts by family to `RESULTS`, with the seeds that they belong to."""
+    families = {}
+    for family in sorted({record["family"] for record in records}):
+        own = [record for record in records if record["family"] == family]
+        claims = sum(len(record["claims"]) for record in own)
+        families[family] = {"problems": len(own), "claims": claims, "verdicts": dict(sorted(counts(own).items()))}
+    seeds = sorted({record["seed"] for record in records})
+    spans = {seed: [record["number"] for record in records if record["seed"] == seed] for seed in seeds}
+    runs = [{"seed": seed, "first": min(numbers), "problems": len(numbers)} for seed, numbers in spans.items()]
+    RESULTS.write_text(json.dumps({"runs": runs, "families": families}, indent=1) + "\n", encoding="utf-8")
 
 
 def reproduction(case: Case) -> str:

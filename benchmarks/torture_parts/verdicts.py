@@ -151,4 +151,6 @@ def judge(case: Case, answers: Answers, judged: list[Judged], referee: Referee) 
 def _outcome(claim: Claim) -> str:
     if claim.status == "UNBOUNDED":
         return "unbounded"
+    if claim.status == "UNCERTIFIED":
+        return "withheld"
     return "converged" if claim.status == "OPTIMAL" else "not_converged"
