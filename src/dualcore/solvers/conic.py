@@ -398,6 +398,10 @@ def _closer(
     if len(solutions) == 1:
         return found
     merged, _ = _best_of(solutions, problem, data)
+    last = solutions[-1]
+    least = problem.evaluate(merged.coef, merged.intercept, data).value
+    if problem.evaluate(last.coef, last.intercept, data).value <= least * (1.0 + 1e-13):  # as good, and more digits
+        merged = replace(merged, coef=last.coef, intercept=last.intercept)
     stopped = all(each.stopped_early for each in solutions)
     return replace(merged, history=found.history, stopped_early=stopped)
 

@@ -1,8 +1,8 @@
 """Descent on ``(N + sigma K)^p + rho / 2 ||theta||^2`` with ``N`` the mean of order p of residuals or shortfalls.
 
-At a model with mean ``N`` and slopes ``g`` of it the mean of a model ``N e`` away is, to second order,
+At a model with mean ``N`` and slopes ``g`` of it the mean of a model ``d`` away is, to second order,
 
-    N ||(1 + g . e, F e)|| ,    F'F = N times the second derivatives of N .
+    ||(N + g . d, F d)|| ,    F'F = N times the second derivatives of N .
 
 For ``p = 2`` this is exact, and for every ``p`` it is never negative: a quadratic model would send the next step to the
 far side of an exact fit, and beyond. So each step is one second-order cone and the description of the dual norm, in as
@@ -33,10 +33,16 @@ __all__ = ["Descent", "Outcome", "descend"]
 
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+_SAME = 1.0 + 1e-15
 # A model that promises less than this, relatively, is at its end: the rest is rounding.
 _EXHAUSTED = 1e-15
 # A mean of the residuals that is a smaller share of the root of the risk is no more than an exact fit leaves.
 _FITTED = 1e-6
+# The same, of what an empty model leaves.
+_NOISE = 1e-10
+_LEAST_CURVATURE = 1e-10
+# Steps are looked for in units of at least this share of what an empty model leaves.
+_LEAST_REACH = 1e-4
 # Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
 _NEARLY = 1e-3
 # Rounds in which rows join those that a separating model is held to.
@@ -64,8 +70,10 @@ class Step(NamedTuple):
 
 
 class _Expansion(NamedTuple):
-    """The mean near a place: ``N ||(1 + g . e, F e)||``, and what turns multipliers of that cone into slopes."""
+    """The mean near a place: ``||(N + g . d, F d)||``, and what turns multipliers of that cone into slopes."""
 
+    mean: float
+    power: float
     gradient: FloatArray
     factor: FloatArray
     triangle: FloatArray
@@ -113,6 +121,7 @@ class Descent:
             self.offset = np.ones_like(signs)
         if sp.issparse(self.rows) and self.rows.shape[0] * self.rows.shape[1] <= _DENSE_NUMBERS:
             self.rows = self.rows.toarray()
+        self.scale = self._mean(self.offset, 0.0)  # what an empty model leaves
         self.whole: tuple[FloatArray, FloatArray] | None = None
         if isinstance(problem.loss, Squared) or (self.p == 2.0 and not self.one_sided):
             self._compress()
@@ -182,30 +191,34 @@ class Descent:
         history: list[tuple[float, float]] = []
         slopes: list[FloatArray] = []
         best, finished = self.at(x), False
-        scale = max(best.mean, self._mean(self.offset, 0.0))
-        if best.mean <= _FITTED * scale:  # where everything fits, residuals of rounding show no way down
+        if best.mean <= _FITTED * self.scale:  # where everything fits, residuals of rounding show no way down
             best = self.at(np.zeros_like(x))
         for share in _WIDTHS if self.p < 2.0 else (0.0,):
             here = self.at(best.x, share * best.mean)
             width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
-            enough = _EXHAUSTED if last else 1e-2 * share
+            enough = _EXHAUSTED if last else 1e-3 * share
             finished = False
             while len(history) < max_iter and not finished:
-                if not here.mean > 1e-30 * scale:
+                if not here.mean > 1e-30 * self.scale:
                     finished = True
                     break
                 step = self.step(here, width)
                 there = self._cleaned(self._search(here, step.change, width), width)
                 gain = (here.cost - there.cost) / here.cost
                 slopes += [] if step.slopes is None else [step.slopes]
-                finished = step.promised <= enough or not gain > max(1e-3 * enough, 0.0)
-                here = there if there.cost < here.cost else here
+                # Near an exact fit the mean is a small part of the cost, but its slopes decide what a bound is worth.
+                part = min(1.0, max(here.mean / here.cost, 1e-3)) if self.problem.ridge == 0.0 else 1.0
+                finished = 0.0 <= step.promised <= part * enough
+                # A negative promise is Clarabel's rounding, or a model that does not reach far enough.
+                finished |= not gain > (1e-3 * part * enough if step.promised > 0.0 else max(enough, 1e-13))
+                # The last step may gain less than rounding hides, and still bring digits of the model.
+                here = there if there.cost <= here.cost * _SAME else here
                 history.append(self._line(here, step.promised))
             exact = self.at(here.x)
-            best = exact if exact.cost <= best.cost else best
+            best = exact if exact.cost <= best.cost * _SAME else best
             if not finished:
                 break
-        if best.mean <= _NEARLY * scale:
+        if best.mean <= _NEARLY * self.scale:
             best = self._separated(best, slopes) if self.one_sided else self._fitted(best)
         return Outcome(best.x, tuple(slopes[::-1]), tuple(history), finished)
 
@@ -213,40 +226,43 @@ class Descent:
         """Minimise the local model of the mean with the exact description of everything else."""
         near = self._expand(place, width)
         if self.problem.radius == 0.0 and self.problem.ridge == 0.0:
-            reach = -near.along / (1.0 - (self.p - 2.0) * float(near.along @ near.along))
+            reach = -near.along / (1.0 - (near.power - 2.0) * float(near.along @ near.along))
             change = np.asarray(np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0], dtype=np.float64)
-            promised = 1.0 - float(np.linalg.norm(self._cone(near, change)))
-            return Step(place.mean * change, promised, self._of_rows(near.slopes))
+            promised = 1.0 - self._ahead(near, near.mean * change) / near.mean
+            return Step(near.mean * change, promised, self._of_rows(near.slopes))
         return self._conic_step(place, near)
 
     @staticmethod
-    def _cone(near: _Expansion, change: FloatArray) -> FloatArray:
-        return np.concatenate([[1.0 + near.gradient @ change], near.factor @ change])
+    def _ahead(near: _Expansion, change: FloatArray) -> float:
+        """Return what the model of the mean is worth some way ahead."""
+        return float(np.hypot(near.mean + near.gradient @ change, np.linalg.norm(near.factor @ change)))
 
     def _conic_step(self, place: Place, near: _Expansion) -> Step:
         problem, p, m = self.problem, self.p, self.m
         program = ConeProgram()
-        phi, mean = place.x[:m], place.mean
+        # Steps are measured by the mean, but near an exact fit not by what is left of it.
+        phi, reach = place.x[:m], max(near.mean, _LEAST_REACH * self.scale)
         root = place.mean + problem.radius * place.steepness
         penalty = 0.5 * float(self.ridge @ phi**2)
-        pull = mean * self.ridge / (root**p + penalty) if problem.ridge > 0.0 else np.zeros(m)
+        pull = reach * self.ridge / (root**p + penalty) if problem.ridge > 0.0 else np.zeros(m)
         # Columns of size one, or Clarabel loses those that a ridge, or the others, outweigh by far.
         sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
-        sizes[:m] += mean * pull
-        sizes = np.sqrt(np.where(sizes > 0.0, sizes, 1.0))
+        sizes[:m] += reach * pull
+        sizes = np.sqrt(np.maximum(sizes, 1e-16 * sizes.max(initial=0.0)))
+        sizes[sizes == 0.0] = 1.0
         slide, length = program.variables(sizes.size), program.variables(1)
         ahead = slide.mapped(np.vstack([near.gradient, near.factor]) / sizes)
-        price, others = program.second_order(length, ahead + np.eye(1, len(ahead))[0])
-        cost = (mean / root) * length
+        price, others = program.second_order(length, ahead + near.mean / reach * np.eye(1, len(ahead))[0])
+        cost = (reach / root) * length
         if problem.radius > 0.0:
-            unit = max(place.steepness, mean * float(np.linalg.norm(1.0 / (self.prices * sizes[:m]))), self.floor)
+            unit = max(place.steepness, reach * float(np.linalg.norm(1.0 / (self.prices * sizes[:m]))), self.floor)
             unit = unit if unit > 0.0 else 1.0
             steepness = program.variables(1)
             rates = 1.0 / (unit * self.prices)
             movable = np.flatnonzero(rates)
             if movable.size:
                 picked = sp.csr_array(
-                    ((mean * rates / sizes[:m])[movable], (np.arange(movable.size), movable)),
+                    ((reach * rates / sizes[:m])[movable], (np.arange(movable.size), movable)),
                     (movable.size, sizes.size),
                 )
                 coef = slide.mapped(picked) + (rates * phi)[movable]
@@ -261,27 +277,26 @@ class Descent:
             program.minimise((share * p) * above)
             program.minimise_squares(np.array([share * p * (p - 1.0)]), above)
             pull = np.append(pull, np.zeros(sizes.size - m))
-            program.minimise_squares(mean * pull / sizes**2, slide)
+            program.minimise_squares(reach * pull / sizes**2, slide)
             program.minimise(slide.mapped((pull * place.x / sizes)[None, :]))
         else:
             program.minimise(cost)
         found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=100)
         if found.status not in SOLVED:
             found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
-        change = found.value(slide) / sizes
+        change = reach * found.value(slide) / sizes
         if not np.isfinite(change).all():
             return Step(np.zeros(place.x.size), 0.0, None)
         promised = self._promised(place, near, change, root, penalty)
         duals = -found.multipliers[others] / max(float(found.multipliers[price][0]), np.finfo(np.float64).tiny)
-        return Step(mean * change, promised, self._slopes(near, duals))
+        return Step(change, promised, self._slopes(near, duals))
 
     def _promised(self, place: Place, near: _Expansion, change: FloatArray, root: float, penalty: float) -> float:
         """Return how much less the local model is, relatively."""
-        mean = place.mean * float(np.linalg.norm(self._cone(near, change)))
-        x = place.x + place.mean * change
+        x = place.x + change
         norm = self.problem.geometry.norm
         coef = self.design.unit * x[: self.m] / self.design.scale
-        ahead = mean + self.problem.radius * max(norm.dual(coef) / self.design.unit, self.floor)
+        ahead = self._ahead(near, change) + self.problem.radius * max(norm.dual(coef) / self.design.unit, self.floor)
         if self.problem.ridge == 0.0:
             return float(1.0 - ahead / root)
         after = ahead**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
@@ -293,7 +308,14 @@ class Descent:
             return None
         along = near.along * duals[0] + duals[1:] - near.shrink * near.along * float(near.along @ duals[1:])
         moved = np.linalg.lstsq(near.triangle, along - duals[0] * near.along, rcond=1e-14)[0]
-        return self._of_rows(duals[0] * near.slopes + near.curvature * np.asarray(self.rows @ moved))
+        slopes = duals[0] * near.slopes + near.curvature * np.asarray(self.rows @ moved)
+        if self.problem.fit_intercept:  # balanced to the last digit, or nothing is bounded
+            level = np.zeros(self.rows.shape[1])
+            level[self.m] = -float((self.rows.T @ (self.masses * slopes))[self.m])
+            push = np.linalg.lstsq(near.triangle.T, level, rcond=1e-14)[0]
+            moved = np.linalg.lstsq(near.triangle, push, rcond=1e-14)[0]
+            slopes = slopes + near.curvature * np.asarray(self.rows @ moved)
+        return self._of_rows(slopes)
 
     def _of_rows(self, slopes: FloatArray) -> FloatArray:
         """Return the slopes of the rows themselves: they lie in the span of the columns, where the factor has them."""
@@ -305,16 +327,21 @@ class Descent:
     def _expand(self, place: Place, width: float) -> _Expansion:
         p, w, u, mean = self.p, self.masses, place.signal, place.mean
         size = self._size(u, width)
+        if mean <= _NOISE * self.scale:  # residuals of rounding: their shares mean nothing, their squares will do
+            p, mean = 2.0, float(np.sqrt(w @ size**2))
         share, side = size / mean, np.divide(u, size, out=np.zeros_like(u), where=size > 0.0)
         if self.one_sided:
             side = np.minimum(np.maximum(side, 0.0), 1.0)
         with np.errstate(under="ignore"):
-            lift = share ** (p - 2.0) if p != 2.0 else (share > 0.0).astype(np.float64)
+            # Of a high power rows that fit have no curvature, and a step along them alone would have no end.
+            lift = np.maximum(share ** (p - 2.0), _LEAST_CURVATURE) if p != 2.0 else np.ones_like(share)
+            if self.one_sided:
+                lift = np.where(u > 0.0, lift, 0.0)
             bend = 1.0 + (p - 2.0) * side**2  # p - 1 but where the smoothing is felt
             slopes = share ** (p - 1.0) * side
             weights = w * lift * bend
-            target = np.sqrt(w * lift / bend) * share * side
-        roots = np.sqrt(weights)
+            roots = np.sqrt(weights)
+            target = np.divide(w * slopes, roots, out=np.zeros_like(roots), where=roots > 0.0)
         gradient = np.asarray(self.rows.T @ (w * slopes))
         if sp.issparse(self.rows):
             gram = (self.rows.T @ (sp.diags_array(weights) @ self.rows)).toarray()
@@ -331,7 +358,7 @@ class Descent:
         left = np.sqrt(max(1.0 - (p - 1.0) * inside, 0.0))
         shrink = (1.0 - left) / inside if inside > 0.0 else 0.0
         bent = triangle - shrink * np.outer(along, along @ triangle)
-        return _Expansion(gradient, bent, triangle, along, shrink, lift * bend, slopes)
+        return _Expansion(mean, p, gradient, bent, triangle, along, shrink, lift * bend, slopes)
 
     def _search(self, here: Place, change: FloatArray, width: float) -> Place:
         """Return the place of least cost along a step; the full one where that is good enough."""
@@ -343,6 +370,8 @@ class Descent:
             return self._evaluate(x, signal, width)
 
         full = ahead(1.0)
+        if here.cost / _SAME <= full.cost <= here.cost * _SAME:  # no search sees more than rounding
+            return full
         longest = 1.0
         if full.cost < here.cost:
             further = ahead(2.0)
@@ -455,8 +484,9 @@ def descend(
 
     duals = [point(slopes) for slopes in found.slopes]
     dual = duals[0] if duals else None
-    if len(duals) > 1 and place.mean <= _FITTED * root:
-        # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing.
+    if len(duals) > 1 and (p < 2.0 or place.mean <= _FITTED * root):
+        # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
+        # p = 1 slopes hang on residuals so small that chance has a part in them.
         upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
         for each in duals:
             bound = lower_bound(problem, data, each, upper, repair=False)
