@@ -22,14 +22,13 @@ from dualcore.coreset import Anchor, Coreset, normalised
 from dualcore.geometry import FloatArray, plain_array
 from dualcore.keys import seed_from
 from dualcore.problem import Problem
-from dualcore.reading import Reading
+from dualcore.reading import Reading, read
 from dualcore.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.samplers.base import as_anchor
-from dualcore.samplers.dual import DualCoreset
 from dualcore.samplers.pilot import anchor_at, feasible_multiplier
 from dualcore.samplers.strata import bend_scores, cell_masses, cell_rule, draw_cells, spread_of
 from dualcore.solvers import solve
-from dualcore.sources import Chunk
+from dualcore.sources import ArraySource, Chunk
 from dualcore.sources.local import chunk_spans, default_chunk_rows
 from dualcore.sources.pilot import stack_rows
 from dualcore.streamfile import read_stream, write_stream
@@ -41,6 +40,7 @@ __all__ = ["CoresetStream"]
 _MOST_GROUPS = 4
 # Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
 _MOST_MASS = 4.0
+_NO_WEIGHT = "All rows so far have weight zero."
 # Small updates wait until they make this many rows.
 _FEWEST_ROWS = 4096
 
@@ -103,6 +103,15 @@ class Group:
         summary = self.summary
         return 0 if summary is None else summary.n_rows + sum(edge.y.size for edge in summary.edges)
 
+    @property
+    def has_weight(self) -> bool:
+        """Whether any row so far has a weight."""
+        summary = self.summary
+        if summary is None:
+            return False
+        some = any(edge.weights is None or bool(edge.weights.any()) for edge in summary.edges)
+        return some or bool(summary.cell_count.any())
+
     def reading(self) -> tuple[Reading, float]:
         """Return the reading of all rows so far, and their weight."""
         if self.summary is None:
@@ -110,7 +119,7 @@ class Group:
         closed = close(self.summary, self.task, self.extent)
         share = float(closed.sums.total()[0])
         if not share > 0.0:
-            raise ValueError("All rows so far have weight zero.")
+            raise ValueError(_NO_WEIGHT)
         reading = Reading(self.task, closed.scaled(1.0 / share))
         if share > _MOST_MASS and not reading.is_exact:
             reading.bound_risk()
@@ -337,17 +346,19 @@ class CoresetStream:
         while len(self.groups) > _MOST_GROUPS:
             smallest = min(self.groups[1:], key=lambda group: group.n_rows)
             self.groups = [group for group in self.groups if group is not smallest]
-            self.reduced.append(_drawn(smallest, self.size))
+            if smallest.has_weight:  # rows of no weight stand for nothing
+                self.reduced.append(_drawn(smallest, self.size))
         if len(self.reduced) > 1:
             union, weight = _union(self.reduced), sum(mass for _, mass in self.reduced)
             self.reduced = [(self._fewer(union, self.size), weight)]
 
     def _fewer(self, coreset: Coreset, size: int) -> Coreset:
-        """Return a coreset of a coreset, around the anchor of this stream."""
+        """Return a coreset of a coreset, around the anchor of this stream; it may be of one class only."""
         if len(coreset) <= size:
             return coreset
-        sampler = DualCoreset(size=size, anchor=self.groups[0].task.anchor, random_state=self.seed % 2**31)
-        few = sampler.build(self.problem, coreset.X, coreset.y, coreset.weights)
+        task = self.groups[0].task
+        task = task._replace(keep=np.ones(task.cells.n_cells), certified=False, width=0.0)
+        few = draw_cells(read(ArraySource(coreset.X, coreset.y, coreset.weights), task), size)
         return replace(few, indices=coreset.indices[few.indices], n_rows=coreset.n_rows)
 
     # The coreset out
@@ -367,9 +378,13 @@ class CoresetStream:
             rows = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
             indices = np.concatenate([np.arange(*span) for span in self.spans])
             weights = np.ones(rows.y.size) if rows.weights is None else rows.weights
+            if not weights.any():
+                raise ValueError(_NO_WEIGHT)
             details = {"message": "fewer rows than the coreset may have: all of them"}
             return Coreset(indices, rows.X, rows.y, normalised(weights), self.n_rows, None, "CoresetStream", details)
-        groups = [group for group in self.groups if group.n_rows]
+        groups = [group for group in self.groups if group.has_weight]
+        if not groups and not self.reduced:
+            raise ValueError(_NO_WEIGHT)
         total = sum(group.n_rows for group in groups) + sum(part.n_rows for part, _ in self.reduced)
         shares = [max(2, self.size * group.n_rows // total) for group in groups]
         parts = [_drawn(group, share) for group, share in zip(groups, shares, strict=True)]

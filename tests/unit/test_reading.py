@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualcore import Anchor, Problem, fit_coreset, sums
+from dualcore import Anchor, DualCoreset, Problem, fit_coreset, sums
 from dualcore.assess import assess
 from dualcore.reading import Reading, read
 from dualcore.sources import ArraySource
@@ -134,3 +134,68 @@ def test_without_a_radius_nothing_moves_and_the_risk_is_the_mean_loss(label_cost
     coreset = stream.coreset()
     t = y * (X @ coreset.anchor.coef + coreset.anchor.intercept)
     assert coreset.details["anchor_risk"] == pytest.approx(float(np.mean(np.maximum(1.0 - t, 0.0) ** 2)), abs=1e-15)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
+def test_without_a_radius_a_label_cost_changes_nothing(loss):
+    """A row that no coreset held may gain more than any that was seen; it must not cost the lower bound."""
+    X, y, _ = sample(4, n=5000)
+    never, could = (
+        DualCoreset(size=100, rounds=2, random_state=0).fit(Problem(loss, label_cost=cost, ridge=0.01), X, y)
+        for cost in (np.inf, 1.0)
+    )
+    assert could.certificate.upper == pytest.approx(never.certificate.upper, rel=1e-12)
+    assert could.certificate.lower == pytest.approx(never.certificate.lower, rel=1e-12)
+    assert could.certificate.relative_gap < 0.3
+
+
+# Streams in parts
+
+
+def in_parts(problem: Problem, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None, parts: int) -> CoresetStream:
+    """A stream for every part, each with an anchor of its own, merged one after the other."""
+    whole = CoresetStream(problem, size=10, random_state=0)
+    for number, rows in enumerate(np.array_split(np.arange(y.size), parts)):
+        other = CoresetStream(problem, size=10, random_state=number, first_row=10**6 * (number + 1))
+        other.update(X[rows], y[rows], None if weights is None else weights[rows])
+        whole.merge(other)
+    return whole
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared_hinge"])
+def test_groups_of_one_class_are_reduced_and_none_is_lost(loss):
+    X, y, _ = sample(1, n=600)
+    order = np.argsort(y, kind="stable")
+    coreset = in_parts(Problem(loss, radius=0.1), X[order], y[order], None, 8).coreset()
+    assert coreset.weights[coreset.y > 0.0].sum() == pytest.approx(np.mean(y > 0.0), abs=0.05)
+    assert coreset.n_rows == 600
+
+
+def test_a_group_of_no_weight_stands_for_nothing():
+    X, y, _ = sample(2, n=600)
+    weights = np.where(np.arange(600) < 200, 0.0, 1.0)
+    for parts in (3, 9):
+        coreset = in_parts(Problem("logistic", radius=0.1), X, y, weights, parts).coreset()
+        assert (coreset.indices >= 2 * 10**6).all()
+        assert coreset.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_rows_of_no_weight_at_all_are_refused(size):
+    X, y, _ = sample(2)
+    stream = CoresetStream(Problem("logistic", radius=0.1), size=size)
+    stream.update(X, y, np.zeros(y.size))
+    with pytest.raises(ValueError, match="All rows so far have weight zero"):
+        stream.coreset()
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e-320, 1e-300, 1e300])
+def test_a_stream_takes_weights_of_any_magnitude(weight):
+    X, y, weights = sample(2, n=3000)
+    problem = Problem("logistic", radius=0.1, label_cost=2.0)
+    stream = CoresetStream(problem, size=60, random_state=0)
+    stream.update(X, y, np.round(weights) * weight)
+    coreset = stream.coreset()
+    risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
+    assert coreset.weights.sum() == pytest.approx(1.0)

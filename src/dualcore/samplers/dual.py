@@ -209,7 +209,7 @@ class DualCoreset(Sampler):
         if problem.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
         lipschitz, flips, span = problem.loss.lipschitz * longest, 0.0, 0.0
-        if problem.is_classification and np.isfinite(problem.geometry.label_cost):
+        if problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
             flips = problem.geometry.label_cost
             # lam* lies in [kappa, max Delta]; over the ball both ends move by at most this much.
             top = 2.0 * (float(h.max()) + lipschitz * radius) / flips

@@ -72,10 +72,11 @@ def anchor_at(problem: Problem, solution: Solution) -> Anchor:
 
 def feasible_multiplier(problem: Problem, coef: FloatArray, multiplier: float) -> float:
     """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
+    flips = problem.is_classification and bool(np.isfinite(problem.geometry.label_cost))
+    if problem.radius == 0.0 and problem.box is None and (flips or problem.geometry.order > 1):
+        return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
     if problem.geometry.order == 1:
         return max(multiplier, problem.kappa(coef))
-    if problem.radius == 0.0:  # nothing moves and nothing flips, whatever a solver says of the multiplier
-        return np.inf
     if not np.isfinite(multiplier):
         return multiplier
     # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
