@@ -13,8 +13,8 @@ a risk of at most ``upper``, and that holds
   Where this matrix is singular up to rounding no bound is known, and the certificate is withheld.
 
 The error of a sum of ``n`` products is taken as ``(8 + 4 sqrt(n)) eps`` times the sum of their sizes. That is the usual
-probabilistic bound; the worst case, ``n eps``, is never approached by errors that are not aligned. Small data are
-summed in extended precision where the machine has it; what is left then is the rounding of the masses.
+probabilistic bound; the worst case, ``n eps``, is never approached by errors that are not aligned. Where that matters
+small data are summed in extended precision, if the machine has it; what is left then is the rounding of the masses.
 """
 
 from __future__ import annotations
@@ -210,12 +210,23 @@ class RowLevelSet(LevelSet):
         self.data, self.masses = data, data.masses
         targets = 0.0 if problem.is_classification else float(self.masses @ np.abs(data.y))
         super().__init__(problem, upper, column_sizes(data), data.rows.n, target_size=targets)
-        self.precise = data.rows.in_memory and data.rows.n * data.rows.m <= _FEW_NUMBERS and _LONG_EPS < EPS
-        if self.precise:
-            # Equal masses are all rounded alike, which changes the risk by a factor only.
-            self.error = self.error * _LONG_EPS / EPS + (0.0 if data.weights is None else 2.0 * EPS)
+        self.precise = False
         self.withheld = False
         self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
+
+    def refine(self) -> bool:
+        """Sum in extended precision from now on; False where that is so already, or the data are too many."""
+        data = self.data
+        if self.precise or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS or _LONG_EPS >= EPS:
+            return False
+        # Equal masses are all rounded alike, which changes the risk by a factor only.
+        self.precise = True
+        self.error = sum_error(data.rows.n) * _LONG_EPS / EPS + (0.0 if data.weights is None else 2.0 * EPS)
+        return True
+
+    def is_small(self, price: float) -> bool:
+        """Whether an allowance does not matter beside the risk."""
+        return price <= _SMALL * self.upper
 
     def moment(self, point: DualPoint, signs: FloatArray | float) -> Moment:
         """Return the gradient of the linear part, and the errors granted to it."""
@@ -250,7 +261,7 @@ class RowLevelSet(LevelSet):
             Its entries of features that are not free count only through their error.
         """
         price = self.free_price(point, moment, self.free) + self.held(moment.error)
-        if price > _SMALL * self.upper and not self.free.all() and self.data.rows.m <= _MOST_FREE:
+        if not self.is_small(price) and not self.free.all() and self.data.rows.m <= _MOST_FREE:
             # Rows may bound the coefficients better than a small radius, or a small ridge.
             only_free = moment._replace(value=np.where(self.free, moment.value, 0.0))
             price = min(price, self.free_price(point, only_free, np.ones_like(self.free)))

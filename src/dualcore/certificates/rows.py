@@ -114,11 +114,17 @@ class RowBounds:
 
     def evaluate(self, point: DualPoint) -> Bound:
         """Return the bound of a point as it is, less what rounding can have done to it."""
+        bound = self._evaluate(point)
+        if not self.level_set.is_small(bound.rounding) and self.level_set.refine():
+            bound = self._evaluate(point)
+        return bound
+
+    def _evaluate(self, point: DualPoint) -> Bound:
         slope, level_set = point.slope, self.level_set
         found = level_set.moment(point, self.signs)
         rounding = level_set.price(point, found)
         if np.isinf(rounding):
-            return Bound(-np.inf, 0.0)
+            return Bound(-np.inf, np.inf)
         moment = np.where(level_set.free, 0.0, found.value)
         if self.of_order_one:
             return self._first_order(point, moment, rounding)
