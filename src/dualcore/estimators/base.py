@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
-from dualcore.geometry import FloatArray, Norm
+from dualcore.geometry import FloatArray, Norm, plain_array
 from dualcore.losses import Loss
 from dualcore.problem import Problem
 from dualcore.refine import as_sampler, fit_coreset
@@ -29,6 +29,14 @@ __all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome"
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
 _LARGEST_SEED = 2**31 - 1
+
+
+def _check_masks(**arrays: Any) -> None:
+    """Refuse masked values: scikit-learn's validation would drop the mask and keep what is under it."""
+    for name, values in arrays.items():
+        if isinstance(values, np.ma.MaskedArray):
+            plain_array(name, values)
+
 
 
 class Training(NamedTuple):
@@ -112,10 +120,12 @@ class WassersteinLinearModel(BaseEstimator):
     def _read_rows(self, X: Any) -> Rows:
         """Return row access to new features, checked against those of the fit."""
         check_is_fitted(self)
+        _check_masks(X=X)
         return as_rows(validate_data(self, X, reset=False, **_CONTAINERS))
 
     def _read_pair(self, X: Any, y: Any, *, reset: bool, y_numeric: bool) -> tuple[Any, Any]:
         """Return features (neither copied nor densified where they are floats already) and target, checked."""
+        _check_masks(X=X, y=y)
         checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
         return checked
 

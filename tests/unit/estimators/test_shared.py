@@ -292,3 +292,18 @@ def test_verbose_reports_the_rounds_of_a_coreset(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) >= 2
     assert all(line.startswith("[WassersteinLogisticRegression]") for line in lines)
+
+
+@pytest.mark.parametrize("masked", ["X", "y"])
+def test_masked_values_are_refused(masked):
+    rng = np.random.default_rng(0)
+    data = {"X": rng.normal(size=(20, 2)), "y": rng.normal(size=20)}
+    fitted = WassersteinHuberRegressor().fit(**data)
+    array = np.ma.masked_array(data[masked], mask=np.zeros_like(data[masked], dtype=bool))
+    fitted.fit(**(data | {masked: array}))
+    array[0] = np.ma.masked
+    with pytest.raises(ValueError, match="masked values"):
+        fitted.fit(**(data | {masked: array}))
+    if masked == "X":
+        with pytest.raises(ValueError, match="masked values"):
+            fitted.predict(array)
