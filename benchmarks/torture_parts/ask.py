@@ -167,7 +167,7 @@ def ask_linear(case: Case, limit: float) -> Answers:
     return answers
 
 
-_SHARES = {"bare": 0.5, "perturbed": 0.4, "foreign": 0.3, "assess": 0.3, "coreset": 0.2, "path": 0.06}
+_SHARES = {"bare": 0.3, "perturbed": 0.4, "foreign": 0.3, "assess": 0.3, "coreset": 0.3, "path": 0.1}
 
 
 def ask_softmax(case: Case, limit: float) -> Answers:
