@@ -19,7 +19,7 @@ from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.rows import Rows
 
-__all__ = ["CentredRows", "Normal"]
+__all__ = ["CentredRows", "Normal", "exact_dot", "far_centre"]
 
 # A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
 _FAR = 64.0
@@ -84,7 +84,8 @@ class Normal:
     @classmethod
     def of(cls, problem: Problem, data: Data) -> Normal:
         """Return the data normalised as far as they need it; as they are where they do not."""
-        centre = _far_columns(problem, data)
+        moves = problem.fit_intercept and problem.box is None
+        centre = far_centre(data.rows, data.weights) if moves else None
         if centre is not None:
             data = data._replace(rows=CentredRows(data.rows, centre))
         if problem.is_classification:
@@ -145,24 +146,24 @@ class Normal:
 
     def _shift(self, coef: FloatArray) -> Fraction:
         """Return ``centre . coef``, exactly."""
-        total = Fraction(0)
-        if self.centre is not None:
-            for middle, value in zip(self.centre.tolist(), coef.tolist(), strict=True):
-                total += Fraction(middle) * Fraction(value)
-        return total
+        return Fraction(0) if self.centre is None else exact_dot(self.centre, coef)
 
 
-def _look(data: Data) -> npt.NDArray[np.int64]:
+def exact_dot(left: FloatArray, right: FloatArray) -> Fraction:
+    """Return the inner product of two vectors, exactly."""
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    return sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(0))
+
+
+def _look(n_rows: int, weights: FloatArray | None) -> npt.NDArray[np.int64]:
     """Return some rows that have mass, evenly spread."""
-    held = np.arange(data.rows.n) if data.weights is None else np.flatnonzero(data.weights)
+    held = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
     return held[:: max(1, held.size // _LOOK)]
 
 
-def _far_columns(problem: Problem, data: Data) -> FloatArray | None:
-    """Return a centre for the columns that are far from the origin; None where none is, or none may be moved."""
-    if not problem.fit_intercept or problem.box is not None:
-        return None
-    sample = _dense(data.rows.take(_look(data)))
+def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
+    """Return a centre for the columns that are far from the origin, zero for the others; None where none is."""
+    sample = _dense(rows.take(_look(rows.n, weights)))
     with np.errstate(over="ignore", invalid="ignore"):
         middle = np.median(sample, axis=0)
         spread = np.abs(sample - middle).max(axis=0)
@@ -174,7 +175,7 @@ def _far_columns(problem: Problem, data: Data) -> FloatArray | None:
 
 def _target_scale(problem: Problem, data: Data) -> tuple[float, float]:
     """Return what to subtract from the target and the power of two to divide it by."""
-    sample = data.y[_look(data)]
+    sample = data.y[_look(data.rows.n, data.weights)]
     middle = float(np.median(sample)) if problem.fit_intercept else 0.0
     spread = float(np.median(np.abs(sample - middle)))
     if spread == 0.0:

@@ -45,7 +45,7 @@ def fit_multinomial(
     if estimator.coreset is None:
         solution = solve_softmax(joint, X, code, weights, **settings)
         reads = READS_PER_STEP * solution.iterations + 3
-        certificate, coreset = Certificate(solution.value, solution.lower_bound, n_reads=reads), None
+        certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None
     else:
         check_coreset(estimator.coreset)
         settings["random_state"] = estimator._seed()

@@ -11,23 +11,28 @@ divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy.special import softmax, xlogy
 
+from dualcore.certificates import Bound
 from dualcore.geometry import FloatArray
 from dualcore.softmax.cones import routing_cost
 from dualcore.softmax.design import ClassDesign
+from dualcore.softmax.levels import ClassLevelSet
 from dualcore.softmax.newton import Step
 
 __all__ = ["lower_bound"]
 
 
-def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> float:
+def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> Bound:
     """Return a lower bound on the optimal risk, from a model and the Newton step taken from it; reads the data twice.
 
     The probabilities of the model are moved by the step's tilt to first order, which makes their moment that of the
     step's transport, then balanced, then drawn towards the labels until the flow that explains their moment fits the
-    radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit.
+    radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit. What rounding
+    can have done is subtracted; where it decides the optimum the bound is minus infinity.
     """
     base, m = design.problem.base, design.scale.size
     flipped = step.flips.mass(design.data)
@@ -41,20 +46,36 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     rest = moment[:, :m] - step.transport.moment
     cost = step.transport.cost
     value = _entropy(design, W, step, keep, give, 1.0)
+    level_set = ClassLevelSet(design, upper, float(mean_label.min()))
+    rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.level_price()
     if base.ridge > 0.0:
         # What the radius does not hold the ridge does, at a price.
         held = min(1.0, budget / cost) if cost > 0.0 else 1.0
-        rest = moment[:, :m] - held * step.transport.moment
-        return value - 0.5 * float((rest**2 / design.ridge[:, :m]).sum())
-    prices = design.norm.weights
-    loose = np.ones(m, dtype=bool) if base.radius == 0.0 or prices is None else np.isinf(prices)
-    # Nothing bounds these coefficients, so their moment must vanish; what rounding leaves is not held against it.
-    rest[:, loose & (np.abs(rest).max(axis=0) <= 1e-11)] = 0.0
-    total = cost + routing_cost(design.norm, rest) if base.radius > 0.0 else (np.inf if rest.any() else 0.0)
+        rest = np.abs(moment[:, :m] - held * step.transport.moment) + level_set.moment_error
+        return Bound(value - 0.5 * float((rest**2 / design.ridge[:, :m]).sum()) - rounding, rounding)
+    free = level_set.free
+    if free.any():
+        chances = partial(_balanced_chances, W=W, step=step, keep=keep, give=give)
+        rounding += level_set.free_price(moment, chances, step.flips, cost)
+        if np.isinf(rounding):
+            return Bound(-np.inf, np.inf)
+        rest[:, free] = 0.0
+    if base.radius == 0.0:
+        return Bound(value - rounding, rounding)
+    total = cost + routing_cost(design.norm, rest) + level_set.routing_error()
     if total <= budget * (1.0 + 1e-14):
-        return value
-    best = value - (total - budget) * upper / base.radius if base.radius > 0.0 else 0.0
-    return max(best, _entropy(design, W, step, keep, give, budget / total) if budget > 0.0 else 0.0)
+        return Bound(value - rounding, rounding)
+    best = value - (total - budget) * upper / base.radius
+    if budget > 0.0:
+        best = max(best, _entropy(design, W, step, keep, give, budget / total))
+    return Bound(best - rounding, rounding)
+
+
+def _balanced_chances(
+    block: FloatArray, *, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray
+) -> FloatArray:
+    chance = _chances(block, W, step.tilt)
+    return np.asarray(chance * keep + (chance @ (1.0 - keep))[:, None] * give)
 
 
 def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
@@ -95,8 +116,7 @@ def _entropy(design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, g
     """Return ``sum_i w_i H(u_i + share (p_i - u_i))`` with the balanced probabilities."""
     total = 0.0
     for part, block in design.blocks():
-        chance = _chances(block, W, step.tilt)
-        chance = chance * keep + (chance @ (1.0 - keep))[:, None] * give
+        chance = _balanced_chances(block, W=W, step=step, keep=keep, give=give)
         if share < 1.0:
             label = step.flips.labels(design.data.code, part, W.shape[0])
             chance = label + share * (chance - label)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.certificates import sum_error
 from dualcore.geometry import FloatArray, Norm
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 
@@ -79,6 +80,14 @@ class ClassDesign:
         W = W - W.mean(axis=0)  # only differences between classes count
         coef = W[:, : self.scale.size] / self.scale
         return coef, (W[:, -1] - coef @ self.shift if self.intercept else np.zeros(W.shape[0]))
+
+    def risk_error(self, coef: FloatArray, intercept: FloatArray, value: float) -> float:
+        """Return the error granted to the risk of a model: that of its scores, and that of their sum."""
+        sizes = np.hypot(self.shift, self.scale)
+        scores = float(np.abs(coef).max(axis=0) @ sizes) + float(np.abs(intercept).max(initial=0.0))
+        # Of a loss below one only the probabilities of other classes feel an error of the scores.
+        felt = min(1.0, 2.0 * value) if self.problem.base.radius == 0.0 else 1.0
+        return 2.0 * sum_error(coef.shape[1]) * scores * felt + sum_error(self.data.rows.n) * value
 
     def weights(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return a model in units of the design."""

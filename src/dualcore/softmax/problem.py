@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from dualcore.forms import MarginForm, Minimum, weighted_sum
 from dualcore.geometry import FloatArray, plain_array
@@ -138,9 +137,9 @@ class SoftmaxProblem:
         """Return loss and widest margin of every row."""
         loss, gain = np.empty(data.rows.n), np.empty(data.rows.n)
         for part, scores in self.scores(coef, intercept, data):
-            own = np.take_along_axis(scores, data.code[part, None], axis=1)[:, 0]
-            loss[part] = np.maximum(logsumexp(scores, axis=1) - own, 0.0)
-            gain[part] = own - scores.min(axis=1)
+            own = np.take_along_axis(scores, data.code[part, None], axis=1)
+            gain[part] = own[:, 0] - scores.min(axis=1)
+            loss[part] = _losses(scores - own, data.code[part])
         return RowTerms(loss, gain)
 
     def h(self, coef: FloatArray, intercept: FloatArray, multiplier: float, X: Any, y: Any) -> FloatArray:
@@ -176,3 +175,11 @@ class SoftmaxProblem:
     def penalty(self, coef: FloatArray) -> float:
         """Return ``ridge / 2 * sum_k ||theta_k||_2^2``."""
         return 0.5 * self.base.ridge * float(np.square(coef).sum())
+
+
+def _losses(ahead: FloatArray, code: npt.NDArray[np.int64]) -> FloatArray:
+    """Return ``log sum_k exp(ahead_k)``, of small losses all digits; ``ahead`` are scores less the row's own."""
+    np.put_along_axis(ahead, code[:, None], -np.inf, axis=1)
+    top = np.maximum(ahead.max(axis=1), 0.0)
+    others = np.exp(ahead - top[:, None]).sum(axis=1)
+    return np.asarray(np.where(top > 0.0, top + np.log(np.exp(-top) + others), np.log1p(others)))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import dataclass, field, replace
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates import Certificate
+from dualcore.certificates import Bound, Certificate
 from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
+from dualcore.normal import CentredRows, exact_dot, far_centre
 from dualcore.softmax.bound import lower_bound
 from dualcore.softmax.cones import bound_differences
 from dualcore.softmax.design import ClassDesign
@@ -40,7 +42,7 @@ class SoftmaxSolution:
     coef : ndarray of shape (n_classes, n_features)
         They sum to zero over the classes: only differences between classes count.
     intercept : ndarray of shape (n_classes,)
-    dual_variable, value, lower_bound, gap, status, solver, iterations, history, seconds
+    dual_variable, value, lower_bound, gap, status, solver, iterations, history, seconds, rounding
         As in `dualcore.Solution`.
     """
 
@@ -54,6 +56,7 @@ class SoftmaxSolution:
     iterations: int
     history: tuple[Iterate, ...] = field(default=(), repr=False)
     seconds: float = 0.0
+    rounding: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -113,18 +116,23 @@ def solve_softmax(
     masses = np.bincount(data.code, data.masses, problem.n_classes)
     if not (masses > 0.0).all():
         raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
-    design = ClassDesign.of(problem, data)
+    far = _FarColumns.of(problem, data)
+    design = ClassDesign.of(problem, far.data)
     run = _run_conic if solver == "conic" else _run_newton
     with np.errstate(under="ignore"):
         done = run(design, tol, max_iter)
-        coef, intercept = design.model(done.W)
-        value, multiplier = problem.evaluate(coef, intercept, data)
-    lower = min(done.lower, value)
+        # The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
+        coef, intercept = far.outside(*design.model(done.W))
+        value, multiplier = problem.evaluate(coef, far.inside(coef, intercept), far.data)
+    error = design.risk_error(coef, far.inside(coef, intercept), value)
+    lower = min(max(done.lower.value, 0.0), value)
     status = Status.OPTIMAL
-    if _runs_away(problem, data, coef, intercept):
+    if _runs_away(problem, far.data, coef, far.inside(coef, intercept)):
         status = Status.UNBOUNDED
-    elif value - lower > tol * max(abs(value), 1e-3 * np.log(problem.n_classes)):
+    elif value - lower > max(tol * abs(value), error):
         status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
+        if np.isinf(done.lower.rounding):
+            status = Status.UNCERTIFIED
     found = SoftmaxSolution(
         coef,
         intercept,
@@ -136,6 +144,7 @@ def solve_softmax(
         done.iterations,
         tuple(done.history),
         time.perf_counter() - began,
+        (0.0 if np.isinf(done.lower.rounding) else done.lower.rounding) + error,
     )
     if not found.converged:
         message = f"{status.value} Relative gap {found.relative_gap:.2e}, asked for {tol:.0e}."
@@ -153,20 +162,51 @@ def certify_softmax(
     """
     data = problem.validate(X, y, sample_weight)
     check_solvable(problem, data.rows.m, "structured")
-    upper, multiplier = problem.evaluate(coef, intercept, data)
-    design = ClassDesign.of(problem, data)
-    lower, value, reads = 0.0, upper, _READS_TO_START
+    far = _FarColumns.of(problem, data)
+    theta = np.asarray(coef, dtype=np.float64)
+    levels = far.inside(theta, np.asarray(intercept, dtype=np.float64))
+    upper, multiplier = problem.evaluate(theta, levels, far.data)
+    design = ClassDesign.of(problem, far.data)
+    best, value, reads = Bound(0.0, 0.0), upper, _READS_TO_START
     with np.errstate(under="ignore"):
-        W = design.weights(np.asarray(coef, dtype=np.float64), np.asarray(intercept, dtype=np.float64))
+        W = design.weights(theta, levels)
         for _ in range(_STEPS_TO_CERTIFY):
             step = newton_step(design, W, multiplier, 1e-7)
-            lower = max(lower, lower_bound(design, W, step, value))
+            best = max(best, lower_bound(design, W, step, value))
             W = W + step.change
-            ahead, multiplier = problem.evaluate(*design.model(W), data)
+            ahead, multiplier = problem.evaluate(*design.model(W), far.data)
             value, reads = min(value, ahead), reads + READS_PER_STEP
-            if value - lower <= 0.1 * (upper - lower):  # no bound can be much better than this one
+            if value - best.value <= 0.1 * (upper - best.value):  # no bound can be much better than this one
                 break
-    return Certificate(upper, min(lower, upper), n_reads=reads)
+    rounding = best.rounding + design.risk_error(theta, levels, upper)
+    return Certificate(upper, min(best.value, upper), n_reads=reads, rounding=rounding)
+
+
+class _FarColumns(NamedTuple):
+    """The data with columns far from the origin centred, and the way of the intercepts there and back."""
+
+    data: ClassData
+    centre: FloatArray | None
+
+    @classmethod
+    def of(cls, problem: SoftmaxProblem, data: ClassData) -> _FarColumns:
+        centre = far_centre(data.rows, data.weights) if problem.base.fit_intercept else None
+        return cls(data if centre is None else data._replace(rows=CentredRows(data.rows, centre)), centre)
+
+    def inside(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return the intercepts on the centred data."""
+        if self.centre is None:
+            return intercept
+        shifts = [exact_dot(self.centre, theta) for theta in coef]
+        return np.array([float(Fraction(float(b)) + shift) for b, shift in zip(intercept, shifts, strict=True)])
+
+    def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return a model on the centred data in the units of the user."""
+        if self.centre is None:
+            return coef, intercept
+        shifts = [exact_dot(self.centre, theta) for theta in coef]
+        outer = [float(Fraction(float(b)) - shift) for b, shift in zip(intercept, shifts, strict=True)]
+        return coef, np.array(outer)
 
 
 def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> None:
@@ -190,7 +230,7 @@ class _Progress:
     """Where a run stands: the best model, its risk, the best lower bound, and how it came there."""
 
     def __init__(self, design: ClassDesign) -> None:
-        self.W, self.lower, self.iterations = np.zeros(design.shape), 0.0, 0
+        self.W, self.lower, self.iterations = np.zeros(design.shape), Bound(-np.inf, np.inf), 0
         self.history: list[Iterate] = []
 
 
@@ -215,7 +255,7 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
     done = False
     while not done and run.iterations < max_iter:
-        done = value - run.lower <= tol * value
+        done = value - run.lower.value <= tol * value
         step = newton_step(design, run.W, multiplier, tol)
         run.lower = max(run.lower, lower_bound(design, run.W, step, value))
         run.iterations += 1
@@ -226,7 +266,7 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
             if there.value < value * (1.0 + 1e-13):
                 run.W, (value, multiplier), moved = ahead, there, True
                 break
-        run.history.append(Iterate(run.iterations, value, value - run.lower))
+        run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
         if not moved:
             break
 
@@ -274,7 +314,7 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     run.W, run.iterations = found.value(W).reshape(design.shape), found.iterations
     run.history = [Iterate(k, cost, gap) for k, cost, gap in found.trace]
     value, multiplier = problem.evaluate(*design.model(run.W), data)
-    run.lower = max(0.0, lower_bound(design, run.W, newton_step(design, run.W, multiplier, tol), value))
+    run.lower = lower_bound(design, run.W, newton_step(design, run.W, multiplier, tol), value)
     return run
 
 

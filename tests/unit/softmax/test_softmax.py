@@ -224,7 +224,7 @@ def test_no_dual_point_exceeds_the_optimum(norm, name):
             flips,
             Transport(moment, routing_cost(design.norm, moment)),
         )
-        assert lower_bound(design, W, step, best.value) <= best.value * (1.0 + 1e-12)
+        assert lower_bound(design, W, step, best.value).value <= best.value * (1.0 + 1e-12)
 
 
 @every_norm

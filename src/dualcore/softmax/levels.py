@@ -1,0 +1,157 @@
+"""What rounding can do to the lower bound of a softmax problem; as `dualcore.certificates.rounding` for one score.
+
+All in units of the design: columns centred where there is an intercept, of root mean square one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates import sum_error
+from dualcore.certificates.dependence import drop_dependent
+from dualcore.geometry import FloatArray, L1Norm
+from dualcore.softmax.design import ClassDesign
+from dualcore.softmax.flips import Flips
+
+__all__ = ["ClassLevelSet"]
+
+# A matrix of free numbers larger than this is not looked at.
+_MOST_FREE = 600
+_MOST_NUMBERS = 50_000_000
+_DEPENDENT = 1e-12
+
+
+class ClassLevelSet:
+    """The models of risk at most ``upper``: how much an error of the moment can matter on it.
+
+    Parameters
+    ----------
+    design : ClassDesign
+    upper : float
+        The risk of any model.
+    least_mass : float
+        The mass of the smallest class.
+    """
+
+    def __init__(self, design: ClassDesign, upper: float, least_mass: float) -> None:
+        base, m = design.problem.base, design.scale.size
+        self.design, self.base, self.upper, self.least_mass = design, base, max(upper, 0.0), least_mass
+        self.n_classes = design.problem.n_classes
+        self.error = sum_error(design.data.rows.n)
+        # Probabilities less labels are at most one, and columns have size one.
+        self.moment_error = 2.0 * self.error
+        prices = design.norm.weights
+        self.free = np.zeros(m, dtype=bool)
+        if base.ridge == 0.0:
+            self.free = np.ones(m, dtype=bool) if base.radius == 0.0 or prices is None else np.isinf(prices)
+
+    def _prices(self) -> FloatArray:
+        prices = self.design.norm.weights
+        held = np.ones(self.design.scale.size) if prices is None else prices
+        return np.where(self.free | np.isinf(held), 0.0, held)
+
+    def routing_error(self) -> float:
+        """Return the most that the flow of the moment's error can cost."""
+        sizes = np.where(self.free, 0.0, self.moment_error)
+        longest = self.design.norm.value(sizes)
+        return (0.5 * self.n_classes if isinstance(self.design.norm, L1Norm) else self.n_classes - 1.0) * longest
+
+    def _sway(self) -> float:
+        """Return the most that the mean of ``|(theta_j - theta_k) . x|`` can be over the features that are held."""
+        by_ridge = by_norm = np.inf
+        if self.base.ridge > 0.0:
+            length = float(np.linalg.norm(self.design.scale))
+            by_ridge = 2.0 * float(np.sqrt(2.0 * self.upper / self.base.ridge)) * length
+        if self.base.radius > 0.0:
+            prices = self._prices()
+            length = float(prices.sum()) if isinstance(self.design.norm, L1Norm) else float(np.linalg.norm(prices))
+            by_norm = self.upper / self.base.radius * length
+        if self.free.all():
+            return 0.0
+        return min(by_ridge, by_norm)
+
+    def level_price(self) -> float:
+        """Return the price of probabilities and labels that balance up to rounding only.
+
+        A row of class k loses at least ``s_j - s_k``, so the difference of two intercepts is at most the mean loss of a
+        class, and what the features sway.
+        """
+        if not self.base.fit_intercept or self.free.any():  # free features are priced with the intercept
+            return 0.0
+        widest = (self.upper + self._sway()) / max(self.least_mass, 1e-300)
+        return self.n_classes * self.moment_error * widest
+
+    def free_price(
+        self, moment: FloatArray, chances: Callable[[FloatArray], FloatArray], flips: Flips, cost: float
+    ) -> float:
+        """Return the most that free features and intercepts can gain from a moment that does not vanish.
+
+        With ``d_k = s_k - s_y`` a row of loss l has ``d_k <= l``, and the mean of ``sum_k p_k d_k`` is the moment times
+        the model. So the mean of ``sum_k p_k |d_k|`` is at most twice ``upper`` but for the rest of the moment, which
+        is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
+        """
+        design, problem = self.design, self.design.problem
+        data, with_level = design.data, design.intercept
+        columns = np.flatnonzero(self.free)
+        kept = drop_dependent(data, columns, with_level=with_level)
+        width = np.append(columns, [design.scale.size] * with_level)[kept]
+        size = (self.n_classes - 1) * width.size
+        if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
+            return np.inf
+        factor = np.zeros((0, size))
+        for part, block in design.blocks():
+            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
+            factor = np.asarray(
+                np.linalg.qr(
+                    np.vstack([factor, rows * np.sqrt(weight * data.masses[part][:, None]).reshape(-1, 1)]), "r"
+                )
+            )
+        sizes = np.linalg.norm(factor, axis=0)
+        if factor.shape[0] < size or not (sizes > 0.0).all():
+            return np.inf
+        _, values, axes = np.linalg.svd(factor / sizes)
+        least = float(values[-1]) - size * self.error
+        if not least > _DEPENDENT:
+            return np.inf
+        root = axes.T / values
+        excess = moment[1:][:, width].ravel()
+        solved = (root @ (root.T @ (excess / sizes))) / sizes
+        longest = far = 0.0
+        for part, block in design.blocks():
+            rows, _ = self._differences(block[:, width], chances(block), data.code[part])
+            rows = rows[np.repeat(data.masses[part] > 0.0, self.n_classes - 1)]
+            if rows.size:
+                longest = max(longest, float((((rows / sizes) @ root) ** 2).sum(axis=1).max()))
+                far = max(far, float(np.abs(rows @ solved).max()))
+        error = np.full(size, self.moment_error) / sizes
+        share = 2.0 * (far + float(np.sqrt(longest)) * float(np.linalg.norm(error)) / least)
+        if not share < 0.5:
+            return np.inf
+        most = 2.0 * self.upper + self._sway()
+        if problem.base.radius > 0.0:  # what the held features add to the moment, and what flips earn and pay
+            most += self.upper * cost / problem.base.radius + (4.0 * self.upper if flips.row.size else 0.0)
+        return float(share / (1.0 - share) * most)
+
+    def _differences(
+        self, x: FloatArray, chance: FloatArray, code: npt.NDArray[np.int64]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``(e_k - e_y) x x_i`` for every row and other class, the first class left out, and ``p_k``.
+
+        Shapes (rows * (K - 1), (K - 1) * width) and (rows, K - 1).
+        """
+        n, width = x.shape
+        others = self.n_classes - 1
+        out = np.zeros((n, others, self.n_classes, width))
+        weight = np.empty((n, others))
+        classes = np.arange(self.n_classes)
+        for k in range(self.n_classes):
+            own = np.flatnonzero(code == k)
+            rest = np.delete(classes, k)
+            weight[own] = chance[own][:, rest]
+            for place, other in enumerate(rest):
+                out[own, place, other] += x[own]
+                out[own, place, k] -= x[own]
+        return out[:, :, 1:].reshape(n * others, others * width), weight
