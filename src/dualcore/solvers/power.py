@@ -28,7 +28,7 @@ class PowerSolver(Solver):
                 f"squared hinge. Use solver='{able_solver(problem)}'."
             )
         if may_flip(problem):
-            return "PowerSolver does not know label flips: use label_cost=inf or solver='conic'."
+            return "PowerSolver cannot solve SquaredHinge with label flips: use label_cost=inf or solver='conic'."
         if type(problem.geometry.norm) not in DUAL_BOUNDS:
             known = sorted(cls.__name__ for cls in DUAL_BOUNDS)
             return f"PowerSolver knows no cone for the norm {type(problem.geometry.norm).__name__}: use one of {known}."

@@ -45,6 +45,8 @@ _LEAST_CURVATURE = 1e-10
 _LEAST_REACH = 1e-4
 # Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
 _NEARLY = 1e-3
+# How many dual points of a descent are compared.
+_CANDIDATES = 8
 # Rounds in which rows join those that a separating model is held to.
 _CUTS = 20
 # A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
@@ -488,10 +490,10 @@ def descend(
         # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
         # p = 1 slopes hang on residuals so small that chance has a part in them.
         upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
-        for each in duals:
+        for each in duals[:: max(1, -(-len(duals) // _CANDIDATES))]:
             bound = lower_bound(problem, data, each, upper, repair=False)
             dual, most = (each, bound) if bound > most else (dual, most)
-            if upper - most <= 1e-9 * upper:
+            if upper - most <= 1e-8 * upper:
                 break
     history = tuple(Iterate(k + 1, *line) for k, line in enumerate(found.history))
     return RawSolution(coef, intercept, dual, len(history), history, stopped_early=not found.finished)
