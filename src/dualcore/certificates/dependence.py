@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.geometry import FloatArray
-from dualcore.problem import Data
+from dualcore.rows import Rows
 
 __all__ = ["drop_dependent", "with_ones"]
 
 BoolArray = npt.NDArray[np.bool_]
 
 
-def drop_dependent(data: Data, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:
+class Massed(Protocol):
+    """Rows with masses: the data of a problem of one score, or of many."""
+
+    @property
+    def rows(self) -> Rows:
+        """Access to the rows."""
+
+    @property
+    def masses(self) -> FloatArray:
+        """Masses that sum to one."""
+
+
+def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:
     """Return a mask over the columns (then the intercept): False for those that others make up *exactly*.
 
     Candidates come from the eigenvectors of the correlations, which cannot tell an exact dependence from one up to
@@ -52,7 +66,7 @@ def drop_dependent(data: Data, columns: npt.NDArray[np.intp], *, with_level: boo
     return keep
 
 
-def _constant(data: Data, columns: npt.NDArray[np.intp], held: BoolArray) -> BoolArray:
+def _constant(data: Massed, columns: npt.NDArray[np.intp], held: BoolArray) -> BoolArray:
     """Return which columns hold one number only, on the rows that count."""
     least, most = np.full(columns.size, np.inf), np.full(columns.size, -np.inf)
     for part, block in data.rows.dense_blocks():
@@ -93,7 +107,7 @@ def _whole_multiple(vector: FloatArray) -> FloatArray | None:
 
 
 def _vanishes(
-    data: Data,
+    data: Massed,
     columns: npt.NDArray[np.intp],
     left: npt.NDArray[np.intp],
     whole: FloatArray,

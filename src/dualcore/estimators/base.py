@@ -38,7 +38,6 @@ def _check_masks(**arrays: Any) -> None:
             plain_array(name, values)
 
 
-
 class Training(NamedTuple):
     """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
 

@@ -32,7 +32,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     The probabilities of the model are moved by the step's tilt to first order, which makes their moment that of the
     step's transport, then balanced, then drawn towards the labels until the flow that explains their moment fits the
     radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit. What rounding
-    can have done is subtracted; where it decides the optimum the bound is minus infinity.
+    can have done is subtracted; where it decides the optimum the bound is minus infinity, its allowance infinity.
     """
     base, m = design.problem.base, design.scale.size
     flipped = step.flips.mass(design.data)
@@ -58,7 +58,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
         chances = partial(_balanced_chances, W=W, step=step, keep=keep, give=give)
         rounding += level_set.free_price(moment, chances, step.flips, cost)
         if np.isinf(rounding):
-            return Bound(-np.inf, np.inf)
+            return Bound(-np.inf, np.inf if level_set.withheld else 0.0)
         rest[:, free] = 0.0
     if base.radius == 0.0:
         return Bound(value - rounding, rounding)

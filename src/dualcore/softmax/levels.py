@@ -43,6 +43,8 @@ class ClassLevelSet:
         self.error = sum_error(design.data.rows.n)
         # Probabilities less labels are at most one, and columns have size one.
         self.moment_error = 2.0 * self.error
+        #: whether columns that nothing penalises turned out to be dependent up to rounding
+        self.withheld = False
         prices = design.norm.weights
         self.free = np.zeros(m, dtype=bool)
         if base.ridge == 0.0:
@@ -111,10 +113,12 @@ class ClassLevelSet:
             )
         sizes = np.linalg.norm(factor, axis=0)
         if factor.shape[0] < size or not (sizes > 0.0).all():
+            self.withheld = True
             return np.inf
         _, values, axes = np.linalg.svd(factor / sizes)
         least = float(values[-1]) - size * self.error
         if not least > _DEPENDENT:
+            self.withheld = True
             return np.inf
         root = axes.T / values
         excess = moment[1:][:, width].ravel()

@@ -230,7 +230,7 @@ class _Progress:
     """Where a run stands: the best model, its risk, the best lower bound, and how it came there."""
 
     def __init__(self, design: ClassDesign) -> None:
-        self.W, self.lower, self.iterations = np.zeros(design.shape), Bound(-np.inf, np.inf), 0
+        self.W, self.lower, self.iterations = np.zeros(design.shape), Bound(-np.inf, 0.0), 0
         self.history: list[Iterate] = []
 
 
@@ -314,7 +314,15 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     run.W, run.iterations = found.value(W).reshape(design.shape), found.iterations
     run.history = [Iterate(k, cost, gap) for k, cost, gap in found.trace]
     value, multiplier = problem.evaluate(*design.model(run.W), data)
-    run.lower = lower_bound(design, run.W, newton_step(design, run.W, multiplier, tol), value)
+    W, least = run.W, value
+    for _ in range(_STEPS_TO_CERTIFY):  # a program solved to a tolerance is a good start for the bound, no more
+        step = newton_step(design, W, multiplier, tol)
+        run.lower = max(run.lower, lower_bound(design, W, step, least))
+        if least - run.lower.value <= tol * least:
+            break
+        W = W + step.change
+        ahead, multiplier = problem.evaluate(*design.model(W), data)
+        least = min(least, ahead)
     return run
 
 
