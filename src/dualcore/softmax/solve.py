@@ -314,15 +314,15 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     run.W, run.iterations = found.value(W).reshape(design.shape), found.iterations
     run.history = [Iterate(k, cost, gap) for k, cost, gap in found.trace]
     value, multiplier = problem.evaluate(*design.model(run.W), data)
-    W, least = run.W, value
+    model, least = run.W, value
     for _ in range(_STEPS_TO_CERTIFY):  # a program solved to a tolerance is a good start for the bound, no more
-        step = newton_step(design, W, multiplier, tol)
-        run.lower = max(run.lower, lower_bound(design, W, step, least))
+        step = newton_step(design, model, multiplier, tol)
+        run.lower = max(run.lower, lower_bound(design, model, step, least))
         if least - run.lower.value <= tol * least:
             break
-        W = W + step.change
-        ahead, multiplier = problem.evaluate(*design.model(W), data)
-        least = min(least, ahead)
+        model = model + step.change
+        ahead, multiplier = problem.evaluate(*design.model(model), data)
+        least = float(min(least, ahead))
     return run
 
 
