@@ -27,6 +27,8 @@ _MOST_STEPS = 80
 _FRACTION = 0.995
 # Of a group, how many Newton steps find the share that makes its multipliers sum to one.
 _CENTRING = 12
+# Further solutions with one factor that may lengthen a step.
+_CORRECTIONS = 3
 
 
 class Planes(NamedTuple):
@@ -257,8 +259,22 @@ class Master:
         ahead = float((state.slack + primal * slack) @ (state.mult + dual * mult))
         centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, 1.0)
         centre = max(centre, 0.1 * target / count)
-        dx, shares, slack, mult = direction(centre - slack * mult)
-        primal, dual = (_FRACTION * length for length in lengths(slack, mult))
+        wanted = centre - primal * dual * slack * mult  # of a step that is cut short, less of the second order
+        move = direction(wanted)
+        primal, dual = lengths(*move[2:])
+        for _ in range(_CORRECTIONS):
+            # Products far from the centre would stop a longer step: ask for better ones there.
+            ahead_p, ahead_d = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
+            product = (state.slack + ahead_p * move[2]) * (state.mult + ahead_d * move[3])
+            change = np.clip(np.clip(product, 0.1 * centre, 10.0 * centre) - product, -10.0 * centre, None)
+            again = direction(wanted + change)
+            new_primal, new_dual = lengths(*again[2:])
+            if new_primal + new_dual < primal + dual + 0.02:
+                break
+            wanted, move, primal, dual = wanted + change, again, new_primal, new_dual
+        dx, shares, slack, mult = move
+        primal, dual = _FRACTION * primal, _FRACTION * dual
+        if __import__('os').environ.get('DBG')=='2': print('     compl %.2e off %.2e ahead %.2e primal %.2g dual %.2g centre %.1e min/max %.1e %.1e'%(complement,np.abs(in_x).max(),ahead,primal,dual,centre*count,(state.slack*state.mult).min()*count/complement,(state.slack*state.mult).max()*count/complement))
         if not min(primal, dual) > 1e-8:
             return None
         x, shares = state.x + primal * dx, state.shares + primal * shares

@@ -31,11 +31,15 @@ _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 # Features that vary less than this share of the mean are scaled as if they varied so much.
 _LEAST_SPREAD = 0.1
 # Planes that have not carried the bound for this many passes are dropped.
-_IDLE = 4
+_IDLE = 2
+# A plane must rise above the others by this share of its height.
+_NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
-# To which share of the gap the planes' minimum is found: at first, and at least.
-_EFFORT, _LEAST_EFFORT = 0.1, 1e-6
+# To which share of what it promises the planes' minimum is found.
+_EFFORT = 0.1
+# Points that a pass may add between the best one and the planes' minimum.
+_CLOSER = 4
 # Roundings in the sum behind a bound, in units of machine precision; see `Bundle.bound`.
 _ROUNDINGS = 32.0
 
@@ -156,28 +160,38 @@ class Bundle:
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
-        best, since, effort = np.inf, 0, _EFFORT
+        best, since = np.inf, 0
+        accuracy = _EFFORT * (self.upper - self.lower)
         for count in range(max_iter):
             if self.upper <= self.lower:
                 self.history.append((self.lower, self.upper))
                 return count + 1
-            found, held = self.solve(max(effort * (self.upper - self.lower), 0.2 * tol * self.upper))
+            finest = 0.05 * tol * abs(self.upper)
+            accuracy = max(min(accuracy, _EFFORT * (self.upper - self.lower)), finest)
+            found, held = self.solve(accuracy)
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
             since = 0 if gap < 0.9 * best else since + 1
             best = min(best, gap)
-            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or since > _STALLED:
+            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or since > _STALLED + 2 * self.scale.size:
                 return count + 1
-            upper = self.upper
-            value = self.look(found.x)
-            promised, gained = upper - found.value, upper - value
-            # The bound is worse than the planes: they were not minimised well enough, or not far enough out.
-            loose = promised < 0.5 * gap
-            effort = max(0.1 * effort, _LEAST_EFFORT) if loose and not held else _EFFORT
-            if held and (loose or gained > 0.3 * promised):
+            upper, centre = self.upper, self.point
+            promised = upper - found.value
+            error = self.look(found.x) - found.value
+            if __import__('os').environ.get('DBG'): print(count, 'up %.9g low %.9g gap %.2e prom %.2e err %.2e reach %.2g held %d steps %d P %d round %.1e acc %.0e span %.1e'%(self.upper,self.lower,gap/self.upper,promised/self.upper,error/self.upper,self.reach,held,found.steps,self.owner.size,self.rounding/self.upper,accuracy/self.upper,self.region.reach))
+            share, wrong = 1.0, error
+            for _ in range(_CLOSER):
+                # Far away the planes were wrong: nearer to the best point there are others to learn.
+                if wrong <= 2.0 * share * max(promised, accuracy):
+                    break
+                share *= 0.15
+                wrong = self.look(centre + share * (found.x - centre)) - (upper - share * max(promised, 0.0))
+            settled = promised <= 2.0 * accuracy
+            accuracy = 0.1 * accuracy if settled else _EFFORT * promised
+            if held and (settled or error <= promised):
                 self.reach *= 4.0
-            elif gained < -promised and not loose:
+            elif error > 10.0 * promised and not settled:
                 self.reach *= 0.5
         return max_iter
 
@@ -227,7 +241,7 @@ class Bundle:
             lower, rounding = self._evaluate(mix, found.weights, found.gradients)
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
-        self.idle = np.where(mix > 1e-4, 0, self.idle + 1)
+        self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
         keep = self.idle <= _IDLE + self.scale.size // self.n_groups
         self.planes, self.offsets, self.sizes = self.planes[keep], self.offsets[keep], self.sizes[keep]
         self.owner, self.idle = self.owner[keep], self.idle[keep]
@@ -304,14 +318,24 @@ class Bundle:
             sizes += gather @ size
             total += float(mass @ found.upper)
         planes /= self.scale
-        self.planes, self.offsets = np.vstack([self.planes, planes]), np.append(self.offsets, offsets)
-        self.sizes = np.vstack([self.sizes, sizes])
-        self.owner = np.append(self.owner, np.arange(self.n_groups))
-        self.idle = np.append(self.idle, np.zeros(self.n_groups, dtype=np.intp))
+        self._add(planes, offsets, sizes, x)
         value = problem.radius * multiplier + total + problem.penalty(coef)
         if value < self.upper:
             self.upper, self.point = value, x
         return value
+
+    def _add(self, planes: FloatArray, offsets: FloatArray, sizes: FloatArray, x: FloatArray) -> None:
+        """Keep the planes that say more at ``x``, where they were made, than those before them."""
+        new = np.arange(self.n_groups)
+        if self.owner.size:
+            top = np.full(self.n_groups, -np.inf)
+            np.maximum.at(top, self.owner, self.planes @ x + self.offsets)
+            height = planes @ x + offsets
+            new = np.flatnonzero(height > top + _NOTHING * (np.abs(height) + np.abs(self.upper) / self.n_groups))
+        self.planes, self.offsets = np.vstack([self.planes, planes[new]]), np.append(self.offsets, offsets[new])
+        self.sizes = np.vstack([self.sizes, sizes[new]])
+        self.owner = np.append(self.owner, new)
+        self.idle = np.append(self.idle, np.zeros(new.size, dtype=np.intp))
 
     def _tangents(self, X: FloatArray, y: FloatArray, found: Moves) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the plane of each row, its offset, and the sizes of what was added up for it.
