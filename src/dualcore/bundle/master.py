@@ -108,6 +108,9 @@ class Master:
     firm : ndarray of bool, shape (d,)
         Which lower walls are constraints of the problem. All other walls only keep the point from going far; they are
         expected to hold nothing at the solution.
+    bend : (ndarray of shape (d, d), ndarray of shape (d,)), optional
+        A quadratic form and its centre that draw the point as curvature which planes do not know yet would. It is no
+        part of value and bound.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Master:
         high: FloatArray,
         caps: Caps,
         firm: npt.NDArray[np.bool_],
+        bend: tuple[FloatArray, FloatArray] | None = None,
     ) -> None:
         self.A, self.offsets, self.owner, self.n_groups = planes
         self.cost, self.curve, self.low, self.high, self.caps = cost, curve, low, high, caps
@@ -126,7 +130,8 @@ class Master:
         self.n, self.d = n, d
         self.gather = sp.csr_array((np.ones(n), (self.owner, np.arange(n))), shape=(self.n_groups, n))
         # Steps of different length suit linear programmes only.
-        self.is_linear = not curve.any()
+        self.is_linear = not curve.any() and bend is None
+        self.bend, self.centre = bend if bend is not None else (np.zeros((d, d)), np.zeros(d))
         self.counts = np.concatenate([np.ones(n, dtype=bool), firm, np.zeros(d, dtype=bool), np.ones(len(caps), bool)])
         self.slopes = np.empty((len(caps), d))
 
@@ -167,7 +172,7 @@ class Master:
         )
 
     def _gradient(self, state: _State) -> FloatArray:
-        return self.cost + self.curve * state.x + self._pull(state.mult)
+        return self.cost + self.curve * state.x + self.bend @ (state.x - self.centre) + self._pull(state.mult)
 
     def _residual(self, state: _State, heights: FloatArray) -> FloatArray:
         """Return by how much slack and constraint disagree."""
@@ -232,6 +237,7 @@ class Master:
         centred, total = self._centred(D[:n])
         H = self._hessian(D, centred)
         H[np.diag_indices(self.d)] += self.curve
+        H += self.bend
         bent = self.caps.curvature(state.x, state.mult[-len(self.caps) :]) if len(self.caps) else None
         factor = _factor(H if bent is None else H + bent)
         if factor is None:

@@ -21,7 +21,7 @@ from dualcore.boxform import Moves
 from dualcore.bundle.caps import find_caps
 from dualcore.bundle.master import Found, Master, Planes
 from dualcore.bundle.region import Region, find_region
-from dualcore.geometry import FloatArray
+from dualcore.geometry import FloatArray, L2Norm
 from dualcore.problem import Data, Problem
 
 __all__ = ["Bundle"]
@@ -30,8 +30,8 @@ __all__ = ["Bundle"]
 _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 # Features that vary less than this share of the mean are scaled as if they varied so much.
 _LEAST_SPREAD = 0.1
-# Planes that have not carried the bound for this many passes are dropped.
-_IDLE = 2
+# Planes that have not carried the bound for this many passes are dropped: where there are many, or few numbers.
+_IDLE, _OLD, _ROOMY = 2, 60, 200_000
 # A plane must rise above the others by this share of its height.
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
@@ -39,7 +39,7 @@ _STALLED = 25
 # To which share of what it promises the planes' minimum is found.
 _EFFORT = 0.1
 # Points that a pass may add between the best one and the planes' minimum.
-_CLOSER = 4
+_CLOSER = 7
 # Roundings in the sum behind a bound, in units of machine precision; see `Bundle.bound`.
 _ROUNDINGS = 32.0
 
@@ -56,6 +56,8 @@ class Bundle:
         Where to begin; a good start saves passes.
     floor : float, default=0.0
         A lower bound that is known.
+    multiplier : float, optional
+        Of the risk at the start, where it is known.
 
     Attributes
     ----------
@@ -67,7 +69,16 @@ class Bundle:
         One pair a pass.
     """
 
-    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, *, floor: float = 0.0) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        coef: FloatArray,
+        intercept: float,
+        *,
+        floor: float = 0.0,
+        multiplier: float | None = None,
+    ) -> None:
         if problem.box is None or problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
         self.problem, self.box, self.data = problem, problem.box, data
@@ -90,10 +101,13 @@ class Bundle:
         self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
+        self.bend: FloatArray | None = None
         self.cost = np.zeros(size)
         self.cost[-1] = problem.radius / self.scale[-1]
         self.curve = np.append(problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
-        self.look(self.place(coef, intercept, problem.evaluate(coef, intercept, data).multiplier))
+        if multiplier is None:
+            multiplier = problem.evaluate(coef, intercept, data).multiplier
+        self.look(self.place(coef, intercept, multiplier))
         # Where no feature counts, and the risk may be nothing at all.
         self.look(self.place(np.zeros(m), self._constant(), self.box.floor()))
         self._set_region(self._find_region())
@@ -185,14 +199,14 @@ class Bundle:
                 # Far away the planes were wrong: nearer to the best point there are others to learn.
                 if wrong <= 2.0 * share * max(promised, accuracy):
                     break
-                share *= 0.15
+                share *= 0.1
                 wrong = self.look(centre + share * (found.x - centre)) - (upper - share * max(promised, 0.0))
             settled = promised <= 2.0 * accuracy
             accuracy = 0.1 * accuracy if settled else _EFFORT * promised
             if held and (settled or error <= promised):
                 self.reach *= 4.0
             elif error > 10.0 * promised and not settled:
-                self.reach *= 0.5
+                self.reach *= float(np.clip(10.0 * share, 0.2, 0.5))
         return max_iter
 
     def solve(self, target: float) -> tuple[Found, bool]:
@@ -208,7 +222,8 @@ class Bundle:
             fixed = np.setdiff1d(np.arange(self.scale.size), free)
             planes = planes._replace(offsets=self.offsets + self.planes[:, fixed] @ self.point[fixed])
         caps = find_caps(self.box, self.scale, self.parts, free, 1e-9 * self.upper / self.problem.radius)
-        master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free])
+        bend = None if self.bend is None or len(self.history) % 2 == 0 else (self.bend[np.ix_(free, free)], self.point[free])
+        master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend)
         found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
         x, edge = self.point.copy(), 0.02 * (high - low)
         x[free] = found.x
@@ -242,7 +257,8 @@ class Bundle:
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
         self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
-        keep = self.idle <= _IDLE + self.scale.size // self.n_groups
+        crowded = self.owner.size > max(3 * self.n_groups, _ROOMY // self.scale.size)
+        keep = self.idle <= (_IDLE if crowded else _OLD)
         self.planes, self.offsets, self.sizes = self.planes[keep], self.offsets[keep], self.sizes[keep]
         self.owner, self.idle = self.owner[keep], self.idle[keep]
 
@@ -306,6 +322,7 @@ class Bundle:
         x = self.place(coef, intercept, multiplier)
         planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
         sizes, total = np.zeros((self.n_groups, 4)), 0.0
+        bend = np.zeros((x.size, x.size)) if isinstance(problem.geometry.norm, L2Norm) else None
         for part, block in self.data.rows.dense_blocks():
             rows = np.flatnonzero(self.group[part] >= 0)
             X, y = block[rows], self.data.y[part][rows]
@@ -317,12 +334,43 @@ class Bundle:
             offsets += gather @ offset
             sizes += gather @ size
             total += float(mass @ found.upper)
+            if bend is not None:
+                bend += self._bending(coef, multiplier, found.X - X, mass * np.abs(problem.loss.slope(found.signal)))
         planes /= self.scale
         self._add(planes, offsets, sizes, x)
         value = problem.radius * multiplier + total + problem.penalty(coef)
         if value < self.upper:
             self.upper, self.point = value, x
+            self.bend = None if bend is None else bend / np.outer(self.scale, self.scale)
         return value
+
+    def _bending(self, coef: FloatArray, multiplier: float, moves: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the second derivative of what l2 moves earn, at fixed slopes of the loss.
+
+        Where some features are at their walls, ``T`` the square of how far they went, the others go along their
+        coefficients ``u`` and earn ``-sqrt(T (lam^2 - |u|^2))``.
+        """
+        prices = self.problem.geometry.norm.weights
+        p = np.ones(coef.size) if prices is None else prices
+        u = np.abs(coef) / p
+        v = np.abs(moves) * np.where(np.isfinite(p), p, 0.0)
+        ratio = np.divide(v, u, out=np.zeros_like(v), where=u > 0.0)
+        far = ratio.max(axis=1, initial=0.0)
+        free = (ratio >= (1.0 - 1e-9) * far[:, None]) & (u > 0.0)
+        T = (np.where(free, 0.0, v) ** 2).sum(axis=1)
+        rows = np.flatnonzero((far > 0.0) & (T > 0.0) & (weights > 0.0))
+        out = np.zeros((self.scale.size, self.scale.size))
+        if rows.size:
+            first = weights[rows] * far[rows]
+            second = first * far[rows] ** 2 / T[rows]
+            pull = np.where(free[rows], coef / p**2, 0.0)
+            lam = np.sqrt(T[rows] / far[rows] ** 2 + (np.where(free[rows], u, 0.0) ** 2).sum(axis=1))
+            across = np.column_stack([pull, np.zeros(rows.size), -lam])
+            out = (across * second[:, None]).T @ across
+            m = coef.size
+            out[np.arange(m), np.arange(m)] += first @ (free[rows] / p**2)
+            out[-1, -1] = float(second @ (lam**2)) - float(first @ np.ones(rows.size))
+        return out
 
     def _add(self, planes: FloatArray, offsets: FloatArray, sizes: FloatArray, x: FloatArray) -> None:
         """Keep the planes that say more at ``x``, where they were made, than those before them."""
