@@ -29,6 +29,8 @@ _FRACTION = 0.995
 _CENTRING = 12
 # Further solutions with one factor that may lengthen a step.
 _CORRECTIONS = 3
+# Times that multipliers are moved towards balance at the end.
+_REPAIRS = 8
 
 
 class Planes(NamedTuple):
@@ -250,7 +252,7 @@ class Master:
             lift = (self._sums(push[:n]) - 1.0 + self._sums(state.mult[:n])) / total
             fixed = push.copy()
             fixed[:n] -= D[:n] * lift[self.owner]
-            dx = -cho_solve(factor, in_x + self._pull(fixed))
+            dx = -factor.solve(in_x + self._pull(fixed))
             along = self._along(dx)
             shares = lift + self._sums(D[:n] * along[:n]) / total
             along[:n] -= shares[self.owner]
@@ -295,20 +297,20 @@ class Master:
         rest = self.cost + self.curve * x
         inverse, centred = np.zeros((self.d, self.d)), self.A
         stray = np.eye(self.d)
-        for _ in range(3):
+        for _ in range(_REPAIRS):
             off = rest + self._pull(mult)
             D = mult / slack
             centred, _ = self._centred(D[:n])
             H = self._hessian(D, centred)
-            factor = _factor(H + 1e-14 * float(np.diag(H).max()) * np.eye(self.d))
+            factor = _factor(H, 1e-14)
             if factor is None:
                 break
-            inverse = cho_solve(factor, np.eye(self.d))
+            inverse = factor.solve(np.eye(self.d))
             stray = H @ inverse - np.eye(self.d)
-            along = self._along(-cho_solve(factor, off))
+            along = self._along(-factor.solve(off))
             along[:n] -= (self._sums(D[:n] * along[:n]) / self._sums(D[:n]))[self.owner]
             new = self._normal(np.maximum(mult + D * along, 0.1 * mult))
-            if not np.abs(rest + self._pull(new)).max() < np.abs(off).max():
+            if not np.abs(rest + self._pull(new)).sum() < 0.9 * np.abs(off).sum():
                 break
             mult = new
         ratios = [np.abs(centred @ inverse) / slack[:n, None]]
@@ -337,14 +339,29 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
     return float(min(1.0 / _FRACTION, (-values[falls] / change[falls]).min(initial=np.inf)))
 
 
-def _factor(H: FloatArray) -> tuple[FloatArray, bool] | None:
-    """Return a Cholesky factor, of a matrix moved by as little as rounding asks for; None where it is no number."""
-    size = np.diag(H)
-    if not np.isfinite(size).all():
+class _Factor:
+    """A Cholesky factor of a matrix with unit diagonal, and the scale that makes it so."""
+
+    def __init__(self, H: FloatArray, damping: float) -> None:
+        size = np.sqrt(np.diag(H))
+        self.scale = np.where(size > 0.0, size, 1.0)
+        unit = H / np.outer(self.scale, self.scale)
+        unit[np.diag_indices(len(H))] += damping
+        self.factor = cho_factor(unit, lower=True)
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Return the solution for one or more right sides."""
+        scale = self.scale if right.ndim == 1 else self.scale[:, None]
+        return np.asarray(cho_solve(self.factor, right / scale) / scale)
+
+
+def _factor(H: FloatArray, least: float = 0.0) -> _Factor | None:
+    """Return a factor of a matrix moved by as little as rounding asks for; None where it is no number."""
+    if not np.isfinite(H).all():
         return None
-    for damping in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
+    for damping in (least, 1e-15, 1e-13, 1e-11, 1e-9):
         try:
-            return cho_factor(H + np.diag(damping * size + damping * size.max() * 1e-6), lower=True)
+            return _Factor(H, damping)
         except LinAlgError:
             continue
     return None

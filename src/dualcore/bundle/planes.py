@@ -5,10 +5,10 @@ gives, for each row or for each of many groups of rows, a plane below its share 
 moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below. A rough
 minimiser of the planes, not too far from the best point so far, is the next point to look at.
 
-With linf a feature moves along with the others for nothing, whatever the sign of its coefficient: the objective has an
-edge wherever a coefficient is zero, and planes would have to learn every pattern of signs. There the coefficients are
-split, ``theta = theta+ - theta-``, and a plane lets either part earn its own move. It stays below: at a model one part
-of each feature is zero.
+With linf a feature moves along with the others for nothing, whatever the sign of its coefficient, and so it does in any
+norm if the radius takes rows anywhere. The objective then has an edge wherever a coefficient is zero, and planes would
+have to learn every pattern of signs. There the coefficients are split, ``theta = theta+ - theta-``, and a plane lets
+either part earn its own move. It stays below: at a model one part of each feature is zero.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from dualcore.problem import Data, Problem
 
 __all__ = ["Bundle"]
 
+# A radius of this share of the box takes most rows anywhere.
+_EVERYWHERE = 0.2
 # Planes of one pass: a row each where that many numbers, or groups, are not exceeded.
 _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 # Features that vary less than this share of the mean are scaled as if they varied so much.
@@ -92,7 +94,7 @@ class Bundle:
         spread = np.sqrt(_mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
         self.spread = np.maximum(spread, _LEAST_SPREAD * typical)
-        self.parts = 2 if self.box.is_free else 1
+        self.parts = 2 if self._has_edges() else 1
         self.scale = np.append(np.tile(self.spread, self.parts), [1.0, typical])
         t = problem.signal(coef, intercept, data)
         self._group(t)
@@ -102,6 +104,9 @@ class Bundle:
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
         self.bend: FloatArray | None = None
+        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        ball = 1.0 / (self.spread * prices)
+        self.ball = np.append(np.tile(ball / max(float(np.median(ball)), 1e-300), self.parts), [0.0, 0.0])
         self.cost = np.zeros(size)
         self.cost[-1] = problem.radius / self.scale[-1]
         self.curve = np.append(problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
@@ -116,6 +121,15 @@ class Bundle:
         self.reach = max(0.3 * float(np.abs(self.point[:-1]).max()), unit, 1e-12 * float(np.abs(self.point).max()), 1e-300)
 
     # Points and groups
+
+    def _has_edges(self) -> bool:
+        """Whether features are moved for nothing, so that the objective has an edge where a coefficient is zero."""
+        low, high = self.box.support.spread(self.data.rows.m)
+        width = np.where(np.isfinite(high - low), high - low, 0.0)
+        prices = self.problem.geometry.norm.weights
+        if prices is not None:
+            width[np.isinf(prices)] = 0.0
+        return self.box.is_free or self.problem.radius >= _EVERYWHERE * self.problem.geometry.norm.value(width) > 0.0
 
     @property
     def best(self) -> tuple[FloatArray, float, float]:
@@ -174,7 +188,7 @@ class Bundle:
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
-        best, since = np.inf, 0
+        best, since, last, known = np.inf, 0, np.inf, -1
         accuracy = _EFFORT * (self.upper - self.lower)
         for count in range(max_iter):
             if self.upper <= self.lower:
@@ -204,9 +218,14 @@ class Bundle:
             settled = promised <= 2.0 * accuracy
             accuracy = 0.1 * accuracy if settled else _EFFORT * promised
             if held and (settled or error <= promised):
-                self.reach *= 4.0
-            elif error > 10.0 * promised and not settled:
+                self.reach, last = 4.0 * self.reach, np.inf
+            elif error > 10.0 * promised and not settled and error < 0.3 * last * promised:
+                # Nearer the planes are better. Where they are not, it is their number that counts.
+                last = error / promised
                 self.reach *= float(np.clip(10.0 * share, 0.2, 0.5))
+            if self.owner.size == known and accuracy <= finest and not held:
+                since += 5  # nothing new to learn
+            known = self.owner.size
         return max_iter
 
     def solve(self, target: float) -> tuple[Found, bool]:
@@ -222,7 +241,10 @@ class Bundle:
             fixed = np.setdiff1d(np.arange(self.scale.size), free)
             planes = planes._replace(offsets=self.offsets + self.planes[:, fixed] @ self.point[fixed])
         caps = find_caps(self.box, self.scale, self.parts, free, 1e-9 * self.upper / self.problem.radius)
-        bend = None if self.bend is None or len(self.history) % 2 == 0 else (self.bend[np.ix_(free, free)], self.point[free])
+        bend = None
+        if self.bend is not None and len(self.history) % 2:
+            round_off = 2.0 * (self.upper - self.lower) * (self.ball / self.reach) ** 2
+            bend = (self.bend + np.diag(round_off))[np.ix_(free, free)], self.point[free]
         master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend)
         found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
         x, edge = self.point.copy(), 0.02 * (high - low)
@@ -254,6 +276,7 @@ class Bundle:
         lower, rounding = self._evaluate(mix, found.weights, found.gradients)
         if max(rounding, -self._least(found.left)) > 0.05 * tol * self.upper and self._localise(found, rounding):
             lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+        if __import__('os').environ.get('DBG')=='3': sl=_pairwise(self.planes,mix)+found.weights@found.gradients+self.cost; print('   lower %.9g round %.2e left %.2e priceleft %.2e least %.3e mixoff %.9g reach %.2e x %s least %s sl %s'%(lower,rounding,np.abs(found.left).max(),self._least(found.left),self._least(sl),(mix*self.offsets).sum(),self.region.reach,np.array2string(found.x,precision=3),np.array2string(self.least,precision=3),np.array2string(sl,precision=2)), 'spans',found.spans, 'gap',found.gap)
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
         self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
@@ -322,12 +345,13 @@ class Bundle:
         x = self.place(coef, intercept, multiplier)
         planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
         sizes, total = np.zeros((self.n_groups, 4)), 0.0
-        bend = np.zeros((x.size, x.size)) if isinstance(problem.geometry.norm, L2Norm) else None
+        curved = isinstance(problem.geometry.norm, L2Norm) and self.parts == 1
+        bend = np.zeros((x.size, x.size)) if curved else None
         for part, block in self.data.rows.dense_blocks():
             rows = np.flatnonzero(self.group[part] >= 0)
             X, y = block[rows], self.data.y[part][rows]
             mass, group = self.data.masses[part][rows], self.group[part][rows]
-            found = box.moves(X, y, coef, intercept, multiplier, points=True)
+            found = box.moves(X, y, coef, intercept, multiplier, points=True, sides=self.parts == 2)
             table, offset, size = self._tangents(X, y, found)
             gather = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
             planes += gather @ table
@@ -369,7 +393,7 @@ class Bundle:
             out = (across * second[:, None]).T @ across
             m = coef.size
             out[np.arange(m), np.arange(m)] += first @ (free[rows] / p**2)
-            out[-1, -1] = float(second @ (lam**2)) - float(first @ np.ones(rows.size))
+            out[-1, -1] = float(second @ (lam**2)) - float(first.sum())
         return out
 
     def _add(self, planes: FloatArray, offsets: FloatArray, sizes: FloatArray, x: FloatArray) -> None:
