@@ -71,10 +71,10 @@ class Found(NamedTuple):
         Twice what the multipliers' bound lacks of ``value``.
     left : ndarray of shape (d,)
         Gradient that no multiplier balances.
-    spans : ndarray of shape (d,)
-    stray : ndarray of shape (d, d)
-        For all multipliers moved by their own size at most: wherever the programme is below ``upper``,
-        ``|x'_j - x_j| <= spans_j (upper - value + gap + |left| . |x' - x|) + |stray_j| . |x' - x|``.
+    spans : ndarray of shape (k,)
+    stray : ndarray of shape (k, d)
+        How far the directions asked about can go. Wherever the programme is below ``upper``,
+        ``|b_j . (x' - x)| <= spans_j (upper - value + gap + |left| . |x' - x|) + |stray_j| . |x' - x|``.
     """
 
     x: FloatArray
@@ -110,6 +110,8 @@ class Master:
     firm : ndarray of bool, shape (d,)
         Which lower walls are constraints of the problem. All other walls only keep the point from going far; they are
         expected to hold nothing at the solution.
+    directions : ndarray of shape (k, d), optional
+        ``b``, what `Found.spans` is about; by default every variable.
     bend : (ndarray of shape (d, d), ndarray of shape (d,)), optional
         A quadratic form and its centre that draw the point as curvature which planes do not know yet would. It is no
         part of value and bound.
@@ -125,6 +127,7 @@ class Master:
         caps: Caps,
         firm: npt.NDArray[np.bool_],
         bend: tuple[FloatArray, FloatArray] | None = None,
+        directions: FloatArray | None = None,
     ) -> None:
         self.A, self.offsets, self.owner, self.n_groups = planes
         self.cost, self.curve, self.low, self.high, self.caps = cost, curve, low, high, caps
@@ -136,6 +139,8 @@ class Master:
         self.bend, self.centre = bend if bend is not None else (np.zeros((d, d)), np.zeros(d))
         self.counts = np.concatenate([np.ones(n, dtype=bool), firm, np.zeros(d, dtype=bool), np.ones(len(caps), bool)])
         self.slopes = np.empty((len(caps), d))
+        self.boldness = 1.0
+        self.directions = np.eye(d) if directions is None else directions
 
     def solve(self, start: FloatArray, *, gap: float, target: float) -> Found:
         """Solve to an absolute ``target``, from a ``start`` that is thought to be ``gap`` away."""
@@ -265,7 +270,7 @@ class Master:
         _, _, slack, mult = direction(np.zeros(count))
         primal, dual = lengths(slack, mult)
         ahead = float((state.slack + primal * slack) @ (state.mult + dual * mult))
-        centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, 1.0)
+        centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, self.boldness)
         centre = max(centre, 0.1 * target / count)
         wanted = centre - primal * dual * slack * mult  # of a step that is cut short, less of the second order
         move = direction(wanted)
@@ -282,6 +287,9 @@ class Master:
             wanted, move, primal, dual = wanted + change, again, new_primal, new_dual
         dx, shares, slack, mult = move
         primal, dual = _FRACTION * primal, _FRACTION * dual
+        # A step that goes all the way could have asked for more.
+        short = min(primal, dual)
+        self.boldness = max(0.1, 0.5 * self.boldness) if short > 0.7 else min(1.0, 3.0 * self.boldness) if short < 0.3 else self.boldness
         if __import__('os').environ.get('DBG')=='2': print('     compl %.2e off %.2e ahead %.2e primal %.2g dual %.2g centre %.1e min/max %.1e %.1e'%(complement,np.abs(in_x).max(),ahead,primal,dual,centre*count,(state.slack*state.mult).min()*count/complement,(state.slack*state.mult).max()*count/complement))
         if not min(primal, dual) > 1e-8:
             return None
@@ -295,28 +303,20 @@ class Master:
         n, x, slack = self.n, state.x, state.slack
         mult = self._normal(np.where(self.counts, state.mult, 0.0))
         rest = self.cost + self.curve * x
-        inverse, centred = np.zeros((self.d, self.d)), self.A
-        stray = np.eye(self.d)
         for _ in range(_REPAIRS):
             off = rest + self._pull(mult)
             D = mult / slack
-            centred, _ = self._centred(D[:n])
-            H = self._hessian(D, centred)
-            factor = _factor(H, 1e-14)
+            centred, total = self._centred(D[:n])
+            factor = _factor(self._hessian(D, centred), 1e-14)
             if factor is None:
                 break
-            inverse = factor.solve(np.eye(self.d))
-            stray = H @ inverse - np.eye(self.d)
             along = self._along(-factor.solve(off))
-            along[:n] -= (self._sums(D[:n] * along[:n]) / self._sums(D[:n]))[self.owner]
+            along[:n] -= (self._sums(D[:n] * along[:n]) / total)[self.owner]
             new = self._normal(np.maximum(mult + D * along, 0.1 * mult))
             if not np.abs(rest + self._pull(new)).sum() < 0.9 * np.abs(off).sum():
                 break
             mult = new
-        ratios = [np.abs(centred @ inverse) / slack[:n, None]]
-        ratios.append((np.abs(inverse) / slack[n : n + self.d, None])[self.counts[n : n + self.d]])
-        ratios.append(np.abs(self.slopes @ inverse) / slack[n + 2 * self.d :, None])
-        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
+        spans, stray = self._reach(mult, slack)
         heights, caps = self.A @ x + self.offsets, self.caps.at(x)[0]
         tops = self._tops(heights)
         value = float(rest @ x - 0.5 * self.curve @ (x * x) + tops.sum())
@@ -325,6 +325,21 @@ class Master:
         gap = 2.0 * float(mult[:n] @ (tops[self.owner] - heights) + held)
         left = rest + self._pull(mult)
         return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
+
+    def _reach(self, mult: FloatArray, slack: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return `Found.spans` and `Found.stray`: multipliers moved along each direction by 0.9 of their size at most."""
+        n, d, B = self.n, self.d, self.directions
+        D = mult / slack
+        centred, _ = self._centred(D[:n])
+        H = self._hessian(D, centred)
+        factor = _factor(H, 1e-14)
+        if factor is None:
+            return np.full(len(B), np.inf), np.zeros(B.shape)
+        moved = factor.solve(np.ascontiguousarray(B.T))
+        ratios = [np.abs(centred @ moved) / slack[:n, None], np.abs(self.slopes @ moved) / slack[n + 2 * d :, None]]
+        ratios.append((np.abs(moved) / slack[n : n + d, None])[self.counts[n : n + d]])
+        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
+        return spans, (H @ moved).T - B
 
     def _normal(self, mult: FloatArray) -> FloatArray:
         """Return multipliers that sum to one in every group."""

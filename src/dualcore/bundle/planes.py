@@ -34,6 +34,8 @@ _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 _LEAST_SPREAD = 0.1
 # Planes that have not carried the bound for this many passes are dropped: where there are many, or few numbers.
 _IDLE, _OLD, _ROOMY = 2, 60, 200_000
+# Products that minimising the planes may take in all, for data of 1e5 numbers: some seconds.
+_MOST_WORK = 2e10
 # A plane must rise above the others by this share of its height.
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
@@ -188,7 +190,8 @@ class Bundle:
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
-        best, since, last, known = np.inf, 0, np.inf, -1
+        best, since, last, known, spent = np.inf, 0, np.inf, -1, 0
+        limit = _MOST_WORK * max(1.0, self.data.rows.n * self.data.rows.m / 1e5)
         accuracy = _EFFORT * (self.upper - self.lower)
         for count in range(max_iter):
             if self.upper <= self.lower:
@@ -197,12 +200,14 @@ class Bundle:
             finest = 0.05 * tol * abs(self.upper)
             accuracy = max(min(accuracy, _EFFORT * (self.upper - self.lower)), finest)
             found, held = self.solve(accuracy)
+            spent += found.steps * self.owner.size * self.scale.size * (self.scale.size + 20)
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
             since = 0 if gap < 0.9 * best else since + 1
             best = min(best, gap)
-            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or since > _STALLED + 2 * self.scale.size:
+            stuck = since > _STALLED + 2 * self.scale.size or spent > limit
+            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
                 return count + 1
             upper, centre = self.upper, self.point
             promised = upper - found.value
@@ -245,7 +250,10 @@ class Bundle:
         if self.bend is not None and len(self.history) % 2:
             round_off = 2.0 * (self.upper - self.lower) * (self.ball / self.reach) ** 2
             bend = (self.bend + np.diag(round_off))[np.ix_(free, free)], self.point[free]
-        master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend)
+        about = self._directions()
+        master = Master(
+            planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend, about[:, free]
+        )
         found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
         x, edge = self.point.copy(), 0.02 * (high - low)
         x[free] = found.x
@@ -253,9 +261,9 @@ class Bundle:
         gradients[:, free] = found.gradients
         held = ((low > self.least) & (x - low < edge)) | ((high < self.most) & (high - x < edge))
         value = found.value + float(self.cost @ x - self.cost[free] @ found.x)
-        left, spans, stray = np.zeros(x.size), np.zeros(x.size), np.zeros((x.size, x.size))
-        left[free], spans[free], stray[np.ix_(free, free)] = found.left, found.spans, found.stray
-        spans[np.setdiff1d(np.arange(x.size), free)] = np.inf
+        left, stray = np.zeros(x.size), np.zeros(about.shape)
+        left[free], stray[:, free] = found.left, found.stray
+        spans = np.where(np.delete(about, free, axis=1).any(axis=1), np.inf, found.spans)
         found = found._replace(x=x, value=value, gradients=gradients, left=left, spans=spans, stray=stray)
         return found, bool(held[free].any())
 
@@ -307,6 +315,14 @@ class Bundle:
         steepest = np.divide(down * self.scale[:-2], units, out=np.zeros_like(down), where=units > 0.0).max(initial=0.0)
         return max(float(each[:-2].sum()), -float(steepest) * self.region.reach) + float(each[-2:].sum())
 
+    def _directions(self) -> FloatArray:
+        """Return what is localised: coefficients, level and multiplier. The sum of split parts is no part of a model."""
+        size = self.scale.size
+        if self.parts == 1:
+            return np.eye(size)
+        m = self.data.rows.m
+        return np.vstack([np.hstack([np.eye(m), -np.eye(m), np.zeros((m, 2))]), np.eye(size)[-2:]])
+
     def _localise(self, found: Found, rounding: float) -> bool:
         """Shrink the region to where the planes are below the best value seen; say whether that helped.
 
@@ -317,14 +333,21 @@ class Bundle:
         over = max(self.upper * (1.0 + 1e-9) - found.value, 0.0) + found.gap + 2.0 * rounding
         over += float(np.abs(found.left) @ span)
         with np.errstate(invalid="ignore", over="ignore"):
-            far = found.spans * over + np.abs(found.stray).T @ span
+            far = found.spans * over + np.abs(found.stray) @ span
         far = np.where(np.isfinite(far), far, np.inf)
-        least, most = np.maximum(self.least, found.x - far), np.minimum(self.most, found.x + far)
+        at = self._directions() @ found.x
+        low, high = at - far, at + far
+        if self.parts == 2:  # of a model one part is zero
+            low, high = (
+                np.concatenate([np.zeros(2 * (low.size - 2)), low[-2:]]),
+                np.concatenate([np.maximum(high[:-2], 0.0), np.maximum(-low[:-2], 0.0), high[-2:]]),
+            )
+        least, most = np.maximum(self.least, low), np.minimum(self.most, high)
         if not (most - least < 0.9 * span).any():
             return False
         self.least, self.most = least, most
         bound = np.maximum(np.abs(least), np.abs(most)) / self.scale
-        coef = bound[:-2].reshape(self.parts, -1).sum(axis=0)
+        coef = bound[:-2].reshape(self.parts, -1).max(axis=0)
         region = self.region
         reach = min(region.reach, float(region.units @ coef))
         self.region = region._replace(

@@ -68,7 +68,7 @@ class BoxSolver(Solver):
             others = [still, *(self._start(problem, data, tol, max_iter, share) for share in _RADII)]
             best = min([best, *(_scored(problem, data, other) for other in others)], key=lambda each: each.value)
         bundle = Bundle(problem, data, *best.model, floor=floor, multiplier=best.multiplier)
-        count = bundle.run(0.5 * tol, _STEPS * max_iter)
+        count = bundle.run(0.9 * tol, _STEPS * max_iter)
         coef, intercept, _ = bundle.best
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
