@@ -53,8 +53,8 @@ class Moves(NamedTuple):
     X : ndarray of shape (n_rows, n_features)
         Features after the move; no rows where they were not asked for.
     rising, falling : ndarray of shape (n_rows, n_features)
-        With linf, where a feature goes at no further cost if its coefficient is positive, or negative; otherwise as
-        ``X``, for any coefficient.
+        Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with
+        linf as far as the furthest went. No rows where they were not asked for.
     """
 
     lower: FloatArray
@@ -142,8 +142,9 @@ class BoxForm:
         multiplier: float,
         *,
         points: bool = False,
+        sides: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads."""
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
         score = X @ coef + intercept
         found: tuple[FloatArray, ...] | None = None
         for way in self._ways(score, y):
@@ -163,8 +164,8 @@ class BoxForm:
             raise RuntimeError("a row always has a way to go")
         lower, upper, cost, travel, signal, label, push, key = found
         moved = self._displaced(X, coef, push, key) if points else X[:0]
-        sides = self._swung(X, push, key) if points and self.is_free else (moved, moved)
-        return Moves(lower, upper, cost, travel, signal, label, moved, *sides)
+        ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
+        return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
         if self.is_classification:
@@ -209,11 +210,16 @@ class BoxForm:
         """Whether a feature moves as far as the furthest at no further cost: linf."""
         return isinstance(self.geometry.norm, LinfNorm)
 
-    def _swung(self, X: FloatArray, push: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far all features go along ``push``, and how far against it, when the furthest goes by ``key``."""
+    def _swung(
+        self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return how far all features go along ``push``, and how far against it."""
         low, high = self._walls(X)
         prices = self.geometry.norm.weights
-        far = np.broadcast_to(key[:, None], X.shape) if prices is None else key[:, None] / prices
+        if not self.is_free:
+            far = np.abs(moved - X)
+        else:
+            far = np.broadcast_to(key[:, None], X.shape) if prices is None else key[:, None] / prices
         up, down = np.minimum(X + far, high), np.maximum(X - far, low)
         with_it = push[:, None] > 0.0
         return np.where(with_it, up, down), np.where(with_it, down, up)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import block_diag
 
 from dualcore.boxform import BoxForm
 from dualcore.geometry import FloatArray, L1Norm, LinfNorm
@@ -71,25 +72,27 @@ def find_caps(
     low, high = box.support.spread(m)
     prices = np.ones(m) if box.geometry.norm.weights is None else box.geometry.norm.weights
     least, most = box.loss.slope_range
-    up, down = [], []
-    for push in (1.0, -1.0):
+    above, below = np.zeros((2, m)), np.zeros((2, m))
+    for row, push in enumerate((1.0, -1.0)):
         rate = -least if box.is_classification or push < 0.0 else most
         sides = np.isposinf(high), np.isneginf(low)
         rises, falls = sides if push > 0.0 else sides[::-1]
-        up.append(np.where(rises, rate / prices, 0.0))
-        down.append(np.where(falls, rate / prices, 0.0))
-    above, below = np.array(up), np.array(down)
+        above[row] = np.where(rises, rate / prices, 0.0)
+        below[row] = np.where(falls, rate / prices, 0.0)
     multiplier = np.zeros(scale.size)
     multiplier[-1] = -1.0 / scale[-1]
     if isinstance(box.geometry.norm, L1Norm):
-        steepest = np.vstack([np.diag(above.max(axis=0)), np.diag(-below.max(axis=0))])
-        steepest = steepest[steepest.any(axis=1)]
-        rows = np.hstack([steepest, np.zeros((len(steepest), 2))]) / scale
-        return LinearCaps((rows + multiplier)[:, free])
+        up, down = (np.diag(side.max(axis=0)) for side in (above, below))
+        both = block_diag(up, down) if parts == 2 else np.vstack([up, -down])
+        both = both[both.any(axis=1)]
+        return LinearCaps((np.hstack([both, np.zeros((len(both), 2))]) / scale + multiplier)[:, free])
     used = above.any(axis=1) | below.any(axis=1)
     above, below = above[used], below[used]
     nothing = np.zeros((len(above), 2))
-    if isinstance(box.geometry.norm, LinfNorm):
-        return LinearCaps((np.hstack([above, below, nothing]) / scale + multiplier)[:, free])
+    split = np.hstack([above, below, nothing]) / scale if parts == 2 else None
+    if isinstance(box.geometry.norm, LinfNorm) and split is not None:
+        return LinearCaps((split + multiplier)[:, free])
+    if split is not None:  # parts are never negative
+        return LengthCaps(split[:, free], np.zeros_like(split)[:, free], multiplier[free], soft)
     rates = [np.hstack([side, nothing]) / scale for side in (above, below)]
     return LengthCaps(rates[0][:, free], rates[1][:, free], multiplier[free], soft)

@@ -27,6 +27,10 @@ _MOST_STEPS = 80
 _FRACTION = 0.995
 # Of a group, how many Newton steps find the share that makes its multipliers sum to one.
 _CENTRING = 12
+# Further solutions with one factor that may lengthen a step.
+_CORRECTIONS = 3
+# Times that multipliers are moved towards balance at the end.
+_REPAIRS = 8
 
 
 class Planes(NamedTuple):
@@ -67,10 +71,10 @@ class Found(NamedTuple):
         Twice what the multipliers' bound lacks of ``value``.
     left : ndarray of shape (d,)
         Gradient that no multiplier balances.
-    spans : ndarray of shape (d,)
-    stray : ndarray of shape (d, d)
-        For all multipliers moved by their own size at most: wherever the programme is below ``upper``,
-        ``|x'_j - x_j| <= spans_j (upper - value + gap + |left| . |x' - x|) + |stray_j| . |x' - x|``.
+    spans : ndarray of shape (k,)
+    stray : ndarray of shape (k, d)
+        How far the directions asked about can go. Wherever the programme is below ``upper``,
+        ``|b_j . (x' - x)| <= spans_j (upper - value + gap + |left| . |x' - x|) + |stray_j| . |x' - x|``.
     """
 
     x: FloatArray
@@ -106,6 +110,11 @@ class Master:
     firm : ndarray of bool, shape (d,)
         Which lower walls are constraints of the problem. All other walls only keep the point from going far; they are
         expected to hold nothing at the solution.
+    directions : ndarray of shape (k, d), optional
+        ``b``, what `Found.spans` is about; by default every variable.
+    bend : (ndarray of shape (d, d), ndarray of shape (d,)), optional
+        A quadratic form and its centre that draw the point as curvature which planes do not know yet would. It is no
+        part of value and bound.
     """
 
     def __init__(
@@ -117,6 +126,8 @@ class Master:
         high: FloatArray,
         caps: Caps,
         firm: npt.NDArray[np.bool_],
+        bend: tuple[FloatArray, FloatArray] | None = None,
+        directions: FloatArray | None = None,
     ) -> None:
         self.A, self.offsets, self.owner, self.n_groups = planes
         self.cost, self.curve, self.low, self.high, self.caps = cost, curve, low, high, caps
@@ -124,9 +135,12 @@ class Master:
         self.n, self.d = n, d
         self.gather = sp.csr_array((np.ones(n), (self.owner, np.arange(n))), shape=(self.n_groups, n))
         # Steps of different length suit linear programmes only.
-        self.is_linear = not curve.any()
+        self.is_linear = not curve.any() and bend is None
+        self.bend, self.centre = bend if bend is not None else (np.zeros((d, d)), np.zeros(d))
         self.counts = np.concatenate([np.ones(n, dtype=bool), firm, np.zeros(d, dtype=bool), np.ones(len(caps), bool)])
         self.slopes = np.empty((len(caps), d))
+        self.boldness = 1.0
+        self.directions = np.eye(d) if directions is None else directions
 
     def solve(self, start: FloatArray, *, gap: float, target: float) -> Found:
         """Solve to an absolute ``target``, from a ``start`` that is thought to be ``gap`` away."""
@@ -165,7 +179,7 @@ class Master:
         )
 
     def _gradient(self, state: _State) -> FloatArray:
-        return self.cost + self.curve * state.x + self._pull(state.mult)
+        return self.cost + self.curve * state.x + self.bend @ (state.x - self.centre) + self._pull(state.mult)
 
     def _residual(self, state: _State, heights: FloatArray) -> FloatArray:
         """Return by how much slack and constraint disagree."""
@@ -230,6 +244,7 @@ class Master:
         centred, total = self._centred(D[:n])
         H = self._hessian(D, centred)
         H[np.diag_indices(self.d)] += self.curve
+        H += self.bend
         bent = self.caps.curvature(state.x, state.mult[-len(self.caps) :]) if len(self.caps) else None
         factor = _factor(H if bent is None else H + bent)
         if factor is None:
@@ -242,7 +257,7 @@ class Master:
             lift = (self._sums(push[:n]) - 1.0 + self._sums(state.mult[:n])) / total
             fixed = push.copy()
             fixed[:n] -= D[:n] * lift[self.owner]
-            dx = -cho_solve(factor, in_x + self._pull(fixed))
+            dx = -factor.solve(in_x + self._pull(fixed))
             along = self._along(dx)
             shares = lift + self._sums(D[:n] * along[:n]) / total
             along[:n] -= shares[self.owner]
@@ -255,10 +270,27 @@ class Master:
         _, _, slack, mult = direction(np.zeros(count))
         primal, dual = lengths(slack, mult)
         ahead = float((state.slack + primal * slack) @ (state.mult + dual * mult))
-        centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, 1.0)
+        centre = complement / count * min(max(ahead / complement, 0.0) ** 3 + 1e-3, self.boldness)
         centre = max(centre, 0.1 * target / count)
-        dx, shares, slack, mult = direction(centre - slack * mult)
-        primal, dual = (_FRACTION * length for length in lengths(slack, mult))
+        wanted = centre - primal * dual * slack * mult  # of a step that is cut short, less of the second order
+        move = direction(wanted)
+        primal, dual = lengths(*move[2:])
+        for _ in range(_CORRECTIONS):
+            # Products far from the centre would stop a longer step: ask for better ones there.
+            ahead_p, ahead_d = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
+            product = (state.slack + ahead_p * move[2]) * (state.mult + ahead_d * move[3])
+            change = np.clip(np.clip(product, 0.1 * centre, 10.0 * centre) - product, -10.0 * centre, None)
+            again = direction(wanted + change)
+            new_primal, new_dual = lengths(*again[2:])
+            if new_primal + new_dual < primal + dual + 0.02:
+                break
+            wanted, move, primal, dual = wanted + change, again, new_primal, new_dual
+        dx, shares, slack, mult = move
+        primal, dual = _FRACTION * primal, _FRACTION * dual
+        # A step that goes all the way could have asked for more.
+        short = min(primal, dual)
+        self.boldness = max(0.1, 0.5 * self.boldness) if short > 0.7 else min(1.0, 3.0 * self.boldness) if short < 0.3 else self.boldness
+        if __import__('os').environ.get('DBG')=='2': print('     compl %.2e off %.2e ahead %.2e primal %.2g dual %.2g centre %.1e min/max %.1e %.1e'%(complement,np.abs(in_x).max(),ahead,primal,dual,centre*count,(state.slack*state.mult).min()*count/complement,(state.slack*state.mult).max()*count/complement))
         if not min(primal, dual) > 1e-8:
             return None
         x, shares = state.x + primal * dx, state.shares + primal * shares
@@ -271,28 +303,20 @@ class Master:
         n, x, slack = self.n, state.x, state.slack
         mult = self._normal(np.where(self.counts, state.mult, 0.0))
         rest = self.cost + self.curve * x
-        inverse, centred = np.zeros((self.d, self.d)), self.A
-        stray = np.eye(self.d)
-        for _ in range(3):
+        for _ in range(_REPAIRS):
             off = rest + self._pull(mult)
             D = mult / slack
-            centred, _ = self._centred(D[:n])
-            H = self._hessian(D, centred)
-            factor = _factor(H + 1e-14 * float(np.diag(H).max()) * np.eye(self.d))
+            centred, total = self._centred(D[:n])
+            factor = _factor(self._hessian(D, centred), 1e-14)
             if factor is None:
                 break
-            inverse = cho_solve(factor, np.eye(self.d))
-            stray = H @ inverse - np.eye(self.d)
-            along = self._along(-cho_solve(factor, off))
-            along[:n] -= (self._sums(D[:n] * along[:n]) / self._sums(D[:n]))[self.owner]
+            along = self._along(-factor.solve(off))
+            along[:n] -= (self._sums(D[:n] * along[:n]) / total)[self.owner]
             new = self._normal(np.maximum(mult + D * along, 0.1 * mult))
-            if not np.abs(rest + self._pull(new)).max() < np.abs(off).max():
+            if not np.abs(rest + self._pull(new)).sum() < 0.9 * np.abs(off).sum():
                 break
             mult = new
-        ratios = [np.abs(centred @ inverse) / slack[:n, None]]
-        ratios.append((np.abs(inverse) / slack[n : n + self.d, None])[self.counts[n : n + self.d]])
-        ratios.append(np.abs(self.slopes @ inverse) / slack[n + 2 * self.d :, None])
-        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
+        spans, stray = self._reach(mult, slack)
         heights, caps = self.A @ x + self.offsets, self.caps.at(x)[0]
         tops = self._tops(heights)
         value = float(rest @ x - 0.5 * self.curve @ (x * x) + tops.sum())
@@ -301,6 +325,21 @@ class Master:
         gap = 2.0 * float(mult[:n] @ (tops[self.owner] - heights) + held)
         left = rest + self._pull(mult)
         return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
+
+    def _reach(self, mult: FloatArray, slack: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return `Found.spans` and `Found.stray`: multipliers moved along each direction by 0.9 of their size at most."""
+        n, d, B = self.n, self.d, self.directions
+        D = mult / slack
+        centred, _ = self._centred(D[:n])
+        H = self._hessian(D, centred)
+        factor = _factor(H, 1e-14)
+        if factor is None:
+            return np.full(len(B), np.inf), np.zeros(B.shape)
+        moved = factor.solve(np.ascontiguousarray(B.T))
+        ratios = [np.abs(centred @ moved) / slack[:n, None], np.abs(self.slopes @ moved) / slack[n + 2 * d :, None]]
+        ratios.append((np.abs(moved) / slack[n : n + d, None])[self.counts[n : n + d]])
+        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
+        return spans, (H @ moved).T - B
 
     def _normal(self, mult: FloatArray) -> FloatArray:
         """Return multipliers that sum to one in every group."""
@@ -315,14 +354,29 @@ def _longest(values: FloatArray, change: FloatArray) -> float:
     return float(min(1.0 / _FRACTION, (-values[falls] / change[falls]).min(initial=np.inf)))
 
 
-def _factor(H: FloatArray) -> tuple[FloatArray, bool] | None:
-    """Return a Cholesky factor, of a matrix moved by as little as rounding asks for; None where it is no number."""
-    size = np.diag(H)
-    if not np.isfinite(size).all():
+class _Factor:
+    """A Cholesky factor of a matrix with unit diagonal, and the scale that makes it so."""
+
+    def __init__(self, H: FloatArray, damping: float) -> None:
+        size = np.sqrt(np.diag(H))
+        self.scale = np.where(size > 0.0, size, 1.0)
+        unit = H / np.outer(self.scale, self.scale)
+        unit[np.diag_indices(len(H))] += damping
+        self.factor = cho_factor(unit, lower=True)
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Return the solution for one or more right sides."""
+        scale = self.scale if right.ndim == 1 else self.scale[:, None]
+        return np.asarray(cho_solve(self.factor, right / scale) / scale)
+
+
+def _factor(H: FloatArray, least: float = 0.0) -> _Factor | None:
+    """Return a factor of a matrix moved by as little as rounding asks for; None where it is no number."""
+    if not np.isfinite(H).all():
         return None
-    for damping in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
+    for damping in (least, 1e-15, 1e-13, 1e-11, 1e-9):
         try:
-            return cho_factor(H + np.diag(damping * size + damping * size.max() * 1e-6), lower=True)
+            return _Factor(H, damping)
         except LinAlgError:
             continue
     return None

@@ -5,10 +5,10 @@ gives, for each row or for each of many groups of rows, a plane below its share 
 moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below. A rough
 minimiser of the planes, not too far from the best point so far, is the next point to look at.
 
-With linf a feature moves along with the others for nothing, whatever the sign of its coefficient: the objective has an
-edge wherever a coefficient is zero, and planes would have to learn every pattern of signs. There the coefficients are
-split, ``theta = theta+ - theta-``, and a plane lets either part earn its own move. It stays below: at a model one part
-of each feature is zero.
+With linf a feature moves along with the others for nothing, whatever the sign of its coefficient, and so it does in any
+norm if the radius takes rows anywhere. The objective then has an edge wherever a coefficient is zero, and planes would
+have to learn every pattern of signs. There the coefficients are split, ``theta = theta+ - theta-``, and a plane lets
+either part earn its own move. It stays below: at a model one part of each feature is zero.
 """
 
 from __future__ import annotations
@@ -21,21 +21,29 @@ from dualcore.boxform import Moves
 from dualcore.bundle.caps import find_caps
 from dualcore.bundle.master import Found, Master, Planes
 from dualcore.bundle.region import Region, find_region
-from dualcore.geometry import FloatArray
+from dualcore.geometry import FloatArray, L2Norm
 from dualcore.problem import Data, Problem
 
 __all__ = ["Bundle"]
 
+# A radius of this share of the box takes most rows anywhere.
+_EVERYWHERE = 0.2
 # Planes of one pass: a row each where that many numbers, or groups, are not exceeded.
 _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 # Features that vary less than this share of the mean are scaled as if they varied so much.
 _LEAST_SPREAD = 0.1
-# Planes that have not carried the bound for this many passes are dropped.
-_IDLE = 4
+# Planes that have not carried the bound for this many passes are dropped: where there are many, or few numbers.
+_IDLE, _OLD, _ROOMY = 2, 60, 200_000
+# Products that minimising the planes may take in all, for data of 1e5 numbers: some seconds.
+_MOST_WORK = 2e10
+# A plane must rise above the others by this share of its height.
+_NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
-# To which share of the gap the planes' minimum is found: at first, and at least.
-_EFFORT, _LEAST_EFFORT = 0.1, 1e-6
+# To which share of what it promises the planes' minimum is found.
+_EFFORT = 0.1
+# Points that a pass may add between the best one and the planes' minimum.
+_CLOSER = 7
 # Roundings in the sum behind a bound, in units of machine precision; see `Bundle.bound`.
 _ROUNDINGS = 32.0
 
@@ -52,6 +60,8 @@ class Bundle:
         Where to begin; a good start saves passes.
     floor : float, default=0.0
         A lower bound that is known.
+    multiplier : float, optional
+        Of the risk at the start, where it is known.
 
     Attributes
     ----------
@@ -63,7 +73,16 @@ class Bundle:
         One pair a pass.
     """
 
-    def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, *, floor: float = 0.0) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        coef: FloatArray,
+        intercept: float,
+        *,
+        floor: float = 0.0,
+        multiplier: float | None = None,
+    ) -> None:
         if problem.box is None or problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
         self.problem, self.box, self.data = problem, problem.box, data
@@ -77,7 +96,7 @@ class Bundle:
         spread = np.sqrt(_mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
         self.spread = np.maximum(spread, _LEAST_SPREAD * typical)
-        self.parts = 2 if self.box.is_free else 1
+        self.parts = 2 if self._has_edges() else 1
         self.scale = np.append(np.tile(self.spread, self.parts), [1.0, typical])
         t = problem.signal(coef, intercept, data)
         self._group(t)
@@ -86,10 +105,16 @@ class Bundle:
         self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
+        self.bend: FloatArray | None = None
+        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        ball = 1.0 / (self.spread * prices)
+        self.ball = np.append(np.tile(ball / max(float(np.median(ball)), 1e-300), self.parts), [0.0, 0.0])
         self.cost = np.zeros(size)
         self.cost[-1] = problem.radius / self.scale[-1]
         self.curve = np.append(problem.ridge / self.scale[:-2] ** 2, [0.0, 0.0])
-        self.look(self.place(coef, intercept, problem.evaluate(coef, intercept, data).multiplier))
+        if multiplier is None:
+            multiplier = problem.evaluate(coef, intercept, data).multiplier
+        self.look(self.place(coef, intercept, multiplier))
         # Where no feature counts, and the risk may be nothing at all.
         self.look(self.place(np.zeros(m), self._constant(), self.box.floor()))
         self._set_region(self._find_region())
@@ -98,6 +123,15 @@ class Bundle:
         self.reach = max(0.3 * float(np.abs(self.point[:-1]).max()), unit, 1e-12 * float(np.abs(self.point).max()), 1e-300)
 
     # Points and groups
+
+    def _has_edges(self) -> bool:
+        """Whether features are moved for nothing, so that the objective has an edge where a coefficient is zero."""
+        low, high = self.box.support.spread(self.data.rows.m)
+        width = np.where(np.isfinite(high - low), high - low, 0.0)
+        prices = self.problem.geometry.norm.weights
+        if prices is not None:
+            width[np.isinf(prices)] = 0.0
+        return self.box.is_free or self.problem.radius >= _EVERYWHERE * self.problem.geometry.norm.value(width) > 0.0
 
     @property
     def best(self) -> tuple[FloatArray, float, float]:
@@ -156,29 +190,47 @@ class Bundle:
 
     def run(self, tol: float, max_iter: int, *, enough: float = -np.inf) -> int:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
-        best, since, effort = np.inf, 0, _EFFORT
+        best, since, last, known, spent = np.inf, 0, np.inf, -1, 0
+        limit = _MOST_WORK * max(1.0, self.data.rows.n * self.data.rows.m / 1e5)
+        accuracy = _EFFORT * (self.upper - self.lower)
         for count in range(max_iter):
             if self.upper <= self.lower:
                 self.history.append((self.lower, self.upper))
                 return count + 1
-            found, held = self.solve(max(effort * (self.upper - self.lower), 0.2 * tol * self.upper))
+            finest = 0.05 * tol * abs(self.upper)
+            accuracy = max(min(accuracy, _EFFORT * (self.upper - self.lower)), finest)
+            found, held = self.solve(accuracy)
+            spent += found.steps * self.owner.size * self.scale.size * (self.scale.size + 20)
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
             since = 0 if gap < 0.9 * best else since + 1
             best = min(best, gap)
-            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or since > _STALLED:
+            stuck = since > _STALLED + 2 * self.scale.size or spent > limit
+            if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
                 return count + 1
-            upper = self.upper
-            value = self.look(found.x)
-            promised, gained = upper - found.value, upper - value
-            # The bound is worse than the planes: they were not minimised well enough, or not far enough out.
-            loose = promised < 0.5 * gap
-            effort = max(0.1 * effort, _LEAST_EFFORT) if loose and not held else _EFFORT
-            if held and (loose or gained > 0.3 * promised):
-                self.reach *= 4.0
-            elif gained < -promised and not loose:
-                self.reach *= 0.5
+            upper, centre = self.upper, self.point
+            promised = upper - found.value
+            error = self.look(found.x) - found.value
+            if __import__('os').environ.get('DBG'): print(count, 'up %.9g low %.9g gap %.2e prom %.2e err %.2e reach %.2g held %d steps %d P %d round %.1e acc %.0e span %.1e'%(self.upper,self.lower,gap/self.upper,promised/self.upper,error/self.upper,self.reach,held,found.steps,self.owner.size,self.rounding/self.upper,accuracy/self.upper,self.region.reach))
+            share, wrong = 1.0, error
+            for _ in range(_CLOSER):
+                # Far away the planes were wrong: nearer to the best point there are others to learn.
+                if wrong <= 2.0 * share * max(promised, accuracy):
+                    break
+                share *= 0.1
+                wrong = self.look(centre + share * (found.x - centre)) - (upper - share * max(promised, 0.0))
+            settled = promised <= 2.0 * accuracy
+            accuracy = 0.1 * accuracy if settled else _EFFORT * promised
+            if held and (settled or error <= promised):
+                self.reach, last = 4.0 * self.reach, np.inf
+            elif error > 10.0 * promised and not settled and error < 0.3 * last * promised:
+                # Nearer the planes are better. Where they are not, it is their number that counts.
+                last = error / promised
+                self.reach *= float(np.clip(10.0 * share, 0.2, 0.5))
+            if self.owner.size == known and accuracy <= finest and not held:
+                since += 5  # nothing new to learn
+            known = self.owner.size
         return max_iter
 
     def solve(self, target: float) -> tuple[Found, bool]:
@@ -194,7 +246,14 @@ class Bundle:
             fixed = np.setdiff1d(np.arange(self.scale.size), free)
             planes = planes._replace(offsets=self.offsets + self.planes[:, fixed] @ self.point[fixed])
         caps = find_caps(self.box, self.scale, self.parts, free, 1e-9 * self.upper / self.problem.radius)
-        master = Master(planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free])
+        bend = None
+        if self.bend is not None and len(self.history) % 2:
+            round_off = 2.0 * (self.upper - self.lower) * (self.ball / self.reach) ** 2
+            bend = (self.bend + np.diag(round_off))[np.ix_(free, free)], self.point[free]
+        about = self._directions()
+        master = Master(
+            planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend, about[:, free]
+        )
         found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
         x, edge = self.point.copy(), 0.02 * (high - low)
         x[free] = found.x
@@ -202,9 +261,9 @@ class Bundle:
         gradients[:, free] = found.gradients
         held = ((low > self.least) & (x - low < edge)) | ((high < self.most) & (high - x < edge))
         value = found.value + float(self.cost @ x - self.cost[free] @ found.x)
-        left, spans, stray = np.zeros(x.size), np.zeros(x.size), np.zeros((x.size, x.size))
-        left[free], spans[free], stray[np.ix_(free, free)] = found.left, found.spans, found.stray
-        spans[np.setdiff1d(np.arange(x.size), free)] = np.inf
+        left, stray = np.zeros(x.size), np.zeros(about.shape)
+        left[free], stray[:, free] = found.left, found.stray
+        spans = np.where(np.delete(about, free, axis=1).any(axis=1), np.inf, found.spans)
         found = found._replace(x=x, value=value, gradients=gradients, left=left, spans=spans, stray=stray)
         return found, bool(held[free].any())
 
@@ -225,10 +284,12 @@ class Bundle:
         lower, rounding = self._evaluate(mix, found.weights, found.gradients)
         if max(rounding, -self._least(found.left)) > 0.05 * tol * self.upper and self._localise(found, rounding):
             lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+        if __import__('os').environ.get('DBG')=='3': sl=_pairwise(self.planes,mix)+found.weights@found.gradients+self.cost; print('   lower %.9g round %.2e left %.2e priceleft %.2e least %.3e mixoff %.9g reach %.2e x %s least %s sl %s'%(lower,rounding,np.abs(found.left).max(),self._least(found.left),self._least(sl),(mix*self.offsets).sum(),self.region.reach,np.array2string(found.x,precision=3),np.array2string(self.least,precision=3),np.array2string(sl,precision=2)), 'spans',found.spans, 'gap',found.gap)
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
-        self.idle = np.where(mix > 1e-4, 0, self.idle + 1)
-        keep = self.idle <= _IDLE + self.scale.size // self.n_groups
+        self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
+        crowded = self.owner.size > max(3 * self.n_groups, _ROOMY // self.scale.size)
+        keep = self.idle <= (_IDLE if crowded else _OLD)
         self.planes, self.offsets, self.sizes = self.planes[keep], self.offsets[keep], self.sizes[keep]
         self.owner, self.idle = self.owner[keep], self.idle[keep]
 
@@ -254,6 +315,14 @@ class Bundle:
         steepest = np.divide(down * self.scale[:-2], units, out=np.zeros_like(down), where=units > 0.0).max(initial=0.0)
         return max(float(each[:-2].sum()), -float(steepest) * self.region.reach) + float(each[-2:].sum())
 
+    def _directions(self) -> FloatArray:
+        """Return what is localised: coefficients, level and multiplier. The sum of split parts is no part of a model."""
+        size = self.scale.size
+        if self.parts == 1:
+            return np.eye(size)
+        m = self.data.rows.m
+        return np.vstack([np.hstack([np.eye(m), -np.eye(m), np.zeros((m, 2))]), np.eye(size)[-2:]])
+
     def _localise(self, found: Found, rounding: float) -> bool:
         """Shrink the region to where the planes are below the best value seen; say whether that helped.
 
@@ -264,14 +333,21 @@ class Bundle:
         over = max(self.upper * (1.0 + 1e-9) - found.value, 0.0) + found.gap + 2.0 * rounding
         over += float(np.abs(found.left) @ span)
         with np.errstate(invalid="ignore", over="ignore"):
-            far = found.spans * over + np.abs(found.stray).T @ span
+            far = found.spans * over + np.abs(found.stray) @ span
         far = np.where(np.isfinite(far), far, np.inf)
-        least, most = np.maximum(self.least, found.x - far), np.minimum(self.most, found.x + far)
+        at = self._directions() @ found.x
+        low, high = at - far, at + far
+        if self.parts == 2:  # of a model one part is zero
+            low, high = (
+                np.concatenate([np.zeros(2 * (low.size - 2)), low[-2:]]),
+                np.concatenate([np.maximum(high[:-2], 0.0), np.maximum(-low[:-2], 0.0), high[-2:]]),
+            )
+        least, most = np.maximum(self.least, low), np.minimum(self.most, high)
         if not (most - least < 0.9 * span).any():
             return False
         self.least, self.most = least, most
         bound = np.maximum(np.abs(least), np.abs(most)) / self.scale
-        coef = bound[:-2].reshape(self.parts, -1).sum(axis=0)
+        coef = bound[:-2].reshape(self.parts, -1).max(axis=0)
         region = self.region
         reach = min(region.reach, float(region.units @ coef))
         self.region = region._replace(
@@ -292,26 +368,69 @@ class Bundle:
         x = self.place(coef, intercept, multiplier)
         planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
         sizes, total = np.zeros((self.n_groups, 4)), 0.0
+        curved = isinstance(problem.geometry.norm, L2Norm) and self.parts == 1
+        bend = np.zeros((x.size, x.size)) if curved else None
         for part, block in self.data.rows.dense_blocks():
             rows = np.flatnonzero(self.group[part] >= 0)
             X, y = block[rows], self.data.y[part][rows]
             mass, group = self.data.masses[part][rows], self.group[part][rows]
-            found = box.moves(X, y, coef, intercept, multiplier, points=True)
+            found = box.moves(X, y, coef, intercept, multiplier, points=True, sides=self.parts == 2)
             table, offset, size = self._tangents(X, y, found)
             gather = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
             planes += gather @ table
             offsets += gather @ offset
             sizes += gather @ size
             total += float(mass @ found.upper)
+            if bend is not None:
+                bend += self._bending(coef, multiplier, found.X - X, mass * np.abs(problem.loss.slope(found.signal)))
         planes /= self.scale
-        self.planes, self.offsets = np.vstack([self.planes, planes]), np.append(self.offsets, offsets)
-        self.sizes = np.vstack([self.sizes, sizes])
-        self.owner = np.append(self.owner, np.arange(self.n_groups))
-        self.idle = np.append(self.idle, np.zeros(self.n_groups, dtype=np.intp))
+        self._add(planes, offsets, sizes, x)
         value = problem.radius * multiplier + total + problem.penalty(coef)
         if value < self.upper:
             self.upper, self.point = value, x
+            self.bend = None if bend is None else bend / np.outer(self.scale, self.scale)
         return value
+
+    def _bending(self, coef: FloatArray, multiplier: float, moves: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the second derivative of what l2 moves earn, at fixed slopes of the loss.
+
+        Where some features are at their walls, ``T`` the square of how far they went, the others go along their
+        coefficients ``u`` and earn ``-sqrt(T (lam^2 - |u|^2))``.
+        """
+        prices = self.problem.geometry.norm.weights
+        p = np.ones(coef.size) if prices is None else prices
+        u = np.abs(coef) / p
+        v = np.abs(moves) * np.where(np.isfinite(p), p, 0.0)
+        ratio = np.divide(v, u, out=np.zeros_like(v), where=u > 0.0)
+        far = ratio.max(axis=1, initial=0.0)
+        free = (ratio >= (1.0 - 1e-9) * far[:, None]) & (u > 0.0)
+        T = (np.where(free, 0.0, v) ** 2).sum(axis=1)
+        rows = np.flatnonzero((far > 0.0) & (T > 0.0) & (weights > 0.0))
+        out = np.zeros((self.scale.size, self.scale.size))
+        if rows.size:
+            first = weights[rows] * far[rows]
+            second = first * far[rows] ** 2 / T[rows]
+            pull = np.where(free[rows], coef / p**2, 0.0)
+            lam = np.sqrt(T[rows] / far[rows] ** 2 + (np.where(free[rows], u, 0.0) ** 2).sum(axis=1))
+            across = np.column_stack([pull, np.zeros(rows.size), -lam])
+            out = (across * second[:, None]).T @ across
+            m = coef.size
+            out[np.arange(m), np.arange(m)] += first @ (free[rows] / p**2)
+            out[-1, -1] = float(second @ (lam**2)) - float(first.sum())
+        return out
+
+    def _add(self, planes: FloatArray, offsets: FloatArray, sizes: FloatArray, x: FloatArray) -> None:
+        """Keep the planes that say more at ``x``, where they were made, than those before them."""
+        new = np.arange(self.n_groups)
+        if self.owner.size:
+            top = np.full(self.n_groups, -np.inf)
+            np.maximum.at(top, self.owner, self.planes @ x + self.offsets)
+            height = planes @ x + offsets
+            new = np.flatnonzero(height > top + _NOTHING * (np.abs(height) + np.abs(self.upper) / self.n_groups))
+        self.planes, self.offsets = np.vstack([self.planes, planes[new]]), np.append(self.offsets, offsets[new])
+        self.sizes = np.vstack([self.sizes, sizes[new]])
+        self.owner = np.append(self.owner, new)
+        self.idle = np.append(self.idle, np.zeros(new.size, dtype=np.intp))
 
     def _tangents(self, X: FloatArray, y: FloatArray, found: Moves) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the plane of each row, its offset, and the sizes of what was added up for it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dualcore.bundle import Bundle, unbounded_features
@@ -15,14 +17,28 @@ __all__ = ["BoxSolver"]
 
 # A step of the bundle is worth less than one of an interior point, and costs far less: allow this many for one.
 _STEPS = 5
-# How near the unbounded problem is solved: only a start is wanted.
+# How near the problem without walls is solved: only a start is wanted.
 _START = 1e-4
+# A start this much above what is known to be possible, relatively, is compared with those at shares of the radius.
+_FAR, _RADII = 0.2, (0.1, 0.01)
+
+
+class _Scored(NamedTuple):
+    """A model, its risk and the multiplier there."""
+
+    value: float
+    multiplier: float
+    model: tuple[FloatArray, float]
+
+
+def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
+    return _Scored(*problem.evaluate(*model, data), model)
 
 
 class BoxSolver(Solver):
     """Level bundle method for problems with a support: one pass over the rows a step, O(n + m) memory beyond them.
 
-    Starts from the optimum without the support, whose risk is never smaller.
+    Starts from the best of a few optima without the support.
     """
 
     name = "box"
@@ -44,22 +60,33 @@ class BoxSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        if start is None:
-            free = problem.replace(support=None)
-            found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
-            start = found.coef, found.intercept
-        bundle = Bundle(problem, data, *start, floor=_unmoved(problem, data, 0.1 * tol, max_iter))
-        count = bundle.run(0.5 * tol, _STEPS * max_iter)
+        floor, still = _unmoved(problem, data, 0.1 * tol, max_iter)
+        first = self._start(problem, data, tol, max_iter, 1.0) if start is None else start
+        best = _scored(problem, data, first)
+        if start is None and best.value - floor > _FAR * best.value:
+            # Walls hold the adversary back, so the optimum without them at a smaller radius may be nearer.
+            others = [still, *(self._start(problem, data, tol, max_iter, share) for share in _RADII)]
+            best = min([best, *(_scored(problem, data, other) for other in others)], key=lambda each: each.value)
+        bundle = Bundle(problem, data, *best.model, floor=floor, multiplier=best.multiplier)
+        count = bundle.run(0.9 * tol, _STEPS * max_iter)
         coef, intercept, _ = bundle.best
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
 
+    def _start(
+        self, problem: Problem, data: Data, tol: float, max_iter: int, share: float
+    ) -> tuple[FloatArray, float]:
+        """Return the optimum without walls at a share of the radius."""
+        free = problem.replace(support=None, radius=share * problem.radius)
+        found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
+        return found.coef, found.intercept
 
-def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> float:
-    """Return a lower bound on the least risk of an adversary who does nothing: all there is at tiny radii."""
+
+def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> tuple[float, tuple[FloatArray, float]]:
+    """Return a lower bound on the least risk of an adversary who does nothing, all there is at tiny radii, and a model."""
     plain = problem.replace(support=None, radius=0.0)
     found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
     t = plain.signal(found.coef, found.intercept, data)
     upper = plain.evaluate(found.coef, found.intercept, data).value
     points = [dual_point(plain, t, data, plain.size(found.coef)), *([] if found.dual is None else [found.dual])]
-    return max(0.0, *(lower_bound(plain, data, point, upper) for point in points))
+    return max(0.0, *(lower_bound(plain, data, point, upper) for point in points)), (found.coef, found.intercept)
