@@ -25,8 +25,8 @@ _NO_MASS = 2.0**-60
 def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> Reading:
     """Run ``task`` on every chunk of ``source``: one read.
 
-    ``column_sizes`` are the root mean squares of the columns, where an earlier read has summed them; a lower bound needs
-    them.
+    ``column_sizes`` are the root mean squares of the columns, where an earlier read has summed them. A lower bound
+    needs them.
     """
     extent = Extent(source.n_rows, source.total_weight)
     with source.naming_rows():

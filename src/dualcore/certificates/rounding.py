@@ -41,6 +41,8 @@ _FEW_NUMBERS = 2_000_000
 _SMALL = 1e-9
 # Columns whose least singular value is below this share of their length count as dependent up to rounding.
 _DEPENDENT = 1e-12
+# Slopes below these shares of the largest are left out in turn: a row with hardly any slope bounds the scores weakly.
+_LEAST_WEIGHTS = (1e-2, 1e-5, 0.0)
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -283,7 +285,10 @@ class RowLevelSet(LevelSet):
             return 0.0
         error = np.append(moment.error[columns], [moment.level_error] * with_level)
         excess = np.append(moment.value[columns], [moment.level] * with_level)
-        share = self._largest_share(weight * self.masses, columns, excess, error)
+        share = np.inf
+        for least in _LEAST_WEIGHTS if columns.size and self.problem.is_classification else (0.0,):
+            used = np.where(weight >= least * weight.max(), weight, 0.0)
+            share = min(share, self._largest_share(used * self.masses, columns, excess, error))
         if not share < 0.5:
             return np.inf
         # Scores, and what the features that are held add to them.
@@ -330,7 +335,7 @@ class RowLevelSet(LevelSet):
             return np.inf
         solved = (root @ (root.T @ (excess / sizes))) / sizes
         longest, far = 0.0, 0.0
-        held = self.masses > 0.0
+        held = weights > 0.0
         for part, block in self.data.rows.dense_blocks():
             x = with_ones(block[:, columns], with_level)[held[part]]
             if x.size:

@@ -172,7 +172,7 @@ def scored(
 
 
 def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float, float]:
-    """Return risk, multiplier, lower bound and rounding on the full data; on a support their rows must fit in memory."""
+    """Return risk, multiplier, lower bound and rounding on the full data; a support needs the rows in memory."""
     if problem.box is None:
         reading = evaluate(problem, source, solution)
         lower = min(reading.lower_bound(reading.risk), reading.risk)

@@ -22,6 +22,8 @@ __all__ = ["ClassLevelSet"]
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
 _DEPENDENT = 1e-12
+# Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
+_LEAST_CHANCES = (1e-2, 1e-5, 0.0)
 
 
 class ClassLevelSet:
@@ -103,41 +105,50 @@ class ClassLevelSet:
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
             return np.inf
-        factor = np.zeros((0, size))
-        for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
-            factor = np.asarray(
-                np.linalg.qr(
-                    np.vstack([factor, rows * np.sqrt(weight * data.masses[part][:, None]).reshape(-1, 1)]), "r"
-                )
-            )
-        sizes = np.linalg.norm(factor, axis=0)
-        if factor.shape[0] < size or not (sizes > 0.0).all():
-            self.withheld = True
-            return np.inf
-        _, values, axes = np.linalg.svd(factor / sizes)
-        least = float(values[-1]) - size * self.error
-        if not least > _DEPENDENT:
-            self.withheld = True
-            return np.inf
-        root = axes.T / values
-        excess = moment[1:][:, width].ravel()
-        solved = (root @ (root.T @ (excess / sizes))) / sizes
-        longest = far = 0.0
-        for part, block in design.blocks():
-            rows, _ = self._differences(block[:, width], chances(block), data.code[part])
-            rows = rows[np.repeat(data.masses[part] > 0.0, self.n_classes - 1)]
-            if rows.size:
-                longest = max(longest, float((((rows / sizes) @ root) ** 2).sum(axis=1).max()))
-                far = max(far, float(np.abs(rows @ solved).max()))
-        error = np.full(size, self.moment_error) / sizes
-        share = 2.0 * (far + float(np.sqrt(longest)) * float(np.linalg.norm(error)) / least)
+        share = min(self._largest_share(moment, chances, width, least) for least in _LEAST_CHANCES)
         if not share < 0.5:
             return np.inf
         most = 2.0 * self.upper + self._sway()
         if problem.base.radius > 0.0:  # what the held features add to the moment, and what flips earn and pay
             most += self.upper * cost / problem.base.radius + (4.0 * self.upper if flips.row.size else 0.0)
         return float(share / (1.0 - share) * most)
+
+    def _largest_share(
+        self,
+        moment: FloatArray,
+        chances: Callable[[FloatArray], FloatArray],
+        width: npt.NDArray[np.intp],
+        least_chance: float,
+    ) -> float:
+        """Return ``max |c . x|``, for the worst moment within its error, over rows and classes that are not too rare."""
+        design, data, others = self.design, self.design.data, self.n_classes - 1
+        size = others * width.size
+        factor = np.zeros((0, size))
+        for part, block in design.blocks():
+            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
+            weight = np.where(weight >= least_chance, weight, 0.0) * data.masses[part][:, None]
+            factor = np.asarray(np.linalg.qr(np.vstack([factor, rows * np.sqrt(weight).reshape(-1, 1)]), "r"))
+        sizes = np.linalg.norm(factor, axis=0)
+        values = np.zeros(1)
+        if factor.shape[0] >= size and (sizes > 0.0).all():
+            _, values, axes = np.linalg.svd(factor / sizes)
+        least = float(values[-1]) - size * self.error
+        if not least > _DEPENDENT:
+            self.withheld = self.withheld or least_chance == 0.0
+            return np.inf
+        root = axes.T / values
+        excess = moment[1:][:, width].ravel()
+        solved = (root @ (root.T @ (excess / sizes))) / sizes
+        longest = far = 0.0
+        for part, block in design.blocks():
+            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
+            used = (weight >= least_chance) & (data.masses[part] > 0.0)[:, None]
+            rows = rows[used.ravel()]
+            if rows.size:
+                longest = max(longest, float((((rows / sizes) @ root) ** 2).sum(axis=1).max()))
+                far = max(far, float(np.abs(rows @ solved).max()))
+        error = float(np.linalg.norm(self.moment_error / sizes))
+        return float(2.0 * (far + np.sqrt(longest) * error / least))
 
     def _differences(
         self, x: FloatArray, chance: FloatArray, code: npt.NDArray[np.int64]

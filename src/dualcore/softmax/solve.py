@@ -321,8 +321,8 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
         if least - run.lower.value <= tol * least:
             break
         model = model + step.change
-        ahead, multiplier = problem.evaluate(*design.model(model), data)
-        least = float(min(least, ahead))
+        risk, multiplier = problem.evaluate(*design.model(model), data)
+        least = min(least, float(risk))
     return run
 
 

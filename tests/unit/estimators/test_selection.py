@@ -199,3 +199,13 @@ def test_a_class_that_a_training_part_lacks_is_named():
         WassersteinLogisticRegressionCV(cv=KFold(2), radii=[0.1, 0.2]).fit(X[order][20:], np.repeat([0, 1], 40))
     with pytest.raises(TypeError, match=r"splits rows into folds .* then fit WassersteinLogisticRegression\(radius"):
         WassersteinLogisticRegressionCV(coreset=0.1).fit(ArraySource(X, y))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=300) > 1.6, "rare", "usual")
+    model = WassersteinLogisticRegressionCV(radii=4, cv=3, coreset=40, random_state=seed).fit(X, y)
+    assert np.isfinite(model.scores_).all()
+    assert model.scores_.shape == (4, 3)

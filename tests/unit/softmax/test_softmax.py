@@ -202,7 +202,9 @@ def test_no_dual_point_exceeds_the_optimum(norm, name):
     rng = np.random.default_rng(12)
     X, y = sample(seed=13, n=40)
     problem = make(norm=norm, **SETTINGS[name])
-    best = solve_softmax(problem, X, y, solver="conic")
+    with warnings.catch_warnings():  # without a radius one class of these runs away from the others, and says so
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = solve_softmax(problem, X, y, solver="conic")
     data = problem.validate(X, y)
     design = ClassDesign.of(problem, data)
     for trial in range(25):
