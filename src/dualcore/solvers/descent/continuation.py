@@ -14,7 +14,9 @@ from dualcore.solvers.descent.rowsums import Point, can_flip
 
 __all__ = ["Continuation", "Method"]
 
-Method = Callable[[Objective, Valued, Callable[[Valued], bool], int], Valued]
+# From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
+# width to take second derivatives at: that of the stage before, where more rows curve.
+Method = Callable[[Objective, Valued, Callable[[Valued], bool], int, float], Valued]
 
 # The first width, as a share of a typical margin or residual.
 _FIRST_WIDTH = 0.3
@@ -22,7 +24,7 @@ _FIRST_WIDTH = 0.3
 _STAGE = 0.5
 # Of the tolerance, what smoothing may use; its cost falls with the square of the width.
 _SMOOTHING_SHARE = 0.3
-_LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.15
+_LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.2
 # Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
 _SAFETY = 0.8
 # A certificate that disappointed is tried again when the estimate has fallen to this share.
@@ -87,7 +89,7 @@ class Continuation:
 
     def run(self, start: Point, width: float, method: Method) -> None:
         """Run stages from a point until done, out of evaluations, or out of progress."""
-        least, self.width = 1e-9 * self.first_width(), width
+        least, self.width, before = 1e-9 * self.first_width(), width, width
         point = start._replace(size=max(start.size, Objective(self.oracle, width).size(start.coef)))
         while self.left > 0 and not self.is_done():
             objective = Objective(self.oracle, width)
@@ -105,7 +107,7 @@ class Continuation:
                     return self.is_done()
                 return rough > _SMOOTHING_SHARE * goal and estimate - rough <= _STAGE * rough
 
-            there = method(objective, here, enough, self.left)
+            there = method(objective, here, enough, self.left, before)
             if not self.is_done():
                 self.certify(there, width)
             point = there.point
@@ -117,7 +119,8 @@ class Continuation:
                 if not self.oracle.refine():
                     return
                 continue
-            width = self.width = self._next_width(width, there)
+            before, width = width, self._next_width(width, there)
+            self.width = width
 
     def _next_width(self, width: float, at: Valued) -> float:
         goal = _SMOOTHING_SHARE * _SAFETY * self.tol * abs(at.value)

@@ -104,11 +104,14 @@ class Hessian(ABC):
         """Return the coefficients that minimise the quadratic model at the origin plus the norm."""
 
 
-def find_hessian(objective: Objective, at: Valued, rng: np.random.Generator) -> Hessian:
-    """Return the Hessian at a point: of a sample of rows where features are few enough, else its diagonal."""
+def find_hessian(objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> Hessian:
+    """Return the Hessian at a point: of a sample of rows where features are few enough, else its diagonal.
+
+    ``width`` may be larger than that of the objective: more rows curve then, each less.
+    """
     if objective.oracle.n_features <= MOST_FEATURES:
-        return SampleHessian(objective, at, rng)
-    return DiagonalHessian(objective, at)
+        return SampleHessian(objective, at, width, rng)
+    return DiagonalHessian(objective, at, width)
 
 
 def _norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
@@ -129,9 +132,9 @@ class SampleHessian(Hessian):
         Its last row and column are the size's where the rows curve in it.
     """
 
-    def __init__(self, objective: Objective, at: Valued, rng: np.random.Generator) -> None:
+    def __init__(self, objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> None:
         oracle, m = objective.oracle, objective.oracle.n_features
-        drawn = oracle.sample(at.point, objective.width, sample_size(m), rng)
+        drawn = oracle.sample(at.point, width, sample_size(m), rng)
         rows = drawn.rows
         root = np.sqrt(drawn.weights * objective.growth(at.point, at.sums))
         rows *= root.astype(rows.dtype)[:, None]
@@ -190,8 +193,8 @@ class DiagonalHessian(Hessian):
         In every coefficient and in the size.
     """
 
-    def __init__(self, objective: Objective, at: Valued) -> None:
-        along, level = objective.oracle.mean_curvature(at.point, objective.width)
+    def __init__(self, objective: Objective, at: Valued, width: float) -> None:
+        along, level = objective.oracle.mean_curvature(at.point, width)
         self.curvature = max(along * objective.growth(at.point, at.sums), 1e-6)
         self.in_size = max(level * objective.lipschitz**2, 1e-6 * self.curvature)
         self.n_other = int(objective.problem.fit_intercept)

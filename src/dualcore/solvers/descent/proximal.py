@@ -28,6 +28,8 @@ _INNER, _INNER_SHARE = 400, 0.02
 _LENGTHS = (0.5, 0.2, 0.05)
 # Steps in a row that lower nothing before the method gives up.
 _FAILURES = 6
+# A renewed model's diagonal is at least this share of the first one's.
+_LEAST = 1e-2
 
 
 class Quadratic(ABC):
@@ -133,8 +135,13 @@ class _Variables:
         return np.concatenate([coef, target[m:]])
 
 
-def model_of(hessian: Hessian, objective: Objective, at: Valued) -> Quadratic:
-    """Return the quadratic model of the smooth part in (coef, intercept, size)."""
+def model_of(
+    hessian: Hessian, objective: Objective, at: Valued, reference: FloatArray | None = None
+) -> Quadratic:
+    """Return the quadratic model of the smooth part in (coef, intercept, size).
+
+    ``reference`` is a diagonal that this one is not far below: that of a model where more rows curve.
+    """
     m, variables = objective.oracle.n_features, _Variables(objective)
     if isinstance(hessian, SampleHessian):
         matrix = hessian.matrix.copy()
@@ -145,7 +152,7 @@ def model_of(hessian: Hessian, objective: Objective, at: Valued) -> Quadratic:
             vector = objective.outer_curvature(at)
             matrix = grown + np.outer(vector, vector)
         diagonal = np.diag(matrix)
-        least = 1e-6 * max(float(diagonal.max()), 1e-300)
+        least = 1e-6 * max(float(diagonal.max()), 1e-300) if reference is None else _LEAST * reference
         matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal
         return DenseQuadratic(matrix)
     if not isinstance(hessian, DiagonalHessian):
@@ -171,10 +178,11 @@ def proximal_newton(
     """
     variables = _Variables(objective)
     model = model_of(hessian, objective, start)
+    reference = model.diagonal
     here, failures, spent, damping = start, 0, 0, 0.0
     while spent < max_evaluations and failures < _FAILURES:
         x, gradient = variables.vector(here.point), variables.gradient(here)
-        step = _inner(variables, model, x, gradient, here.size, damping) - x
+        step = _inner(variables, model, x, gradient, here.size, damping * reference) - x
         [trial] = objective.at([variables.point(x + step)])
         spent += 1
         model.learn(step, variables.gradient(trial) - gradient)
@@ -191,7 +199,7 @@ def proximal_newton(
         if whole:
             damping = 0.25 * damping if damping > 1e-3 else 0.0
             continue
-        model = model_of(renew(here), objective, here)
+        model = model_of(renew(here), objective, here, reference)
         if not fallen:
             failures += 1
             damping = max(8.0 * damping, 0.1)
@@ -199,11 +207,10 @@ def proximal_newton(
 
 
 def _inner(
-    variables: _Variables, model: Quadratic, x0: FloatArray, gradient: FloatArray, size_price: float, damping: float
+    variables: _Variables, model: Quadratic, x0: FloatArray, gradient: FloatArray, size_price: float, added: FloatArray
 ) -> FloatArray:
-    """Minimise the quadratic model, ``damping`` times its diagonal added, by accelerated proximal gradient."""
-    weights, scale = model.diagonal, 1.0
-    added = damping * weights
+    """Minimise the quadratic model with a diagonal added to it, by accelerated proximal gradient with restarts."""
+    weights, scale = model.diagonal + added, 1.0
     x, image = x0, np.zeros_like(x0)  # image: B (x - x0)
     ahead, ahead_image, momentum = x, image, 1.0
     first = np.inf
