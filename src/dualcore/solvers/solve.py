@@ -17,6 +17,7 @@ from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
+from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -25,7 +26,9 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver)}
+SOLVERS: dict[str, type[Solver]] = {
+    cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver, DescentSolver)
+}
 
 
 def solve(

@@ -1,0 +1,7 @@
+"""An engine whose cost is products with the data: see `DescentSolver`."""
+
+from __future__ import annotations
+
+from dualcore.solvers.descent.solver import DescentSolver
+
+__all__ = ["DescentSolver"]

@@ -1,0 +1,128 @@
+"""The loop: minimise the smoothed risk, certify, narrow the smoothing, until the certified gap is small enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dualcore.solvers.base import Iterate
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.oracle import Certified, Oracle
+from dualcore.solvers.descent.rowsums import Point, can_flip
+
+__all__ = ["Continuation", "Method"]
+
+# From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
+# width to take second derivatives at: that of the stage before, where more rows curve.
+Method = Callable[[Objective, Valued, Callable[[Valued], bool], int, float], Valued]
+
+# The first width, as a share of a typical margin or residual.
+_FIRST_WIDTH = 0.3
+# A stage ends when what is left to gain is this share of what smoothing costs.
+_STAGE = 0.5
+# Of the tolerance, what smoothing may use; its cost falls with the square of the width.
+_SMOOTHING_SHARE = 0.3
+_LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.2
+# Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
+_SAFETY = 0.8
+# A certificate that disappointed is tried again when the estimate has fallen to this share.
+_LOWER = 0.7
+
+
+@dataclass
+class Continuation:
+    """Runs a method over stages of smoothing.
+
+    Parameters
+    ----------
+    oracle : Oracle
+    tol : float
+        Certified relative gap to reach.
+    max_evaluations : int
+    """
+
+    oracle: Oracle
+    tol: float
+    max_evaluations: int
+    certified: Certified | None = None
+    width: float = 0.0
+    history: list[Iterate] = field(default_factory=list)
+
+    def is_done(self) -> bool:
+        """Whether the certified gap is within tolerance."""
+        return self.certified is not None and self.certified.relative_gap <= _SAFETY * self.tol
+
+    @property
+    def best(self) -> Certified:
+        """The best model and the best bound so far."""
+        if self.certified is None:
+            raise ValueError("nothing has been certified yet")
+        return self.certified
+
+    @property
+    def left(self) -> int:
+        """Evaluations left."""
+        return self.max_evaluations - self.oracle.n_evaluations
+
+    def first_width(self) -> float:
+        """Return the width to start with: 0 where nothing has a kink."""
+        problem = self.oracle.problem
+        if problem.geometry.order > 1 or not (problem.loss.kinks or can_flip(problem)):
+            return 0.0
+        return _FIRST_WIDTH * self.oracle.typical_signal()
+
+    def certify(self, at: Valued, width: float) -> None:
+        """Certify a point and keep it, and the bound, where they are better."""
+        found = self.oracle.certify(at.point, width)
+        self.history.append(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
+        if self.certified is None:
+            self.certified = found
+            return
+        known = self.certified
+        if found.upper < known.upper:
+            known = known._replace(upper=found.upper, point=found.point)
+        if found.lower > known.lower:
+            known = known._replace(lower=found.lower, dual=found.dual)
+        self.certified = known
+
+    def run(self, start: Point, width: float, method: Method) -> None:
+        """Run stages from a point until done, out of evaluations, or out of progress."""
+        least, self.width, before = 1e-9 * self.first_width(), width, width
+        point = start._replace(size=max(start.size, Objective(self.oracle, width).size(start.coef)))
+        while self.left > 0 and not self.is_done():
+            objective = Objective(self.oracle, width)
+            [here] = objective.at([point])
+            wanted = np.inf
+
+            def enough(at: Valued, width: float = width, objective: Objective = objective) -> bool:
+                nonlocal wanted
+                goal = _SAFETY * self.tol * abs(at.value)
+                estimate = objective.estimated_gap(at)
+                rough = at.sums.roughness
+                if estimate <= min(goal, wanted):
+                    self.certify(at, width)
+                    wanted = _LOWER * estimate
+                    return self.is_done()
+                return rough > _SMOOTHING_SHARE * goal and estimate - rough <= _STAGE * rough
+
+            there = method(objective, here, enough, self.left, before)
+            if not self.is_done():
+                self.certify(there, width)
+            point = there.point
+            goal = _SMOOTHING_SHARE * _SAFETY * self.tol * abs(there.value)
+            if self.is_done():
+                break
+            if there.sums.roughness <= goal or width <= least:
+                # Smoothing is not what keeps the bound down: only more digits can help.
+                if not self.oracle.refine():
+                    return
+                continue
+            before, width = width, self._next_width(width, there)
+            self.width = width
+
+    def _next_width(self, width: float, at: Valued) -> float:
+        goal = _SMOOTHING_SHARE * _SAFETY * self.tol * abs(at.value)
+        rough = max(at.sums.roughness, 1e-300)
+        return width * float(np.clip(np.sqrt(goal / rough), _MOST_SHRINK, _LEAST_SHRINK))

@@ -1,0 +1,234 @@
+"""Coordinates in which the risk curves alike in all directions.
+
+A metric maps ``z`` to the variables ``x = (coef, intercept, slack)`` of the quasi-Newton method, ``z = R x`` with
+``R^T R`` the Hessian of the risk on a sample of rows. ``R`` is upper triangular, so the last variable, the slack
+``k - ||theta||_* >= 0``, is the last coordinate but for a factor and keeps its bound.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import brentq
+
+from dualcore.geometry import FloatArray
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.rowsums import can_flip
+
+__all__ = ["DenseMetric", "DiagonalHessian", "DiagonalMetric", "Hessian", "Metric", "SampleHessian", "find_hessian"]
+
+# Beyond this many features no matrix of features x features is made.
+MOST_FEATURES = 3000
+# Rows of the sample for each feature.
+_ROWS_PER_FEATURE = 4
+# What is added to the diagonal of the sample's Hessian, relatively.
+_DAMPING = 1e-7
+# Dimension of the space that the first step is taken in.
+_KRYLOV = 40
+
+
+def sample_size(n_features: int) -> int:
+    """Return how many rows a metric is made from."""
+    return max(_ROWS_PER_FEATURE * n_features, 256)
+
+
+class Metric(ABC):
+    """A linear change of coordinates, ``z = R x``."""
+
+    @abstractmethod
+    def inward(self, x: FloatArray) -> FloatArray:
+        """Return ``R x``."""
+
+    @abstractmethod
+    def outward(self, z: FloatArray) -> FloatArray:
+        """Return ``R^-1 z``."""
+
+    @abstractmethod
+    def gradient(self, g: FloatArray) -> FloatArray:
+        """Return ``R^-T g``."""
+
+
+class DiagonalMetric(Metric):
+    """``R`` diagonal."""
+
+    def __init__(self, squares: FloatArray) -> None:
+        self.roots = np.sqrt(squares)
+
+    def inward(self, x: FloatArray) -> FloatArray:
+        return x * self.roots
+
+    def outward(self, z: FloatArray) -> FloatArray:
+        return z / self.roots
+
+    def gradient(self, g: FloatArray) -> FloatArray:
+        return g / self.roots
+
+
+class DenseMetric(Metric):
+    """``R`` the Cholesky factor of a Hessian."""
+
+    def __init__(self, hessian: FloatArray) -> None:
+        scale = np.sqrt(np.maximum(np.diag(hessian), 0.0))
+        self.scale = np.where(scale > 0.0, scale, 1.0)
+        unit = hessian / np.outer(self.scale, self.scale)
+        damping = _DAMPING
+        while True:
+            unit[np.diag_indices_from(unit)] += damping
+            try:
+                self.factor = np.asfortranarray(scipy.linalg.cholesky(unit, check_finite=False))
+                break
+            except scipy.linalg.LinAlgError:
+                damping *= 10.0
+
+    def inward(self, x: FloatArray) -> FloatArray:
+        return np.asarray(self.factor @ (x * self.scale))
+
+    def outward(self, z: FloatArray) -> FloatArray:
+        return np.asarray(scipy.linalg.solve_triangular(self.factor, z, check_finite=False)) / self.scale
+
+    def gradient(self, g: FloatArray) -> FloatArray:
+        return np.asarray(scipy.linalg.solve_triangular(self.factor, g / self.scale, trans="T", check_finite=False))
+
+
+class Hessian(ABC):
+    """Second derivatives of the data's part of the risk at a point; the norm's part is added where it is known."""
+
+    @abstractmethod
+    def metric(self, objective: Objective, at: Valued) -> Metric:
+        """Return the metric of the whole risk, with the norm as it curves at a point off the origin."""
+
+    @abstractmethod
+    def first_step(self, objective: Objective, at: Valued) -> FloatArray:
+        """Return the coefficients that minimise the quadratic model at the origin plus the norm."""
+
+
+def find_hessian(objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> Hessian:
+    """Return the Hessian at a point: of a sample of rows where features are few enough, else its diagonal.
+
+    ``width`` may be larger than that of the objective: more rows curve then, each less.
+    """
+    if objective.oracle.n_features <= MOST_FEATURES:
+        return SampleHessian(objective, at, width, rng)
+    return DiagonalHessian(objective, at, width)
+
+
+def _norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
+    """Return diagonal and vector of ``diag - v v^T``, the Hessian of the norm's part: zero at the origin."""
+    coef, prices = at.point.coef, objective.prices
+    size = float(np.linalg.norm(coef / prices))
+    if not (size > 0.0 and at.size > 0.0):
+        return np.zeros_like(coef), np.zeros_like(coef)
+    return at.size / (size * prices**2), np.sqrt(at.size / size) * (coef / prices**2) / size
+
+
+class SampleHessian(Hessian):
+    """The Hessian on a sample of the rows that curve, in (coef, intercept, size), those that there are.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (m + intercept + sized, m + intercept + sized)
+        Its last row and column are the size's where the rows curve in it.
+    """
+
+    def __init__(self, objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> None:
+        oracle, m = objective.oracle, objective.oracle.n_features
+        drawn = oracle.sample(at.point, width, sample_size(m), rng)
+        rows = drawn.rows
+        root = np.sqrt(drawn.weights * objective.growth(at.point, at.sums))
+        rows *= root.astype(rows.dtype)[:, None]
+        border = [root] if objective.problem.fit_intercept else []
+        border += [objective.lipschitz * drawn.level * root] if can_flip(objective.problem) else []
+        edge = np.array(border).T if border else np.zeros((root.size, 0))
+        self.matrix = np.empty((m + edge.shape[1], m + edge.shape[1]))
+        self.matrix[:m, :m] = rows.T @ rows
+        self.matrix[:m, m:] = rows.T @ edge.astype(rows.dtype)
+        self.matrix[m:, :m] = self.matrix[:m, m:].T
+        self.matrix[m:, m:] = edge.T @ edge
+
+    def metric(self, objective: Objective, at: Valued) -> DenseMetric:
+        whole, m = self.matrix.copy(), at.point.coef.size
+        if can_flip(objective.problem):  # the size is the norm plus the slack, so its row adds to that of the norm
+            outward = objective.norm.steepest(at.point.coef)
+            whole[:m, :] += np.outer(outward, whole[-1, :])
+            whole[:, :m] += np.outer(whole[:, -1], outward)
+        diagonal, vector = _norm_curvature(objective, at)
+        whole[:m, :m] -= np.outer(vector, vector)
+        whole[np.arange(m), np.arange(m)] += diagonal + objective.ridge
+        return DenseMetric(whole)
+
+    def first_step(self, objective: Objective, at: Valued) -> FloatArray:
+        # In units of the prices the norm is Euclidean, and a Krylov space of the gradient holds nearly all of the step.
+        m, prices = at.point.coef.size, _finite(objective.prices)
+        pull = -prices * at.coef
+        length = float(np.linalg.norm(pull))
+        if not length > at.size:
+            return np.zeros(m)
+        basis = np.zeros((min(_KRYLOV, m), m))
+        images = np.zeros_like(basis)
+        direction, count = pull / length, 0
+        for k in range(basis.shape[0]):
+            basis[k], count = direction, k + 1
+            raw = prices * direction
+            images[k] = prices * (self.matrix[:m, :m] @ raw + objective.ridge * raw)
+            rest = images[k] - basis[:count].T @ (basis[:count] @ images[k])
+            rest -= basis[:count].T @ (basis[:count] @ rest)
+            size = float(np.linalg.norm(rest))
+            if size <= 1e-10 * float(np.linalg.norm(images[k])):
+                break
+            direction = rest / size
+        values, vectors = np.linalg.eigh(basis[:count] @ images[:count].T)
+        part = length * vectors[0]
+        step = _with_norm(np.maximum(values, 0.0), part, at.size)
+        return np.asarray(prices * (basis[:count].T @ (vectors @ step)))
+
+
+class DiagonalHessian(Hessian):
+    """The mean curvature for every coefficient: columns have unit spread.
+
+    Attributes
+    ----------
+    curvature, in_size : float
+        In every coefficient and in the size.
+    """
+
+    def __init__(self, objective: Objective, at: Valued, width: float) -> None:
+        along, level = objective.oracle.mean_curvature(at.point, width)
+        self.curvature = max(along * objective.growth(at.point, at.sums), 1e-6)
+        self.in_size = max(level * objective.lipschitz**2, 1e-6 * self.curvature)
+        self.n_other = int(objective.problem.fit_intercept)
+
+    def metric(self, objective: Objective, at: Valued) -> DiagonalMetric:
+        diagonal, vector = _norm_curvature(objective, at)
+        squares = self.curvature + diagonal - vector**2 + objective.ridge
+        slack = [self.in_size] if can_flip(objective.problem) else []
+        return DiagonalMetric(np.concatenate([squares, np.full(self.n_other, self.curvature), slack]))
+
+    def first_step(self, objective: Objective, at: Valued) -> FloatArray:
+        prices = _finite(objective.prices)
+        if not np.linalg.norm(prices * at.coef) > at.size:
+            return np.zeros_like(prices)
+        return prices * _with_norm((self.curvature + objective.ridge) * prices**2, -prices * at.coef, at.size)
+
+
+def _finite(prices: FloatArray) -> FloatArray:
+    """Return prices with those of immovable features large instead of infinite."""
+    held = np.isfinite(prices)
+    return np.where(held, prices, 1e3 * prices[held].max(initial=1.0))
+
+
+def _with_norm(curvature: FloatArray, pull: FloatArray, weight: float) -> FloatArray:
+    """Return the minimiser of ``sum curvature d^2 / 2 - pull d + weight ||d||``, not zero."""
+    floor = 1e-12 * float(curvature.max(initial=0.0)) + 1e-300
+    if not weight > 0.0:
+        return np.asarray(pull / (curvature + floor))
+
+    def excess(level: float) -> float:
+        return level * float(np.linalg.norm(pull / (curvature + level))) - weight
+
+    high = max(float(curvature.max(initial=0.0)), floor)
+    while excess(high) < 0.0 and high < 1e300:
+        high *= 4.0
+    level = brentq(excess, floor, high, rtol=1e-3) if excess(floor) < 0.0 else floor
+    return np.asarray(pull / (curvature + level))

@@ -1,0 +1,101 @@
+"""The best intercept, size and unpriced coefficients for a model whose other coefficients stay as they are.
+
+A dual point is feasible only if its slopes balance (an intercept), if the flips spend no more than the budget, and if
+the moment vanishes in every feature that neither price nor ridge holds. All three are first-order conditions in
+variables that need no product with the data but with those few columns, so they can be met exactly, by Newton's method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dualcore.geometry import FloatArray
+from dualcore.problem import Problem
+from dualcore.solvers.descent.rowsums import Point, RowFunction
+
+if TYPE_CHECKING:
+    from dualcore.solvers.descent.memory import MemoryOracle
+
+__all__ = ["MOST_FREE", "free_features", "polish", "unheld"]
+
+# Unpriced features beyond this many are left alone: their columns would be written out.
+MOST_FREE = 64
+_STEPS = 60
+_PRECISION = 1e-14
+
+
+def unheld(problem: Problem, n_features: int) -> np.ndarray:
+    """Return the features that nothing keeps from growing: neither radius nor ridge."""
+    prices = problem.geometry.norm.weights
+    if problem.ridge > 0.0:
+        return np.zeros(0, dtype=np.int64)
+    if problem.radius == 0.0:
+        return np.arange(n_features)
+    return np.zeros(0, dtype=np.int64) if prices is None else np.flatnonzero(np.isinf(prices))
+
+
+def free_features(problem: Problem, n_features: int) -> np.ndarray:
+    """Return the features to polish: those that nothing holds, where they are few."""
+    found = unheld(problem, n_features)
+    return found if found.size <= MOST_FREE else np.zeros(0, dtype=np.int64)
+
+
+def polish(oracle: MemoryOracle, function: RowFunction, point: Point) -> tuple[Point, FloatArray]:
+    """Return the polished point and the signal of all rows there.
+
+    Minimises the smoothed risk in the intercept, the unpriced coefficients and, where rows may flip, the size.
+    """
+    problem, y, masses = oracle.problem, oracle.data.y, oracle.masses
+    t = oracle.signal(point)
+    columns = oracle.free_columns()
+    if problem.fit_intercept:
+        columns = np.concatenate([columns, np.ones((t.size, 1))], axis=1)
+    signed = columns * y[:, None] if problem.is_classification else columns
+    sized = function.flips
+    if not signed.shape[1] and not sized:
+        return point, t
+    coef, _ = oracle.columns.model(point)
+    least = problem.size(coef)  # unpriced coefficients do not enter the norm
+    rate = function.lipschitz * (function.label_cost if sized else 0.0)
+    size, shift = max(point.size, least), np.zeros(signed.shape[1])
+    here = function.parts(t, masses, size)
+    value = here.value + problem.radius * function.lipschitz * size if sized else here.value
+    for _ in range(_STEPS):
+        gradient = signed.T @ (masses * here.slope)
+        curved = function.curvature(t, masses, size)
+        bend = curved.along.copy()
+        bend[curved.rows] += curved.flip * curved.steepness**2
+        system = signed.T @ (bend[:, None] * signed)
+        if sized:
+            in_size = function.lipschitz * problem.radius - rate * here.flipped
+            if size > least or in_size < 0.0:
+                cross = -rate * (signed[curved.rows].T @ (curved.flip * curved.steepness))
+                corner = rate**2 * float(curved.flip.sum())
+                system = np.block([[system, cross[:, None]], [cross[None, :], np.array([[corner]])]])
+                gradient = np.append(gradient, in_size)
+        wide = gradient.size > signed.shape[1]
+        scale = np.sqrt(np.maximum(np.diag(system), 1e-12 * (1.0 + np.diag(system).max(initial=0.0))))
+        unit = system / np.outer(scale, scale) + 1e-12 * np.eye(scale.size)
+        step = -np.linalg.lstsq(unit, gradient / scale, rcond=None)[0] / scale
+        length = 1.0
+        while length > 1e-6:
+            new_shift = shift + length * step[: shift.size]
+            new_size = max(size + length * float(step[-1]), least) if wide else size
+            new_t = t + signed @ (length * step[: shift.size])
+            there = function.parts(new_t, masses, new_size)
+            new_value = there.value + problem.radius * function.lipschitz * new_size if sized else there.value
+            if new_value < value or (new_value == value and length < 1.0):
+                break
+            length *= 0.5
+        else:
+            break
+        gained = value - new_value
+        shift, size, t, here, value = new_shift, new_size, new_t, there, new_value
+        if gained <= _PRECISION * abs(value):
+            break
+    moved = point.coef.copy()
+    moved[oracle.free] += shift[: oracle.free.size]
+    intercept = point.intercept + (float(shift[-1]) if problem.fit_intercept else 0.0)
+    return Point(moved, intercept, size), t

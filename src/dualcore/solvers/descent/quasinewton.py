@@ -1,0 +1,97 @@
+"""Limited-memory quasi-Newton for the Euclidean norm: the risk is smooth away from the origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from dualcore.geometry import FloatArray
+from dualcore.solvers.descent.metric import Hessian
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.rowsums import Point, can_flip
+
+__all__ = ["leave_origin", "quasi_newton"]
+
+# Pairs of steps and gradients that the method remembers.
+_MEMORY = 20
+# Step lengths tried at once when leaving the origin.
+_STEPS = 4.0 * 0.5 ** np.arange(6)
+
+
+class _Variables:
+    """The variables ``(coef, intercept, slack)``, those that there are, and the points they stand for."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective, self.m = objective, objective.oracle.n_features
+        self.intercept = objective.problem.fit_intercept
+        self.slack = can_flip(objective.problem)
+
+    def point(self, x: FloatArray) -> Point:
+        coef = x[: self.m]
+        slack = max(float(x[-1]), 0.0) if self.slack else 0.0
+        return Point(coef, float(x[self.m]) if self.intercept else 0.0, self.objective.norm.dual(coef) + slack)
+
+    def vector(self, point: Point) -> FloatArray:
+        parts = [point.coef]
+        parts += [np.array([point.intercept])] if self.intercept else []
+        if self.slack:
+            parts += [np.array([max(point.size - self.objective.norm.dual(point.coef), 0.0)])]
+        return np.concatenate(parts)
+
+    def gradient(self, at: Valued) -> FloatArray:
+        parts = [at.coef + at.size * self.objective.norm.steepest(at.point.coef)]
+        parts += [np.array([at.intercept])] if self.intercept else []
+        parts += [np.array([at.size])] if self.slack else []
+        return np.concatenate(parts)
+
+
+def quasi_newton(
+    objective: Objective,
+    start: Valued,
+    enough: Callable[[Valued], bool],
+    max_evaluations: int,
+    hessian: Hessian,
+) -> Valued:
+    """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
+
+    The size of a point is the norm of its coefficients plus a slack, which only flips make positive.
+    """
+    variables = _Variables(objective)
+    metric = hessian.metric(objective, start)
+    seen = best = start
+
+    def function(z: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal seen
+        [seen] = objective.at([variables.point(metric.outward(z))])
+        return seen.value, metric.gradient(variables.gradient(seen))
+
+    def look(intermediate_result: OptimizeResult) -> None:
+        nonlocal best
+        if seen.value <= best.value:
+            best = seen
+        if enough(best):
+            raise StopIteration
+
+    z = metric.inward(variables.vector(start.point))
+    bounds = [(None, None)] * (z.size - 1) + [(0.0, None)] if variables.slack else None
+    options = {"maxcor": _MEMORY, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
+    minimize(function, z, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
+    return best
+
+
+def leave_origin(objective: Objective, start: Valued, hessian: Hessian) -> Valued | None:
+    """Return a point off the origin of lower risk, along the step that the Hessian suggests; None if none is found."""
+    step = hessian.first_step(objective, start)
+    if not step.any():
+        return None
+    factor = 1.0
+    for _ in range(6):
+        points = [start.point._replace(coef=start.point.coef + factor * length * step) for length in _STEPS]
+        trials = objective.at([point._replace(size=objective.size(point.coef)) for point in points])
+        best = min(trials, key=lambda trial: trial.value)
+        if best.value < start.value:
+            return best
+        factor *= float(_STEPS[-1] / _STEPS[0])
+    return None

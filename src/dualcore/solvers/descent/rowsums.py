@@ -1,0 +1,229 @@
+"""What a block of rows adds to the smoothed risk and its gradient.
+
+Kinks are smoothed with a width ``mu``: ``(u)_+`` becomes ``(u + mu)^2 / (4 mu)`` on ``[-mu, mu]``, which is never below
+it and equal outside. A kink of the loss at ``c`` with a jump of the slope ``j`` adds ``j (t - c)_+`` to a smooth
+function, so any loss is smoothed that names its kinks. A flip adds ``(L(-t) - L(t) - gamma lam)_+`` and is smoothed
+alike. The slope of the smoothed loss always lies between the slopes on both sides of the kink: it is a dual point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualcore.certificate import DualPoint
+from dualcore.geometry import FloatArray
+from dualcore.losses import Loss
+from dualcore.problem import Problem
+
+__all__ = ["Curvature", "Point", "RowFunction", "RowSums", "SmoothedLoss"]
+
+
+class Point(NamedTuple):
+    """A model in the coordinates of the engine: centred and scaled columns.
+
+    ``size`` is an upper bound on the dual norm of the coefficients; the multiplier of order 1 is ``Lip * size``.
+    """
+
+    coef: FloatArray
+    intercept: float
+    size: float
+
+
+class RowSums(NamedTuple):
+    """Sums over rows at one model, each row with its mass.
+
+    Attributes
+    ----------
+    value : float
+        ``sum w h``, smoothed.
+    coef : ndarray of shape (m,)
+        Its gradient in the coefficients: the moment of the slopes.
+    intercept : float
+        Its derivative in the intercept.
+    flipped : float
+        Mass that flips: minus the derivative in the multiplier, over the label cost.
+    roughness : float
+        By how much smoothing alone keeps the dual value of these slopes below ``value``.
+    """
+
+    value: float
+    coef: FloatArray
+    intercept: float
+    flipped: float
+    roughness: float
+
+    @classmethod
+    def join(cls, parts: list[RowSums]) -> RowSums:
+        """Return the sums over the rows of all parts."""
+        return cls(*(sum(column[1:], start=column[0]) for column in zip(*parts, strict=True)))
+
+
+class RowParts(NamedTuple):
+    """Value, flipped mass and roughness as in `RowSums`, and the slope in ``t`` of each row, shape (n,)."""
+
+    value: float
+    slope: FloatArray
+    flipped: float
+    roughness: float
+
+
+class Curvature(NamedTuple):
+    """Second derivatives of the rows, times their masses.
+
+    ``along`` (n,) in ``t``. Rows within the width of flipping curve in ``t`` and the multiplier together:
+    ``flip`` (k,) is the weight of ``(steepness dt - gamma dlam)^2`` for the rows ``rows`` (k,).
+    """
+
+    along: FloatArray
+    rows: np.ndarray
+    flip: FloatArray
+    steepness: FloatArray
+
+
+class SmoothedLoss:
+    """A loss whose kinks are rounded within ``width`` of them; the loss itself where the width is 0.
+
+    Examples
+    --------
+    >>> from dualcore.losses import Hinge
+    >>> SmoothedLoss(Hinge(), 0.5).value_and_slope(np.array([0.0, 1.0, 2.0]))
+    (array([1.   , 0.125, 0.   ]), array([-1. , -0.5,  0. ]))
+    """
+
+    def __init__(self, loss: Loss, width: float) -> None:
+        self.loss, self.width = loss, width
+        self.kinks: list[tuple[float, float, float]] = []
+        if width > 0.0:
+            for kink in loss.kinks:
+                step = 1e-9 * max(1.0, abs(kink))
+                left, right = loss.slope(np.array([kink - step, kink + step]))
+                self.kinks.append((float(kink), float(left), float(right - left)))
+
+    def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the smoothed loss and its slope."""
+        value, slope = self.loss.value_and_slope(t)
+        for kink, left, jump in self.kinks:
+            away = (t - kink) / self.width
+            near = np.flatnonzero(np.abs(away) < 1.0)
+            if near.size:
+                inside = away[near]
+                short = 1.0 - np.abs(inside)
+                value[near] += (0.25 * jump * self.width) * short * short
+                change = np.sign(inside) * short
+                slope[near] -= 0.5 * jump * change
+                slope[near[inside == 0.0]] = left + 0.5 * jump
+        return value, slope
+
+    def roughness(self, t: FloatArray) -> FloatArray:
+        """Return, row by row, what smoothing adds to the conjugate of the slope."""
+        out = np.zeros_like(t)
+        for kink, _, jump in self.kinks:
+            away = (t - kink) / self.width
+            out += (0.25 * jump * self.width) * np.maximum(1.0 - away * away, 0.0)
+        return out
+
+    def curvature(self, t: FloatArray) -> FloatArray:
+        """Return the second derivative of the smoothed loss."""
+        out = np.array(self.loss.curvature(t), dtype=np.float64)
+        for kink, _, jump in self.kinks:
+            out += np.where(np.abs(t - kink) < self.width, 0.5 * jump / self.width, 0.0)
+        return out
+
+
+class RowFunction:
+    """The smoothed ``h(t, lam)``, row by row.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of order 1, or a power without flips: then it is the loss itself.
+    width : float
+        Of the smoothing, in the units of ``t``; 0 for none.
+    """
+
+    def __init__(self, problem: Problem, width: float) -> None:
+        self.problem, self.width = problem, width
+        self.loss = SmoothedLoss(problem.loss, width)
+        self.margins = problem.is_classification
+        self.label_cost = problem.geometry.label_cost
+        self.flips = can_flip(problem)
+        self.lipschitz = problem.loss.lipschitz
+        self.flip_width = width * self.lipschitz if self.flips else 0.0
+
+    def signal(self, scores: FloatArray, y: FloatArray) -> FloatArray:
+        """Return the margins or residuals of the scores ``theta . x + b``."""
+        return scores * y if self.margins else scores - y
+
+    def sums(self, X: Any, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
+        """Return the sums over the rows, ``coef`` left out, and ``w_i s_i sign_i``, whose moment ``coef`` is."""
+        parts = self.parts(t, masses, size)
+        slope = parts.slope * masses
+        if self.margins:
+            slope *= y
+        return RowSums(parts.value, np.zeros(0), float(slope.sum()), parts.flipped, parts.roughness), slope
+
+    def parts(self, t: FloatArray, masses: FloatArray, size: float) -> RowParts:
+        """Return the sums over the rows that need no features, and the slope of each."""
+        value, slope = self.loss.value_and_slope(t)
+        roughness = float(masses @ self.loss.roughness(t)) if self.loss.kinks else 0.0
+        flipped = 0.0
+        if self.flips:
+            near, gain, flip_slope = self._near(t, value, size)
+            if near.size:
+                share = self.share(gain)
+                value[near] += self.flip_width * share * share + np.maximum(gain - self.flip_width, 0.0)
+                slope[near] = (1.0 - share) * slope[near] - share * flip_slope
+                flipped = float(masses[near] @ share)
+                roughness += self.flip_width * float(masses[near] @ (share * (1.0 - share)))
+        return RowParts(float(masses @ value), slope, flipped, roughness)
+
+    def share(self, gain: FloatArray) -> FloatArray:
+        """Return which share of a row flips, from what the flip gains."""
+        if self.flip_width == 0.0:
+            return np.where(gain > 0.0, 1.0, 0.0)
+        return np.clip(0.5 + gain / (2.0 * self.flip_width), 0.0, 1.0)
+
+    def _near(self, t: FloatArray, value: FloatArray, size: float) -> tuple[np.ndarray, FloatArray, FloatArray]:
+        """Return the rows that flip in part at least, what the flip gains and the slope of the flipped loss."""
+        price = self.label_cost * self.lipschitz * size
+        # A gain is at most 2 Lip t: other rows need not be looked at.
+        rows = np.flatnonzero(t > 0.5 * (price - self.flip_width) / self.lipschitz)
+        flipped, slope = self.loss.value_and_slope(-t[rows])
+        gain = flipped - value[rows] - price
+        kept = gain > -self.flip_width
+        return rows[kept], gain[kept], slope[kept]
+
+    def dual(self, t: FloatArray, size: float) -> DualPoint:
+        """Return the slopes as a dual point."""
+        value, slope = self.loss.value_and_slope(t)
+        if not self.flips:
+            return DualPoint(slope)
+        near, gain, flip_slope = self._near(t, value, size)
+        if not near.size:
+            return DualPoint(slope)
+        shares, flip = np.zeros_like(t), np.zeros_like(t)
+        shares[near] = self.share(gain)
+        flip[near] = -shares[near] * flip_slope
+        return DualPoint((1.0 - shares) * slope, flip, shares)
+
+    def curvature(self, t: FloatArray, masses: FloatArray, size: float) -> Curvature:
+        """Return the second derivatives, times the masses."""
+        along = self.loss.curvature(t)
+        rows, flip, steepness = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+        if self.flips:
+            value, slope = self.loss.value_and_slope(t)
+            near, gain, flip_slope = self._near(t, value, size)
+            if near.size:
+                share = self.share(gain)
+                along[near] = (1.0 - share) * along[near] + share * self.loss.curvature(-t[near])
+                tied = np.abs(gain) < self.flip_width
+                rows, steepness = near[tied], (-flip_slope - slope[near])[tied]
+                flip = masses[rows] / (2.0 * self.flip_width)
+        return Curvature(along * masses, rows, flip, steepness)
+
+
+def can_flip(problem: Problem) -> bool:
+    """Whether label flips can pay at any price."""
+    return problem.is_classification and bool(np.isfinite(problem.geometry.label_cost)) and problem.radius > 0.0

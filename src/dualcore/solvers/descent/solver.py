@@ -1,0 +1,130 @@
+"""The descent solver: a few dozen products with the data, whatever the number of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
+from dualcore.losses import SquaredHinge
+from dualcore.problem import Data, Problem
+from dualcore.solvers.base import RawSolution, Solver, able_solver
+from dualcore.solvers.descent.continuation import Continuation
+from dualcore.solvers.descent.memory import MemoryOracle
+from dualcore.solvers.descent.metric import MOST_FEATURES, Hessian, find_hessian, sample_size
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.oracle import Oracle
+from dualcore.solvers.descent.proximal import proximal_newton
+from dualcore.solvers.descent.quasinewton import leave_origin, quasi_newton
+from dualcore.solvers.descent.rowsums import Point, can_flip
+
+__all__ = ["DescentSolver"]
+
+# Evaluations in what `solve` counts as one iteration.
+_ROUND = 50
+# The rows must be this many times those of a sample for a solve on the sample to pay.
+_MANY = 4
+# Relative gap asked of the sample: its optimum is no nearer to that of all rows.
+_SAMPLE_TOL = 1e-2
+_SAMPLE_EVALUATIONS = 200
+# Multiples of the sample's solution to start from.
+_SHARES = (1.0, 0.8, 0.6, 0.4)
+
+
+class DescentSolver(Solver):
+    """Quasi-Newton and proximal steps: the cost is products with the data."""
+
+    name = "descent"
+
+    def obstacle(self, problem: Problem, data: Data) -> str | None:
+        if problem.box is not None:
+            return f"DescentSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
+        if type(problem.geometry.norm) not in (L1Norm, L2Norm, LinfNorm):
+            return f"DescentSolver knows no steps for the norm {type(problem.geometry.norm).__name__}."
+        if isinstance(problem.loss, SquaredHinge) and can_flip(problem):
+            return (
+                "DescentSolver cannot solve SquaredHinge with label flips. "
+                f"Use solver='{able_solver(problem)}' or label_cost=inf."
+            )
+        return None
+
+    def run(
+        self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    ) -> RawSolution:
+        oracle = MemoryOracle(problem, data)
+        with np.errstate(under="ignore"):
+            try:
+                loop = Continuation(oracle, tol, _ROUND * max_iter)
+                first = None if start is None else oracle.columns.point(*start)
+                descend(oracle, loop, first, np.random.default_rng(0))
+            finally:
+                oracle.close()
+        best = loop.best
+        coef, intercept = oracle.columns.model(best.point)
+        return RawSolution(
+            coef=coef,
+            intercept=intercept if problem.fit_intercept else 0.0,
+            dual=best.dual,
+            iterations=-(-oracle.n_evaluations // _ROUND),
+            history=tuple(loop.history),
+            stopped_early=not loop.is_done(),
+        )
+
+
+def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:
+    """Minimise the risk on an oracle's data, from a sample's solution where rows are many."""
+    m, problem = oracle.n_features, oracle.problem
+    here, width = start, loop.first_width()
+    if here is None and m <= MOST_FEATURES and oracle.n_rows >= _MANY * sample_size(m):
+        part = oracle.part(sample_size(m), rng)
+        here = None if part is None else _shrunk(Objective(oracle, width), _approach(part, rng))
+    elif here is None and can_flip(problem):
+        # Where no flip pays at the optimum without flips, that is the optimum.
+        here = _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
+    known: Hessian | None = None
+    step = quasi_newton if isinstance(problem.geometry.norm, L2Norm) else proximal_newton
+
+    def method(
+        objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float
+    ) -> Valued:
+        nonlocal known
+        hessian, known = known or find_hessian(objective, here, width, rng), None
+        if step is quasi_newton:
+            return quasi_newton(objective, here, enough, most, hessian)
+        return proximal_newton(objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng))
+
+    if here is None or not here.coef.any():
+        objective = Objective(oracle, width)
+        [at] = objective.at([Point(np.zeros(m), oracle.constant(width), objective.floor)])
+        loop.certify(at, width)
+        if loop.is_done():
+            return
+        here = at.point
+        if step is quasi_newton:
+            known = find_hessian(objective, at, width, rng)
+            off = leave_origin(objective, at, known)
+            here = here if off is None else off.point
+            step = proximal_newton if off is None else step
+    loop.run(here, width, method)
+    if step is quasi_newton and not loop.is_done() and loop.certified is not None:
+        # The optimum may lie where the norm is not smooth: at the origin, or where the target's price begins to count.
+        step = proximal_newton
+        loop.run(loop.certified.point, loop.width, method)
+
+
+def _shrunk(objective: Objective, point: Point | None) -> Point | None:
+    """Return the best of a few multiples of a sample's solution: it fits its rows too well."""
+    if point is None or not point.coef.any():
+        return point
+    coefs = [share * point.coef for share in _SHARES]
+    points = [Point(coef, point.intercept, max(objective.size(coef), point.size)) for coef in coefs]
+    return min(objective.at(points), key=lambda at: at.value).point
+
+
+def _approach(oracle: Oracle, rng: np.random.Generator) -> Point | None:
+    """Return a rough solution on a part of the data, or of a simpler problem."""
+    loop = Continuation(oracle, _SAMPLE_TOL, _SAMPLE_EVALUATIONS)
+    descend(oracle, loop, None, rng)
+    oracle.close()
+    return None if loop.certified is None else loop.certified.point
