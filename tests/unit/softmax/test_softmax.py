@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
+from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
 from dualcore.geometry import get_norm

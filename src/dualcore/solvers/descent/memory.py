@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import brentq
 
-from dualcore.certificate import lower_bound
+from dualcore.certificates import lower_bound
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.rows import DenseRows, Rows, SparseRows

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificate import DualPoint
+from dualcore.certificates import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers.descent.rowsums import Point, RowSums

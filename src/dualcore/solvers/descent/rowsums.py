@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.certificate import DualPoint
+from dualcore.certificates import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.losses import Loss
 from dualcore.problem import Problem
