@@ -154,7 +154,7 @@ class Layout:
         return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_squares + self.n_masses
 
     def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray, FloatArray]:
-        """Return views of totals, line, duals (each 6 + 2 m), squares of columns and masses of cells, on the last axis."""
+        """Return views of totals, line, duals (each 6 + 2 m), column squares, masses of cells, on the last axis."""
         lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals, self.n_squares]
         totals, line, *duals, squares, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
         return totals, line, duals, squares, masses

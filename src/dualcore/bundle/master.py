@@ -146,7 +146,8 @@ class Master:
         """Solve to an absolute ``target``, from a ``start`` that is thought to be ``gap`` away."""
         state = self._begin(start, gap)
         steps = 0
-        for steps in range(1, _MOST_STEPS + 1):
+        while steps < _MOST_STEPS:
+            steps += 1
             heights, self.slopes = self.caps.at(state.x)
             residual = self._residual(state, heights)
             in_x = self._gradient(state)
@@ -165,7 +166,7 @@ class Master:
     # Building blocks; constraints are stacked as planes, lower walls, upper walls, caps
 
     def _sums(self, values: FloatArray) -> FloatArray:
-        return np.bincount(self.owner, values, self.n_groups)
+        return np.bincount(self.owner, values, self.n_groups).astype(np.float64, copy=False)
 
     def _along(self, dx: FloatArray) -> FloatArray:
         """Return how all constraints change along ``dx``, the shares at rest."""
@@ -211,7 +212,7 @@ class Master:
         for _ in range(_CENTRING):  # from the left Newton's method never passes the root
             room = rise[self.owner] + below
             rise += (mu * self._sums(1.0 / room) - 1.0) / (mu * self._sums(1.0 / room**2))
-        return self._tops(heights) + rise
+        return np.asarray(self._tops(heights) + rise)
 
     def _tops(self, heights: FloatArray) -> FloatArray:
         top = np.full(self.n_groups, -np.inf)
@@ -289,8 +290,10 @@ class Master:
         primal, dual = _FRACTION * primal, _FRACTION * dual
         # A step that goes all the way could have asked for more.
         short = min(primal, dual)
-        self.boldness = max(0.1, 0.5 * self.boldness) if short > 0.7 else min(1.0, 3.0 * self.boldness) if short < 0.3 else self.boldness
-        if __import__('os').environ.get('DBG')=='2': print('     compl %.2e off %.2e ahead %.2e primal %.2g dual %.2g centre %.1e min/max %.1e %.1e'%(complement,np.abs(in_x).max(),ahead,primal,dual,centre*count,(state.slack*state.mult).min()*count/complement,(state.slack*state.mult).max()*count/complement))
+        if short > 0.7:
+            self.boldness = max(0.1, 0.5 * self.boldness)
+        elif short < 0.3:
+            self.boldness = min(1.0, 3.0 * self.boldness)
         if not min(primal, dual) > 1e-8:
             return None
         x, shares = state.x + primal * dx, state.shares + primal * shares
@@ -327,7 +330,7 @@ class Master:
         return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
 
     def _reach(self, mult: FloatArray, slack: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return `Found.spans` and `Found.stray`: multipliers moved along each direction by 0.9 of their size at most."""
+        """Return `Found.spans` and `Found.stray`: multipliers moved along each direction, by 0.9 of their size."""
         n, d, B = self.n, self.d, self.directions
         D = mult / slack
         centred, _ = self._centred(D[:n])

@@ -14,7 +14,6 @@ either part earn its own move. It stays below: at a model one part of each featu
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.boxform import Moves
@@ -120,7 +119,9 @@ class Bundle:
         self._set_region(self._find_region())
         # How far the first step may go.
         unit = 1.0 if problem.is_classification else float(w @ np.abs(t))
-        self.reach = max(0.3 * float(np.abs(self.point[:-1]).max()), unit, 1e-12 * float(np.abs(self.point).max()), 1e-300)
+        self.reach = max(
+            0.3 * float(np.abs(self.point[:-1]).max()), unit, 1e-12 * float(np.abs(self.point).max()), 1e-300
+        )
 
     # Points and groups
 
@@ -168,7 +169,9 @@ class Bundle:
         low, high = (-40.0, 40.0) if self.problem.is_classification else (float(y.min()), float(y.max()))
         for _ in range(60):
             middle = 0.5 * (low + high)
-            slope = float(w @ (y * loss.slope(y * middle) if self.problem.is_classification else loss.slope(middle - y)))
+            slope = float(
+                w @ (y * loss.slope(y * middle) if self.problem.is_classification else loss.slope(middle - y))
+            )
             if slope == 0.0:
                 return middle
             low, high = (middle, high) if slope < 0.0 else (low, middle)
@@ -212,7 +215,6 @@ class Bundle:
             upper, centre = self.upper, self.point
             promised = upper - found.value
             error = self.look(found.x) - found.value
-            if __import__('os').environ.get('DBG'): print(count, 'up %.9g low %.9g gap %.2e prom %.2e err %.2e reach %.2g held %d steps %d P %d round %.1e acc %.0e span %.1e'%(self.upper,self.lower,gap/self.upper,promised/self.upper,error/self.upper,self.reach,held,found.steps,self.owner.size,self.rounding/self.upper,accuracy/self.upper,self.region.reach))
             share, wrong = 1.0, error
             for _ in range(_CLOSER):
                 # Far away the planes were wrong: nearer to the best point there are others to learn.
@@ -284,7 +286,6 @@ class Bundle:
         lower, rounding = self._evaluate(mix, found.weights, found.gradients)
         if max(rounding, -self._least(found.left)) > 0.05 * tol * self.upper and self._localise(found, rounding):
             lower, rounding = self._evaluate(mix, found.weights, found.gradients)
-        if __import__('os').environ.get('DBG')=='3': sl=_pairwise(self.planes,mix)+found.weights@found.gradients+self.cost; print('   lower %.9g round %.2e left %.2e priceleft %.2e least %.3e mixoff %.9g reach %.2e x %s least %s sl %s'%(lower,rounding,np.abs(found.left).max(),self._least(found.left),self._least(sl),(mix*self.offsets).sum(),self.region.reach,np.array2string(found.x,precision=3),np.array2string(self.least,precision=3),np.array2string(sl,precision=2)), 'spans',found.spans, 'gap',found.gap)
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
         self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
@@ -316,7 +317,7 @@ class Bundle:
         return max(float(each[:-2].sum()), -float(steepest) * self.region.reach) + float(each[-2:].sum())
 
     def _directions(self) -> FloatArray:
-        """Return what is localised: coefficients, level and multiplier. The sum of split parts is no part of a model."""
+        """Return what is localised: coefficients, level, multiplier; the sum of split parts is no part of a model."""
         size = self.scale.size
         if self.parts == 1:
             return np.eye(size)

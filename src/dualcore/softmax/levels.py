@@ -120,7 +120,7 @@ class ClassLevelSet:
         width: npt.NDArray[np.intp],
         least_chance: float,
     ) -> float:
-        """Return ``max |c . x|``, for the worst moment within its error, over rows and classes that are not too rare."""
+        """Return ``max |c . x|`` for the worst moment within its error, over rows and classes not too rare."""
         design, data, others = self.design, self.design.data, self.n_classes - 1
         size = others * width.size
         factor = np.zeros((0, size))

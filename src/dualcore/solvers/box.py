@@ -73,9 +73,7 @@ class BoxSolver(Solver):
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
 
-    def _start(
-        self, problem: Problem, data: Data, tol: float, max_iter: int, share: float
-    ) -> tuple[FloatArray, float]:
+    def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""
         free = problem.replace(support=None, radius=share * problem.radius)
         found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
@@ -83,7 +81,7 @@ class BoxSolver(Solver):
 
 
 def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> tuple[float, tuple[FloatArray, float]]:
-    """Return a lower bound on the least risk of an adversary who does nothing, all there is at tiny radii, and a model."""
+    """Return a lower bound on the least risk of an adversary who does nothing, and the model behind it."""
     plain = problem.replace(support=None, radius=0.0)
     found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
     t = plain.signal(found.coef, found.intercept, data)

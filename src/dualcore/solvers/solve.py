@@ -26,6 +26,13 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
+# From this many features on, and this much work for a Newton matrix (rows times features squared, of the smaller of the
+# two), descent is the quicker way: `benchmarks/bench_wide.py`. Kinks and flips cost it more steps.
+_MANY_FEATURES = 150
+_WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
+# A Newton matrix that takes more work than this is no second opinion.
+_TOO_WIDE = 1e11
+
 SOLVERS: dict[str, type[Solver]] = {
     cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver, DescentSolver)
 }
@@ -55,8 +62,9 @@ def solve(
         Labels -1 and +1, or targets.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one.
-    solver : {"auto", "structured", "conic", "box", "power"}, default="auto"
-        "auto" takes the structured solver wherever it applies, the box solver where there is a support;
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+        "auto" takes the structured solver, an interior point, where features are few; "descent", whose cost is products
+        with ``X``, where they are many; the box solver where there is a support; "power" for orders above 1.
         ``Solution.solver`` says which ran.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
@@ -91,7 +99,12 @@ def solve(
     start = None if warm_start is None else _start(normal, warm_start)
     raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = _score(problem, normal, raw, chosen.name, tol, max_iter, began)
-    if solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER) and data.rows.n <= _SECOND_OPINION:
+    unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER)
+    if (
+        unsure
+        and data.rows.n <= _SECOND_OPINION
+        and data.rows.n * data.rows.m * min(data.rows.n, data.rows.m) <= _TOO_WIDE
+    ):
         others = (cls() for cls in SOLVERS.values() if cls.name != chosen.name)
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
@@ -128,6 +141,9 @@ def _check_classes(problem: Problem, data: Data) -> None:
 
 def _choose(problem: Problem, data: Data, solver: str) -> Solver:
     if solver == "auto":
+        descent = DescentSolver()
+        if _is_wide(problem, data) and descent.obstacle(problem, data) is None:
+            return descent
         for cls in SOLVERS.values():
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
@@ -141,6 +157,16 @@ def _choose(problem: Problem, data: Data, solver: str) -> Solver:
     if obstacle is not None:
         raise IncompatibleError(obstacle)
     return chosen
+
+
+def _is_wide(problem: Problem, data: Data) -> bool:
+    """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
+    n, m = data.rows.n, data.rows.m
+    if problem.box is not None or problem.geometry.order != 1 or m < _MANY_FEATURES:
+        return False
+    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0
+    smooth = not (problem.loss.kinks or flips)
+    return float(n) * m * min(n, m) >= (_WIDE_SMOOTH if smooth else _WIDE)
 
 
 def _score(

@@ -85,14 +85,14 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
     known: Hessian | None = None
     step = quasi_newton if isinstance(problem.geometry.norm, L2Norm) else proximal_newton
 
-    def method(
-        objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float
-    ) -> Valued:
+    def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
         nonlocal known
         hessian, known = known or find_hessian(objective, here, width, rng), None
         if step is quasi_newton:
             return quasi_newton(objective, here, enough, most, hessian)
-        return proximal_newton(objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng))
+        return proximal_newton(
+            objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng)
+        )
 
     if here is None or not here.coef.any():
         objective = Objective(oracle, width)
