@@ -388,9 +388,11 @@ def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatAr
 
 
 def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
-    """Write the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2)."""
-    out[:, 1] = leaves.sums(values * is_up)
-    out[:, 0] = leaves.sums(values) - out[:, 1]
+    """Write the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2).
+
+    Each is summed by itself: a side may be so light that it would be lost in a difference of sums.
+    """
+    out[:, 0], out[:, 1] = leaves.sums(values * ~is_up), leaves.sums(values * is_up)
 
 
 def _dual_sums(

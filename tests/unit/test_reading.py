@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from dualcore import Anchor, DualCoreset, Problem, fit_coreset, sums
+from dualcore import Anchor, DualCoreset, Problem, fit_coreset, solve, sums
 from dualcore.assess import assess
+from dualcore.path.score import score_models
 from dualcore.reading import Reading, read
 from dualcore.sources import ArraySource
 from dualcore.stream import CoresetStream
@@ -199,3 +202,26 @@ def test_a_stream_takes_weights_of_any_magnitude(weight):
     risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
     assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
     assert coreset.weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])
+@pytest.mark.parametrize("by_path", [False, True])
+def test_a_side_of_next_to_no_mass_is_not_lost_in_a_difference(loss, by_path):
+    """Almost all the mass pulls one way: a lower bound scales the rest up, and with it whatever rounding left there."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 1))
+    y = -3.0 * X[:, 0] + rng.normal(size=80)
+    weights = 10.0 ** rng.uniform(-30.0, -8.0, size=80)
+    weights[7] = 1.0
+    problem = Problem(loss, radius=0.4, label_cost=1.0)
+    best = solve(problem, X, y, weights).value
+    for shift in np.linspace(-10.0, 10.0, 41):
+        model = Anchor(np.array([0.5]), float(y[7] - 0.5 * X[7, 0] + shift), np.inf)
+        if by_path:
+            multiplier = problem.kappa(model.coef)
+            given = SimpleNamespace(coef=model.coef, intercept=model.intercept, dual_variable=multiplier)
+            scores = score_models(ArraySource(X, y, weights), problem, [given], [0.3], 0.4)
+            lower = scores.lower_bound(problem, 0, scores.risk(problem, 0)[0])
+        else:
+            lower = assess(problem, model, X, y, weights).lower
+        assert lower <= best * (1.0 + 1e-9)

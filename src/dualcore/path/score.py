@@ -349,18 +349,17 @@ def _add_residuals(
 ) -> None:
     """Add a block of a regression, each row to the side it pulls to."""
     pull = slope if mass is None else slope * mass
-    up, upward = np.maximum(pull, 0.0), pull > 0.0
+    upward = pull > 0.0
     squared = plan.problem.geometry.order > 1
     steep = slope_power(plan.problem, slope) if squared else slope
-    sums = np.empty((2, *dual[:, 0].shape))  # of all rows, and of those that pull up
-    for row, part, value in ((0, pull, worth), (1, up, worth * upward)):
-        sums[row, :, _VALUE] = _weigh(value, mass)
-        sums[row, :, _BALANCE] = part.sum(axis=1)
-        sums[row, :, _SQUARE] = _weigh(steep * (upward if row else 1.0), mass) if squared else 0.0
-        sums[row, :, _MOMENT:] = _moments(part, X)
-    sums[0] -= sums[1]
-    sums[0, :, _BALANCE] *= -1.0
-    dual += sums.transpose(1, 0, 2)
+    # Each side by itself: one may be so light that it would be lost in a difference of sums.
+    for side, own in ((0, ~upward), (1, upward)):
+        part = pull * own
+        dual[:, side, _VALUE] += _weigh(worth * own, mass)
+        dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
+        if squared:
+            dual[:, side, _SQUARE] += _weigh(steep * own, mass)
+        dual[:, side, _MOMENT:] += _moments(part, X)
 
 
 def _add_smooth(
