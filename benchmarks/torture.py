@@ -36,7 +36,7 @@ from typing import Any
 from torture_parts.cases import FAMILIES, command, draw_case
 from torture_parts.report import print_record, print_summary, reproduction, store_counts
 from torture_parts.store import append, stored
-from torture_parts.trial import Limits, blank, run_trial
+from torture_parts.trial import QUICK, Limits, blank, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
 _PATIENCE = 6.0
@@ -51,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--family", choices=sorted(FAMILIES), default=None, help="only this kind of problem")
     parser.add_argument("--small", action="store_true", help="the smaller problems that the tests use")
+    parser.add_argument("--quick", action="store_true", help="search shorter for better models than the package's")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a call is cut off")
     parser.add_argument("--only", type=int, default=None, help="run one problem and print all about it")
     parser.add_argument("--store", action="store_true", help="keep the counts of --out for the documentation")
@@ -142,7 +143,7 @@ def main() -> int:
         if options.store:
             store_counts(stored(options.out))
         return 0
-    limits = Limits(call=options.limit)
+    limits = QUICK if options.quick else Limits(call=options.limit)
     common = {"seed": options.seed, "small": options.small, "family": options.family, "limits": limits}
     if options.only is not None:
         case = draw_case(options.seed, options.only, small=options.small, family=options.family)

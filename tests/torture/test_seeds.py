@@ -5,10 +5,9 @@ A failure names the command that runs the problem again with all its numbers.
 
 import pytest
 from torture_parts.report import counts, failures
-from torture_parts.trial import Limits, run_trial
+from torture_parts.trial import QUICK, Limits, run_trial
 
 SEED = 13
-QUICK = Limits(call=30.0, descent=0.25, cones=400, cone_share=0.25)
 THOROUGH = Limits(call=60.0, descent=1.0)
 CHUNK, SLOW_CHUNK = 5, 50
 
