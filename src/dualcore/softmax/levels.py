@@ -101,7 +101,7 @@ class ClassLevelSet:
         data, with_level = design.data, design.intercept
         columns = np.flatnonzero(self.free)
         kept = drop_dependent(data, columns, with_level=with_level)
-        width = np.append(columns, [design.scale.size] * with_level)[kept]
+        width = np.append(columns, [design.scale.size] * with_level).astype(np.intp)[kept]
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
             return np.inf
