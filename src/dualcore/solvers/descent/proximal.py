@@ -135,9 +135,7 @@ class _Variables:
         return np.concatenate([coef, target[m:]])
 
 
-def model_of(
-    hessian: Hessian, objective: Objective, at: Valued, reference: FloatArray | None = None
-) -> Quadratic:
+def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: FloatArray | None = None) -> Quadratic:
     """Return the quadratic model of the smooth part in (coef, intercept, size).
 
     ``reference`` is a diagonal that this one is not far below: that of a model where more rows curve.
