@@ -41,6 +41,8 @@ _FEW_NUMBERS = 2_000_000
 _SMALL = 1e-9
 # Columns whose least singular value is below this share of their length count as dependent up to rounding.
 _DEPENDENT = 1e-12
+# Below this share a solver cannot tell them apart, and a certificate that is not tight has no other reason.
+_NEARLY = 1e-8
 # Slopes below these shares of the largest are left out in turn: a row with hardly any slope bounds the scores weakly.
 _LEAST_WEIGHTS = (1e-2, 1e-5, 0.0)
 
@@ -328,10 +330,11 @@ class RowLevelSet(LevelSet):
         with_level = with_level and bool(kept[-1])
         factor, sizes = self._factor(weights, columns, with_level)
         least, root = self._least_value(factor, sizes)
-        if not least > _DEPENDENT:
+        if not least > _NEARLY:
             # Few rows pull at these columns, or the columns are dependent whatever the rows' weights.
-            least, _ = self._least_value(*self._factor(self.masses, columns, with_level))
-            self.withheld = self.withheld or not least > _DEPENDENT
+            plain, _ = self._least_value(*self._factor(self.masses, columns, with_level))
+            self.withheld = self.withheld or not plain > _NEARLY
+        if not least > _DEPENDENT:
             return np.inf
         solved = (root @ (root.T @ (excess / sizes))) / sizes
         longest, far = 0.0, 0.0

@@ -22,6 +22,7 @@ __all__ = ["ClassLevelSet"]
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
 _DEPENDENT = 1e-12
+_VANISHED = 1e-9
 # Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
 _LEAST_CHANCES = (1e-2, 1e-5, 0.0)
 
@@ -107,6 +108,8 @@ class ClassLevelSet:
             return np.inf
         share = min(self._largest_share(moment, chances, width, least) for least in _LEAST_CHANCES)
         if not share < 0.5:
+            # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
+            self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
             return np.inf
         most = 2.0 * self.upper + self._sway()
         if problem.base.radius > 0.0:  # what the held features add to the moment, and what flips earn and pay

@@ -131,7 +131,7 @@ def solve_softmax(
         status = Status.UNBOUNDED
     elif value - lower > max(tol * abs(value), error):
         status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
-        if np.isinf(done.lower.rounding):
+        if done.lower.rounding > 0.5 * (value - lower):
             status = Status.UNCERTIFIED
     found = SoftmaxSolution(
         coef,

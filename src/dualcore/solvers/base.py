@@ -28,9 +28,9 @@ class Status(Enum):
     INACCURATE = "Stopped early: the best point found is returned with the gap it reached."
     MAX_ITER = "Iteration limit reached: the best point found is returned with the gap it reached."
     UNCERTIFIED = (
-        "Not certified: columns that nothing penalises (radius 0 or an infinite price, ridge 0) are dependent up to "
-        "rounding, so that rounding decides the optimum. The best point found is returned; drop such columns, or use "
-        "radius > 0 or ridge > 0."
+        "Not certified: rounding decides. Columns that nothing penalises (radius 0 or an infinite price, ridge 0) are "
+        "dependent up to rounding or separate a class, or columns far from the origin leave too few digits. The best "
+        "point found is returned; use radius > 0 or ridge > 0, fit an intercept, drop or centre such columns."
     )
     UNBOUNDED = (
         "No minimiser exists: the data are separable and nothing penalises large coefficients (radius 0, ridge 0). "

@@ -33,6 +33,9 @@ _WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
 # A Newton matrix that takes more work than this is no second opinion.
 _TOO_WIDE = 1e11
 
+# Data of at most this many numbers may be fitted exactly at the end.
+_FEW_NUMBERS = 1_000_000
+
 SOLVERS: dict[str, type[Solver]] = {
     cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver, DescentSolver)
 }
@@ -99,7 +102,7 @@ def solve(
     start = None if warm_start is None else _start(normal, warm_start)
     raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = _score(problem, normal, raw, chosen.name, tol, max_iter, began)
-    unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER)
+    unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
     if (
         unsure
         and data.rows.n <= _SECOND_OPINION
@@ -177,7 +180,7 @@ def _score(
     The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
     """
     inner, data = normal.problem, normal.data
-    coef, intercept = normal.outside(raw.coef, raw.intercept)
+    coef, intercept = normal.outside(*_fitted(inner, data, raw))
     theta, level = normal.inside(coef, intercept)
     value, multiplier = inner.evaluate(theta, level, data)
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
@@ -203,7 +206,8 @@ def _score(
         status = Status.UNBOUNDED
     elif value - lower > goal:
         status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
-        if withheld:
+        # The allowance for rounding is most of the gap, or no bound is possible for rounding.
+        if withheld or best.rounding > 0.5 * (value - lower):
             status = Status.UNCERTIFIED
     factor = normal.factor
     history = raw.history
@@ -225,6 +229,27 @@ def _score(
         rounding=factor * (best.rounding + error),
         problem=problem,
     )
+
+
+def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, float]:
+    """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
+
+    Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it.
+    """
+    free = problem.radius == 0.0 and problem.ridge == 0.0
+    if problem.is_classification or not free or data.rows.n * data.rows.m > _FEW_NUMBERS:
+        return raw.coef, raw.intercept
+    left = problem.signal(raw.coef, raw.intercept, data)
+    held = data.masses > 0.0
+    if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
+        return raw.coef, raw.intercept
+    X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
+    columns = np.column_stack([X, np.ones(len(X))]) if problem.fit_intercept else X
+    change = np.linalg.lstsq(columns, -left[held], rcond=None)[0]
+    coef = raw.coef + change[: data.rows.m]
+    intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
+    better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value
+    return (coef, intercept) if better else (raw.coef, raw.intercept)
 
 
 def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:

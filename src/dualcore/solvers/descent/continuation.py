@@ -26,9 +26,11 @@ _STAGE = 0.5
 _SMOOTHING_SHARE = 0.3
 _LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.2
 # Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
-_SAFETY = 0.8
-# A certificate that disappointed is tried again when the estimate has fallen to this share.
+_SAFETY = 0.9
+# A certificate that disappointed is tried again when what is left to gain has fallen to this share.
 _LOWER = 0.7
+# ... or after this many evaluations.
+_AGAIN = 4
 
 
 @dataclass
@@ -94,16 +96,16 @@ class Continuation:
         while self.left > 0 and not self.is_done():
             objective = Objective(self.oracle, width)
             [here] = objective.at([point])
-            wanted = np.inf
+            wanted, again = np.inf, 0
 
             def enough(at: Valued, width: float = width, objective: Objective = objective) -> bool:
-                nonlocal wanted
+                nonlocal wanted, again
                 goal = _SAFETY * self.tol * abs(at.value)
                 estimate = objective.estimated_gap(at)
                 rough = at.sums.roughness
-                if estimate <= min(goal, wanted):
+                if estimate <= goal and (estimate - rough <= wanted or self.oracle.n_evaluations >= again):
                     self.certify(at, width)
-                    wanted = _LOWER * estimate
+                    wanted, again = _LOWER * (estimate - rough), self.oracle.n_evaluations + _AGAIN
                     return self.is_done()
                 return rough > _SMOOTHING_SHARE * goal and estimate - rough <= _STAGE * rough
 

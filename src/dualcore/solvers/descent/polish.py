@@ -13,7 +13,7 @@ import numpy as np
 
 from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
-from dualcore.solvers.descent.rowsums import Point, RowFunction
+from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction
 
 if TYPE_CHECKING:
     from dualcore.solvers.descent.memory import MemoryOracle
@@ -23,7 +23,10 @@ __all__ = ["MOST_FREE", "free_features", "polish", "unheld"]
 # Unpriced features beyond this many are left alone: their columns would be written out.
 MOST_FREE = 64
 _STEPS = 60
-_PRECISION = 1e-14
+# What counts as zero, relative to the slopes: the certificate balances an intercept itself, but not a column.
+_BALANCED, _EXACT = 1e-10, 1e-12
+# What a sum may lose by rounding.
+_ROUNDING = 4e-15
 
 
 def unheld(problem: Problem, n_features: int) -> np.ndarray:
@@ -62,40 +65,46 @@ def polish(oracle: MemoryOracle, function: RowFunction, point: Point) -> tuple[P
     size, shift = max(point.size, least), np.zeros(signed.shape[1])
     here = function.parts(t, masses, size)
     value = here.value + problem.radius * function.lipschitz * size if sized else here.value
+    precision = _EXACT if oracle.free.size else _BALANCED
     for _ in range(_STEPS):
-        gradient = signed.T @ (masses * here.slope)
-        curved = function.curvature(t, masses, size)
-        bend = curved.along.copy()
-        bend[curved.rows] += curved.flip * curved.steepness**2
-        system = signed.T @ (bend[:, None] * signed)
-        if sized:
-            in_size = function.lipschitz * problem.radius - rate * here.flipped
-            if size > least or in_size < 0.0:
-                cross = -rate * (signed[curved.rows].T @ (curved.flip * curved.steepness))
-                corner = rate**2 * float(curved.flip.sum())
-                system = np.block([[system, cross[:, None]], [cross[None, :], np.array([[corner]])]])
-                gradient = np.append(gradient, in_size)
-        wide = gradient.size > signed.shape[1]
+        weighted = masses * here.slope
+        gradient = signed.T @ weighted
+        in_size = function.lipschitz * problem.radius - rate * here.flipped
+        resized = sized and (size > least or in_size < 0.0)
+        if resized:
+            gradient = np.append(gradient, in_size)
+        if float(np.abs(gradient).max()) <= precision * float(np.abs(weighted).sum()):
+            break
+        system = _second_derivatives(function.curvature(t, masses, size), signed, rate if resized else None)
         scale = np.sqrt(np.maximum(np.diag(system), 1e-12 * (1.0 + np.diag(system).max(initial=0.0))))
         unit = system / np.outer(scale, scale) + 1e-12 * np.eye(scale.size)
         step = -np.linalg.lstsq(unit, gradient / scale, rcond=None)[0] / scale
         length = 1.0
         while length > 1e-6:
             new_shift = shift + length * step[: shift.size]
-            new_size = max(size + length * float(step[-1]), least) if wide else size
+            new_size = max(size + length * float(step[-1]), least) if resized else size
             new_t = t + signed @ (length * step[: shift.size])
             there = function.parts(new_t, masses, new_size)
             new_value = there.value + problem.radius * function.lipschitz * new_size if sized else there.value
-            if new_value < value or (new_value == value and length < 1.0):
+            if new_value < value or (length == 1.0 and new_value <= value * (1.0 + _ROUNDING)):
                 break
             length *= 0.5
         else:
             break
-        gained = value - new_value
         shift, size, t, here, value = new_shift, new_size, new_t, there, new_value
-        if gained <= _PRECISION * abs(value):
-            break
     moved = point.coef.copy()
     moved[oracle.free] += shift[: oracle.free.size]
     intercept = point.intercept + (float(shift[-1]) if problem.fit_intercept else 0.0)
     return Point(moved, intercept, size), t
+
+
+def _second_derivatives(curved: Curvature, signed: FloatArray, rate: float | None) -> FloatArray:
+    """Return the Hessian in the columns and, where a rate is given, in the size."""
+    bend = curved.along.copy()
+    bend[curved.rows] += curved.flip * curved.steepness**2
+    system: FloatArray = signed.T @ (bend[:, None] * signed)
+    if rate is None:
+        return system
+    cross = -rate * (signed[curved.rows].T @ (curved.flip * curved.steepness))
+    corner = np.array([[rate**2 * float(curved.flip.sum())]])
+    return np.block([[system, cross[:, None]], [cross[None, :], corner]])

@@ -1,7 +1,8 @@
 """Proximal steps of the dual norms, with a weight for every coefficient.
 
-Each function works on ``min_x sum_j d_j (x_j - a_j)^2 / 2`` plus a multiple of ``||x / p||_*``. The dual of the feature
-norm linf is a sum, of l1 a maximum, of l2 Euclidean.
+All solve ``min sum_j d_j (x_j - a_j)^2 / 2`` plus a multiple ``level`` of ``||x / p||_*``, or the same on the cone
+``k >= ||x / p||_*``. The dual of the feature norm linf is a sum, of l1 a maximum, of l2 Euclidean. The length of the
+solution falls with the level; for sums and maxima it is piecewise linear in it, so that levels are found by sorting.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["prox", "prox_with_size"]
 
 
 def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> FloatArray:
-    """Return the minimiser of ``sum d (x - a)^2 / 2 + level ||x / p||_*``.
+    """Return the minimiser of ``sum d (x - a)^2 / 2 + level ||x / p||_*``; infinite prices hold nothing.
 
     Examples
     --------
@@ -25,49 +26,12 @@ def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray
     """
     if level <= 0.0:
         return target.copy()
-    rate = 1.0 / (weights * prices)  # how far a unit of force moves x_j; zero where the price is infinite
     if isinstance(norm, L2Norm):
-        return _euclidean(prices, target, weights, level)
+        return _shrink(prices, target, weights, _euclidean_rate(prices, target, weights, level))
     if isinstance(norm, L1Norm):
-        return _clip(prices, target, weights, level)
-    return np.asarray(np.sign(target) * np.maximum(np.abs(target) - level * rate, 0.0))
-
-
-def _clip(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> FloatArray:
-    """Clip to ``|x_j| <= p_j k`` with the ``k`` at which the forces add up to the level."""
-    held = np.isfinite(prices)
-    size, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
-    order = np.argsort(-size)
-    size, pull = size[order], pull[order]
-    total = np.cumsum(pull)
-    force = np.cumsum(pull * size) - total * np.append(size[1:], 0.0)  # of all down to the next size
-    if not size.size or force[-1] <= level:
-        out = target.copy()
-        out[held] = 0.0
-        return out
-    k = int(np.searchsorted(force, level))
-    bound = (float((pull[: k + 1] * size[: k + 1]).sum()) - level) / float(total[k])
-    out = target.copy()
-    out[held] = np.clip(target[held], -bound * prices[held], bound * prices[held])
-    return out
-
-
-def _euclidean(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> FloatArray:
-    """Shrink by ``1 / (1 + s / (d p^2))`` with the ``s`` that is the level over the norm of the result."""
-    stiff = weights * prices**2
-    held = np.isfinite(prices)
-    start = np.where(held, target, 0.0) / prices
-    if not np.linalg.norm((stiff * start)[held]) > level:  # the pull at zero is not longer than the level
-        return np.where(held, 0.0, target)
-
-    def excess(s: float) -> float:
-        return s * float(np.linalg.norm(start / (1.0 + s / stiff))) - level
-
-    high = level / float(np.linalg.norm(start))
-    while excess(high) < 0.0:
-        high *= 4.0
-    s = brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300)
-    return np.asarray(target / (1.0 + s / stiff))
+        return np.clip(target, *_wall(prices, _bound_at(prices, target, weights, level)))
+    moved = np.maximum(np.abs(target) - level / (weights * prices), 0.0)
+    return np.asarray(np.copysign(moved, target))
 
 
 def prox_with_size(
@@ -81,38 +45,114 @@ def prox_with_size(
 ) -> tuple[FloatArray, float]:
     """Return the minimiser ``(x, k)`` of ``sum d (x - a)^2 / 2 + stiffness (k - size)^2 / 2`` on the norm's cone.
 
-    The cone is ``k >= max(||x / p||_*, floor)``. With stiffness 0, ``size`` is minus the price of a unit of ``k``.
+    The cone is ``k >= max(||x / p||_*, floor)``. With stiffness 0 the size is linear, and ``-size`` its price.
+
+    Examples
+    --------
+    >>> from dualcore.geometry import L1Norm
+    >>> prox_with_size(L1Norm(), np.ones(2), np.array([3.0, 0.5]), np.ones(2), 1.0, 1.0, 0.0)
+    (array([2. , 0.5]), 2.0)
     """
-
-    def wanted(level: float) -> float:
-        return size + level / stiffness if stiffness > 0.0 else (floor if level < -size else np.inf)
-
-    def length(level: float) -> float:
-        x = prox(norm, prices, target, weights, level)
-        return _dual(norm, x / prices)
-
     if stiffness == 0.0:
         x = prox(norm, prices, target, weights, -size)
-        k = _dual(norm, x / prices)
-        if k >= floor:
-            return x, k
-        level = _root(lambda level: length(level) - floor, -size)
-        return prox(norm, prices, target, weights, level), floor
-    if length(0.0) <= max(size, floor):
-        return target.copy(), max(size, floor)
-    level = _root(lambda level: length(level) - max(wanted(level), floor), stiffness * max(-size, 0.0) + 1.0)
+        length = norm.__class__().dual(x / prices)
+        if length >= floor:
+            return x, length
+        return _on_cone(norm, prices, target, weights, floor, 0.0)
+    x, k = _on_cone(norm, prices, target, weights, size, 1.0 / stiffness)
+    return (x, k) if k >= floor else _on_cone(norm, prices, target, weights, floor, 0.0)
+
+
+def _on_cone(
+    norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, give: float
+) -> tuple[FloatArray, float]:
+    """Return ``x`` and ``k = size + give * level`` with ``||x / p||_* <= k``, where the level is not below zero."""
+    plain = norm.__class__()
+    if plain.dual(target / prices) <= size:
+        return target.copy(), size
+    if isinstance(norm, L2Norm):
+        return _euclidean_cone(prices, target, weights, size, give)
+    held = np.isfinite(prices)
+    length, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
+    if isinstance(norm, L1Norm):
+        order = np.argsort(-length)
+        ends = np.append(length[order][1:], -np.inf)  # of the stretch where the first few are clipped
+        total, moment = np.cumsum(pull[order]), np.cumsum(pull[order] * length[order])
+        with np.errstate(invalid="ignore"):
+            first = int(np.argmax(ends - size - give * (moment - total * ends) <= 0.0))
+        k = max((size + give * float(moment[first])) / (1.0 + give * float(total[first])), 0.0)
+        return np.clip(target, *_wall(prices, k)), k
+    limits = length * pull  # the level at which a coefficient reaches zero
+    order = np.argsort(-limits)
+    ends = np.append(limits[order][1:], 0.0)
+    total, rate = np.cumsum(length[order]), np.cumsum(1.0 / pull[order])
+    first = int(np.argmax(total - ends * rate - size - give * ends >= 0.0))
+    level = (float(total[first]) - size) / (float(rate[first]) + give)
+    if not (total - ends * rate - size - give * ends >= 0.0).any():  # the length is zero before the size is reached
+        level = max(-size / give, float(limits.max())) if give > 0.0 else float(limits.max())
     x = prox(norm, prices, target, weights, level)
-    return x, max(_dual(norm, x / prices), wanted(level), floor)
+    return x, max(plain.dual(x / prices), size + give * level)
 
 
-def _dual(norm: Norm, x: FloatArray) -> float:
-    return norm._dual(x)
+def _wall(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
+    """Return the box ``|x_j| <= p_j bound``; no wall for an infinite price, whatever the bound."""
+    wall = np.where(np.isfinite(prices), prices, 1.0) * bound
+    wall = np.where(np.isfinite(prices), wall, np.inf)
+    return -wall, wall
 
 
-def _root(function, high: float) -> float:  # type: ignore[no-untyped-def]
-    """Return where a falling function crosses zero; 0 where it starts below."""
-    if function(0.0) <= 0.0:
+def _bound_at(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> float:
+    """Return the bound at which clipping takes forces that add up to the level."""
+    held = np.isfinite(prices)
+    length, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
+    order = np.argsort(-length)
+    length, pull = length[order], pull[order]
+    total, moment = np.cumsum(pull), np.cumsum(pull * length)
+    reached = moment - total * np.append(length[1:], 0.0) >= level
+    if not reached.any():
         return 0.0
-    while function(high) > 0.0 and high < 1e300:
+    first = int(np.argmax(reached))
+    return (float(moment[first]) - level) / float(total[first])
+
+
+def _shrink(prices: FloatArray, target: FloatArray, weights: FloatArray, rate: float) -> FloatArray:
+    if np.isinf(rate):
+        return np.where(np.isfinite(prices), 0.0, target)
+    return np.asarray(target / (1.0 + rate / (weights * prices**2)))
+
+
+def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> float:
+    """Return the ``s`` with ``s ||x / p|| = level`` for ``x = a / (1 + s / (d p^2))``; inf where ``x`` is zero."""
+    held = np.isfinite(prices)
+    start, stiff = target[held] / prices[held], weights[held] * prices[held] ** 2
+    if not np.linalg.norm(stiff * start) > level:
+        return np.inf
+    high = level / float(np.linalg.norm(start))
+
+    def excess(s: float) -> float:
+        return s * float(np.linalg.norm(start / (1.0 + s / stiff))) - level
+
+    while excess(high) < 0.0:
         high *= 4.0
-    return float(brentq(function, 0.0, high, rtol=1e-13, xtol=1e-300))
+    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300))
+
+
+def _euclidean_cone(
+    prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, give: float
+) -> tuple[FloatArray, float]:
+    held = np.isfinite(prices)
+    start, stiff = target[held] / prices[held], weights[held] * prices[held] ** 2
+
+    def length(s: float) -> float:
+        return float(np.linalg.norm(start / (1.0 + s / stiff)))
+
+    def excess(s: float) -> float:
+        return length(s) * (1.0 - give * s) - size
+
+    if size <= 0.0 and give * float(np.linalg.norm(stiff * start)) + size <= 0.0:  # the tip of the cone
+        return _shrink(prices, target, weights, np.inf), 0.0
+    high = 1.0
+    while excess(high) > 0.0 and high < 1e300:
+        high *= 4.0
+    s = float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300)) if high < 1e300 else np.inf
+    return _shrink(prices, target, weights, s), length(s) if np.isfinite(s) else 0.0

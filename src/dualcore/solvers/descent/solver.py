@@ -28,6 +28,8 @@ _MANY = 4
 # Relative gap asked of the sample: its optimum is no nearer to that of all rows.
 _SAMPLE_TOL = 1e-2
 _SAMPLE_EVALUATIONS = 200
+# By how much, relatively, the norm must exceed the price of the target for the risk to be smooth.
+_CLEAR = 1e-3
 # Multiples of the sample's solution to start from.
 _SHARES = (1.0, 0.8, 0.6, 0.4)
 
@@ -86,10 +88,22 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
     step = quasi_newton if isinstance(problem.geometry.norm, L2Norm) else proximal_newton
 
     def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
+<<<<<<< HEAD
         nonlocal known
         hessian, known = known or find_hessian(objective, here, width, rng), None
         if step is quasi_newton:
             return quasi_newton(objective, here, enough, most, hessian)
+=======
+        nonlocal known, step
+        hessian, known = known or find_hessian(objective, here, width, rng), None
+        if step is quasi_newton:
+            found = quasi_newton(objective, here, enough, most, hessian)
+            if objective.norm.dual(found.point.coef) >= objective.floor * (1.0 + _CLEAR):
+                return found
+            # Here or nearby the price of the target begins to count, and the risk has an edge.
+            step, point = proximal_newton, found.point
+            [here] = objective.at([point._replace(size=objective.size(point.coef))])
+>>>>>>> descent
         return proximal_newton(
             objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng)
         )
