@@ -88,12 +88,6 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
     step = quasi_newton if isinstance(problem.geometry.norm, L2Norm) else proximal_newton
 
     def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
-<<<<<<< HEAD
-        nonlocal known
-        hessian, known = known or find_hessian(objective, here, width, rng), None
-        if step is quasi_newton:
-            return quasi_newton(objective, here, enough, most, hessian)
-=======
         nonlocal known, step
         hessian, known = known or find_hessian(objective, here, width, rng), None
         if step is quasi_newton:
@@ -103,7 +97,6 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
             # Here or nearby the price of the target begins to count, and the risk has an edge.
             step, point = proximal_newton, found.point
             [here] = objective.at([point._replace(size=objective.size(point.coef))])
->>>>>>> descent
         return proximal_newton(
             objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng)
         )
