@@ -6,8 +6,8 @@
     python benchmarks/bench_wide.py --quick --no-store             # print only
 
 Dense rows are float32: independent columns, or correlated ones (singular values geometric from 1 to 1e-2, rotated),
-then brought to mean 0 and variance 1. Sparse rows have 70 numbers each, drawn by a power law of the columns. Labels follow a
-logistic model; targets have Student-t (3) noise.
+then brought to mean 0 and variance 1. Sparse rows have 70 numbers each, drawn by a power law of the columns. Labels
+follow a logistic model; targets have Student-t (3) noise.
 
 Every method runs in this process, with the same number of threads (--threads). Seconds are medians over --repeats, the
 two methods taking turns; "ratio" is ours over the peer's. "gap" is the certified relative gap of the solution that
