@@ -6,8 +6,8 @@
     python benchmarks/bench_wide.py --quick --no-store             # print only
 
 Dense rows are float32: independent columns, or correlated ones (singular values geometric from 1 to 1e-2, rotated),
-then brought to mean 0 and variance 1. Sparse rows have 70 numbers each, drawn by a power law of the columns. Labels
-follow a logistic model; targets have Student-t (3) noise.
+brought to mean 0 and variance 1. Sparse rows have 70 numbers each, drawn by a power law of the columns. Labels follow a
+logistic model; targets have Student-t (3) noise.
 
 Every method runs in this process, with the same number of threads (--threads). Seconds are medians over --repeats, the
 two methods taking turns; "ratio" is ours over the peer's. "gap" is the certified relative gap of the solution that
@@ -191,10 +191,8 @@ def main() -> None:
     dense, sparse = (chosen.rows, chosen.features), (chosen.sparse_rows, chosen.sparse_features)
     if chosen.quick:
         dense, sparse, chosen.repeats = QUICK, QUICK_SPARSE, 1
-    print(
-        f"{'setting':<20}{'rows':>8}{'columns':>8}{'ours s':>9}{'peer s':>9}"
-        f"{'ratio':>8}{'most':>6}{'gap':>10}{'memory':>8}"
-    )
+    heads = f"{'setting':<20}{'rows':>8}{'columns':>8}{'ours s':>9}{'peer s':>9}"
+    print(heads + f"{'ratio':>8}{'most':>6}{'gap':>10}{'memory':>8}")
     lines = []
     with threadpool_limits(chosen.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer that does not converge is timed all the same

@@ -25,6 +25,8 @@ _STAGE = 0.5
 # Of the tolerance, what smoothing may use; its cost falls with the square of the width.
 _SMOOTHING_SHARE = 0.3
 _LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.2
+# A relative gap below this is not told from the rounding of single precision.
+_SINGLE = 1e-6
 # Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
 _SAFETY = 0.9
 # A certificate that disappointed is tried again when what is left to gain has fallen to this share.
@@ -78,6 +80,8 @@ class Continuation:
     def certify(self, at: Valued, width: float) -> None:
         """Certify a point and keep it, and the bound, where they are better."""
         found = self.oracle.certify(at.point, width)
+        if found.relative_gap <= _SAFETY * self.tol < _SINGLE and self._refine():  # rounding is as large as the gap
+            found = self.oracle.certify(at.point, width)
         self.history.append(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
         if self.certified is None:
             self.certified = found
@@ -88,6 +92,13 @@ class Continuation:
         if found.lower > known.lower:
             known = known._replace(lower=found.lower, dual=found.dual)
         self.certified = known
+
+    def _refine(self) -> bool:
+        """Ask the oracle for more digits, and forget what was found with fewer; False where it has no more."""
+        refined = self.oracle.refine()
+        if refined:
+            self.certified = None
+        return refined
 
     def run(self, start: Point, width: float, method: Method) -> None:
         """Run stages from a point until done, out of evaluations, or out of progress."""
@@ -118,7 +129,7 @@ class Continuation:
                 break
             if there.sums.roughness <= goal or width <= least:
                 # Smoothing is not what keeps the bound down: only more digits can help.
-                if not self.oracle.refine():
+                if self.left <= 0 or not self._refine():
                     return
                 continue
             before, width = width, self._next_width(width, there)

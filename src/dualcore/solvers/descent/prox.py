@@ -21,7 +21,7 @@ def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray
     Examples
     --------
     >>> from dualcore.geometry import LinfNorm
-    >>> prox(LinfNorm(), np.ones(3), np.array([3.0, -1.0, 0.5]), np.ones(3), 1.0)
+    >>> prox(LinfNorm(), np.ones(3), np.array([3.0, 1.0, 0.5]), np.ones(3), 1.0)
     array([2., 0., 0.])
     """
     if level <= 0.0:
