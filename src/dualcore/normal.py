@@ -23,8 +23,8 @@ __all__ = ["CentredRows", "Normal", "exact_dot", "far_centre"]
 
 # A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
 _FAR = 64.0
-# Rows that are looked at to tell.
-_LOOK = 1024
+# Rows that are looked at to tell, numbers in them, and rows at least.
+_LOOK, _NUMBERS, _FEWEST = 1024, 1_000_000, 64
 
 
 class CentredRows(Rows):
@@ -155,22 +155,34 @@ def exact_dot(left: FloatArray, right: FloatArray) -> Fraction:
     return sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(0))
 
 
-def _look(n_rows: int, weights: FloatArray | None) -> npt.NDArray[np.int64]:
+def _look(n_rows: int, weights: FloatArray | None, most: int = _LOOK) -> npt.NDArray[np.int64]:
     """Return some rows that have mass, evenly spread."""
     held = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-    return held[:: max(1, held.size // _LOOK)]
+    return held[:: max(1, held.size // most)]
 
 
 def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
     """Return a centre for the columns that are far from the origin, zero for the others; None where none is."""
-    sample = _dense(rows.take(_look(rows.n, weights)))
+    most = max(_FEWEST, min(_LOOK, _NUMBERS // rows.m))
+    sample = rows.take(_look(rows.n, weights, most))
+    columns = np.arange(rows.m)
+    if sp.issparse(sample):  # a column with a zero in it is not far from the origin
+        columns = np.flatnonzero(sample.getnnz(axis=0) == sample.shape[0])
+        sample = sample.tocsc()[:, columns]
+    sample = _dense(sample)
+    if not columns.size:
+        return None
     with np.errstate(over="ignore", invalid="ignore"):
         middle = np.median(sample, axis=0)
         spread = np.abs(sample - middle).max(axis=0)
         # A column of ones is not far away; one of 1e6 beside columns of order one is.
         typical = float(np.median(spread[spread > 0.0])) if (spread > 0.0).any() else float(np.abs(middle).max())
         far = np.isfinite(middle) & (np.abs(middle) > _FAR * np.maximum(spread, 0.1 * typical))
-    return np.where(far, middle, 0.0) if far.any() else None
+    if not far.any():
+        return None
+    centre = np.zeros(rows.m)
+    centre[columns[far]] = middle[far]
+    return centre
 
 
 def _target_scale(problem: Problem, data: Data) -> tuple[float, float]:

@@ -291,7 +291,7 @@ class WassersteinLogisticRegression(WassersteinClassifier):
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
@@ -429,7 +429,7 @@ class WassersteinLinearSVC(WassersteinClassifier):
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200

@@ -115,7 +115,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     fit_intercept : bool, default=True
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
@@ -220,7 +220,7 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
     fit_intercept : bool, default=True
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
@@ -312,7 +312,7 @@ class WassersteinLinearRegression(WassersteinRegressor):
     fit_intercept : bool, default=True
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
@@ -404,7 +404,7 @@ class WassersteinLinearSVR(WassersteinRegressor):
     fit_intercept : bool, default=True
     coreset : None, float, int or sampler, default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
-    solver : {"auto", "structured", "conic"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
