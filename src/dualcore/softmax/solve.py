@@ -31,6 +31,8 @@ _MOST_NUMBERS = 2500
 # One for the risk and two to measure the columns; then, a step: itself, at most three for its bound, one for the risk.
 _READS_TO_START, READS_PER_STEP = 3, 5
 _STEPS_TO_CERTIFY = 4
+# Steps that do not narrow the gap by a tenth after which rounding is to blame.
+_PATIENCE = 20
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,8 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     A gap of 1e-6 leaves the coefficients with three digits, the last step doubles them.
     """
     value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
-    done = False
-    while not done and run.iterations < max_iter:
+    done, least, since = False, np.inf, 0
+    while not done and since < _PATIENCE and run.iterations < max_iter:
         done = value - run.lower.value <= tol * value
         step = newton_step(design, run.W, multiplier, tol)
         run.lower = max(run.lower, lower_bound(design, run.W, step, value))
@@ -267,6 +269,8 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
                 run.W, (value, multiplier), moved = ahead, there, True
                 break
         run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
+        gap = value - run.lower.value
+        least, since = (gap, 0) if gap < 0.9 * least else (least, since + 1)
         if not moved:
             break
 
