@@ -167,8 +167,9 @@ def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
     sample = rows.take(_look(rows.n, weights, most))
     columns = np.arange(rows.m)
     if sp.issparse(sample):  # a column with a zero in it is not far from the origin
-        columns = np.flatnonzero(sample.getnnz(axis=0) == sample.shape[0])
-        sample = sample.tocsc()[:, columns]
+        sample = sample.tocsc()
+        columns = np.flatnonzero(np.diff(sample.indptr) == sample.shape[0])
+        sample = sample[:, columns]
     sample = _dense(sample)
     if not columns.size:
         return None
@@ -187,13 +188,21 @@ def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
 
 def _target_scale(problem: Problem, data: Data) -> tuple[float, float]:
     """Return what to subtract from the target and the power of two to divide it by."""
-    sample = data.y[_look(data.rows.n, data.weights)]
-    middle = float(np.median(sample)) if problem.fit_intercept else 0.0
-    spread = float(np.median(np.abs(sample - middle)))
+    looked = _look(data.rows.n, data.weights)
+    sample, masses = data.y[looked], data.masses[looked]
+    middle = _weighted_median(sample, masses) if problem.fit_intercept else 0.0
+    spread = _weighted_median(np.abs(sample - middle), masses)
     if spread == 0.0:
-        spread = float(np.abs(sample - middle).mean())
+        spread = float(masses @ np.abs(sample - middle)) / float(masses.sum())
     if spread == 0.0 or not np.isfinite(spread):
         spread = 1.0
     level = middle if abs(middle) > _FAR * spread else 0.0
     exponent = int(np.clip(np.round(np.log2(spread)), -300, 300))
     return level, 2.0**exponent
+
+
+def _weighted_median(values: FloatArray, masses: FloatArray) -> float:
+    """Return the least value that has half of the mass at or below it: repeated rows count as rows of more mass."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(masses[order])
+    return float(values[order][np.searchsorted(reached, 0.5 * reached[-1] * (1.0 - 1e-9))])

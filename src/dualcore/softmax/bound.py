@@ -46,7 +46,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     rest = moment[:, :m] - step.transport.moment
     cost = step.transport.cost
     value = _entropy(design, W, step, keep, give, 1.0)
-    level_set = ClassLevelSet(design, upper, float(mean_label.min()))
+    level_set = ClassLevelSet(design, upper)
     rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.level_price()
     if base.ridge > 0.0:
         # What the radius does not hold the ridge does, at a price.

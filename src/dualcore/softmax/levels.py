@@ -35,13 +35,11 @@ class ClassLevelSet:
     design : ClassDesign
     upper : float
         The risk of any model.
-    least_mass : float
-        The mass of the smallest class.
     """
 
-    def __init__(self, design: ClassDesign, upper: float, least_mass: float) -> None:
+    def __init__(self, design: ClassDesign, upper: float) -> None:
         base, m = design.problem.base, design.scale.size
-        self.design, self.base, self.upper, self.least_mass = design, base, max(upper, 0.0), least_mass
+        self.design, self.base, self.upper = design, base, max(upper, 0.0)
         self.n_classes = design.problem.n_classes
         self.error = sum_error(design.data.rows.n)
         # Probabilities less labels are at most one, and columns have size one.
@@ -81,13 +79,12 @@ class ClassLevelSet:
     def level_price(self) -> float:
         """Return the price of probabilities and labels that balance up to rounding only.
 
-        A row of class k loses at least ``s_j - s_k``, so the difference of two intercepts is at most the mean loss of a
-        class, and what the features sway.
+        A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the loss
+        of its rows over its mass, and what the features sway; and the error of its balance is a share of its mass.
         """
         if not self.base.fit_intercept or self.free.any():  # free features are priced with the intercept
             return 0.0
-        widest = (self.upper + self._sway()) / max(self.least_mass, 1e-300)
-        return self.n_classes * self.moment_error * widest
+        return 2.0 * self.n_classes * self.moment_error * (self.upper + self._sway())
 
     def free_price(
         self, moment: FloatArray, chances: Callable[[FloatArray], FloatArray], flips: Flips, cost: float

@@ -108,7 +108,8 @@ def solve(
         and data.rows.n <= _SECOND_OPINION
         and data.rows.n * data.rows.m * min(data.rows.n, data.rows.m) <= _TOO_WIDE
     ):
-        others = (cls() for cls in SOLVERS.values() if cls.name != chosen.name)
+        # Descent is for many features: as a second opinion it would take long where another solver failed.
+        others = (cls() for cls in SOLVERS.values() if cls.name not in (chosen.name, DescentSolver.name))
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
             again = other.run(

@@ -54,7 +54,8 @@ class StructuredSolver(Solver):
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
         threads = one_blas_thread() if data.rows.m <= _FEW_FEATURES else nullcontext()
-        with np.errstate(under="ignore"), threads:
+        # A step that leaves the range of numbers is seen, and not taken.
+        with np.errstate(under="ignore", over="ignore", invalid="ignore"), threads:
             norm = problem.geometry.norm
             if isinstance(norm, L2Norm) and norm.weights is None and data.rows.n < data.rows.m:
                 return _in_row_space(problem, data, tol, max_iter, start)

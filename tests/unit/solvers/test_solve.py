@@ -17,6 +17,7 @@ from dualcore.geometry import get_norm
 from dualcore.losses import ResidualLoss
 from dualcore.solvers import SOLVERS, Status
 from dualcore.solvers.conic import ConicSolver
+from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.structured import StructuredSolver
 
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
@@ -99,7 +100,7 @@ def test_a_solution_says_everything_about_itself():
 
 
 def test_auto_takes_the_structured_solver_where_it_applies():
-    assert list(SOLVERS) == ["structured", "box", "power", "conic"]
+    assert list(SOLVERS) == ["structured", "box", "power", "conic", "descent"]
     for loss in FIRST_ORDER:
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "structured"
@@ -118,7 +119,7 @@ def test_auto_takes_the_structured_solver_where_it_applies():
 @pytest.fixture
 def idle(monkeypatch):
     """Solvers that may be asked but must not run."""
-    for cls in (StructuredSolver, ConicSolver):
+    for cls in (StructuredSolver, ConicSolver, DescentSolver):
         monkeypatch.setattr(cls, "run", lambda *_, **__: pytest.fail("a solver began to work"))
 
 
@@ -137,7 +138,7 @@ def test_the_conic_solver_sends_a_loss_without_cones_to_the_structured_one(idle)
 
 
 def test_a_loss_that_no_solver_takes_is_refused_with_its_name(idle, monkeypatch):
-    for cls in (StructuredSolver, ConicSolver):
+    for cls in (StructuredSolver, ConicSolver, DescentSolver):
         monkeypatch.setattr(cls, "obstacle", lambda *_: "not today")
     with pytest.raises(IncompatibleError, match="Hinge"):
         solve(Problem("hinge", radius=0.1), *classes())
