@@ -2,7 +2,16 @@
 
 from dualcore.certificates.certificate import Certificate, LinearModel, certify
 from dualcore.certificates.points import DualPoint, dual_point, feasible, mean_slope, smoothing_widths
-from dualcore.certificates.rounding import EPS, LevelSet, RowLevelSet, Steepness, column_sizes, residual_size, sum_error
+from dualcore.certificates.rounding import (
+    EPS,
+    LevelSet,
+    RowLevelSet,
+    Steepness,
+    column_sizes,
+    enclosure_error,
+    residual_size,
+    sum_error,
+)
 from dualcore.certificates.rows import Bound, RowBounds, lower_bound
 from dualcore.certificates.sides import SideSums, side_bound
 from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
@@ -21,6 +30,7 @@ __all__ = [
     "certify",
     "column_sizes",
     "dual_point",
+    "enclosure_error",
     "feasible",
     "first_order_bound",
     "inner_minimum",

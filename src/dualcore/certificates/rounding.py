@@ -29,7 +29,17 @@ from dualcore.certificates.points import DualPoint
 from dualcore.geometry import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["EPS", "LevelSet", "RowLevelSet", "Steepness", "column_sizes", "free_features", "residual_size", "sum_error"]
+__all__ = [
+    "EPS",
+    "LevelSet",
+    "RowLevelSet",
+    "Steepness",
+    "column_sizes",
+    "enclosure_error",
+    "free_features",
+    "residual_size",
+    "sum_error",
+]
 
 EPS = float(np.finfo(np.float64).eps) / 2.0
 _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
@@ -62,6 +72,12 @@ def free_features(problem: Problem, n_features: int) -> BoolArray:
         return np.ones(n_features, dtype=bool)
     prices = problem.geometry.norm.weights
     return np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
+
+
+def enclosure_error(problem: Problem) -> float:
+    """Return how far the two bounds on ``h`` may be apart on a box, of l2 moves and a curved loss; else 0."""
+    curved = problem.loss.pieces is None and problem.geometry.norm.name == "l2"
+    return 1e-9 if problem.box is not None and curved else 0.0
 
 
 def residual_size(problem: Problem, mean_loss: float) -> float:
@@ -328,6 +344,8 @@ class RowLevelSet(LevelSet):
         excess, error = excess[kept], error[kept]
         columns = columns[kept[: columns.size]]
         with_level = with_level and bool(kept[-1])
+        if not columns.size and not with_level:
+            return 0.0
         factor, sizes = self._factor(weights, columns, with_level)
         least, root = self._least_value(factor, sizes)
         if not least > _NEARLY:

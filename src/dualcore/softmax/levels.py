@@ -79,8 +79,8 @@ class ClassLevelSet:
     def level_price(self) -> float:
         """Return the price of probabilities and labels that balance up to rounding only.
 
-        A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the loss
-        of its rows over its mass, and what the features sway; and the error of its balance is a share of its mass.
+        A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the
+        loss of its rows over its mass, and what the features sway; the error of its balance is a share of its mass.
         """
         if not self.base.fit_intercept or self.free.any():  # free features are priced with the intercept
             return 0.0

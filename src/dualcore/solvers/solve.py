@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates import Bound, RowBounds, dual_point, trivial_bound
+from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, enclosure_error, trivial_bound
 from dualcore.geometry import FloatArray
 from dualcore.normal import Normal
 from dualcore.problem import Data, Problem
@@ -200,7 +200,9 @@ def _score(
                     best, dual = bound, point
         withheld = bounds.level_set.withheld
     else:
-        goal = max(tol * abs(value), error)
+        plain = RowLevelSet(inner.replace(support=None), data, value)
+        error = plain.risk_error(theta, level) + enclosure_error(inner)
+        goal = max(tol * abs(value), plain.risk_error(theta, level))
     lower = min(best.value, value)
     status = Status.OPTIMAL
     if _runs_away(inner, data, theta, level):
