@@ -181,7 +181,7 @@ class Model:
             else {"centre": self.scaling.centre.tolist(), "scale": self.scaling.scale.tolist()},
             "problem": {name: _to_json(value) for name, value in self.settings.items()},
             "certificates": [
-                {"upper": _to_json(c.upper), "lower": _to_json(c.lower), "n_reads": c.n_reads}
+                {"upper": _to_json(c.upper), "lower": _to_json(c.lower), "n_reads": c.n_reads, "rounding": c.rounding}
                 for c in self.certificates
             ],
             "provenance": self.provenance,
@@ -284,7 +284,9 @@ def _certificate(record: Record) -> Certificate:
     for name, bound, open_end in (("upper", upper, math.inf), ("lower", lower, -math.inf)):
         if bound != open_end:
             check_number(name, bound)
-    return Certificate(float(upper), float(lower), check_whole("n_reads", record.value("n_reads")))
+    rounding = record.values.get("rounding", 0.0)  # files of the first edition do not have it
+    check_number("rounding", rounding, 0.0)
+    return Certificate(float(upper), float(lower), check_whole("n_reads", record.value("n_reads")), float(rounding))
 
 
 def _numbers(name: str, found: Any) -> FloatArray:
