@@ -123,3 +123,8 @@ def test_the_site_builds_without_a_warning(tmp_path):
 def test_the_pages_of_the_site_exist_and_are_all_listed():
     site = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
     assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
+
+
+def test_the_certificate_page_shows_the_stored_counts():
+    command = [sys.executable, str(Path(__file__).resolve().parents[2] / "benchmarks" / "render_torture.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
