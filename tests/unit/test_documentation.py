@@ -126,5 +126,5 @@ def test_the_pages_of_the_site_exist_and_are_all_listed():
 
 
 def test_the_certificate_page_shows_the_stored_counts():
-    command = [sys.executable, str(Path(__file__).resolve().parents[2] / "benchmarks" / "render_torture.py"), "--check"]
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "render_torture.py"), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
