@@ -36,8 +36,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, LayeredCoreset, Problem, UniformCoreset, solve
-from dualcore.coreset import Anchor
-from dualcore.samplers.grid import build_grid
+from dualcore.coresets.samplers.grid import build_grid
+from dualcore.problem.anchor import Anchor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

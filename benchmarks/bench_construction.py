@@ -20,7 +20,7 @@ from bench_letter_tables import report, store
 from threadpoolctl import threadpool_limits
 
 from dualcore import Anchor, DualCoreset, Problem
-from dualcore.sources import ArraySource
+from dualcore.data.sources import ArraySource
 
 ROWS, FEATURES, REPEATS, SHARE, MOST_PRODUCTS = 1_000_000, 50, 7, 0.005, 8.0
 PROBLEMS = {

@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, solve
-from dualcore.samplers import Sampler
+from dualcore.coresets.samplers import Sampler
 
 HERE = Path(__file__).resolve().parent
 TRIALS, PERCENT = 50, tuple(range(1, 11))

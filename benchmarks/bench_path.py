@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from dualcore import Problem, fit_coreset
-from dualcore.path import radius_path
+from dualcore.coresets.path import radius_path
 
 RADII = np.geomspace(0.025, 0.2, 20)  # three doublings
 SIZES = (0.01, 0.02, 0.05)

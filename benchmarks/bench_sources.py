@@ -58,7 +58,7 @@ def merely_read(path: Path) -> None:
 
 
 def _shifted(chunk: Any, task: Any, extent: Any) -> Any:
-    from dualcore.summary import summarise
+    from dualcore.reading.summary import summarise
 
     return summarise(chunk._replace(start=chunk.start + 7), task, extent)
 
@@ -68,9 +68,9 @@ def one(path: Path, size: int) -> dict[str, Any]:
     import numpy as np
 
     from dualcore import DualCoreset, Problem
-    from dualcore.reading import read
-    from dualcore.sources import ParquetSource
-    from dualcore.summary import CellRule, Extent, Pass, merge
+    from dualcore.data.sources import ParquetSource
+    from dualcore.reading.reading import read
+    from dualcore.reading.summary import CellRule, Extent, Pass, merge
 
     problem = Problem("logistic", radius=0.05, norm="linf")
     source = ParquetSource(path, "y")
@@ -126,7 +126,7 @@ def one(path: Path, size: int) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     from importlib.metadata import version
 
-    from dualcore.threads import allowed_threads
+    from dualcore.data.threads import allowed_threads
 
     return {
         "python": platform.python_version(),

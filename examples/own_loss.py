@@ -3,7 +3,7 @@
 import numpy as np
 
 from dualcore import Problem, check_loss, fit_coreset, solve
-from dualcore.losses import ResidualLoss
+from dualcore.problem.losses import ResidualLoss
 
 
 class LogCosh(ResidualLoss):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.sources import (
+from dualcore.data.sources import (
     ArraySource,
     CsvSource,
     DaskSource,

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 # Before the imports that take long, for what it does on being imported.
-from dualcore import startup  # noqa: F401
+from dualcore.cli import startup  # noqa: F401
 
 # isort: split
-from dualcore.assess import assess, certify
-from dualcore.bounds import lipschitz_bounds, smooth_bounds
 from dualcore.certificates import Certificate
-from dualcore.coreset import Anchor, Coreset
+from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
+from dualcore.coresets.refine import fit_coreset
+from dualcore.coresets.samplers import (
+    CoresetFit,
+    DualCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    UniformCoreset,
+    grid_coreset,
+)
+from dualcore.coresets.stream import CoresetStream
+from dualcore.data.renamed import install
+from dualcore.data.sources import (
+    ArraySource,
+    CsvSource,
+    DaskSource,
+    ParquetSource,
+    PartsSource,
+    Source,
+    SourceError,
+    open_source,
+)
 from dualcore.estimators import (
     WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
@@ -21,31 +41,13 @@ from dualcore.estimators import (
     WassersteinLogisticRegressionCV,
     WassersteinQuantileRegressor,
 )
-from dualcore.losses import check_loss
-from dualcore.path import RadiusPath, radius_path, select_radius, suggest_radius
 from dualcore.problem import Problem
-from dualcore.refine import fit_coreset
-from dualcore.samplers import (
-    CoresetFit,
-    DualCoreset,
-    ImportanceCoreset,
-    LayeredCoreset,
-    UniformCoreset,
-    grid_coreset,
-)
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
+from dualcore.problem.losses import check_loss
+from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+from dualcore.reading.assess import assess, certify
 from dualcore.solvers import IncompatibleError, Solution, solve
-from dualcore.sources import (
-    ArraySource,
-    CsvSource,
-    DaskSource,
-    ParquetSource,
-    PartsSource,
-    Source,
-    SourceError,
-    open_source,
-)
-from dualcore.stream import CoresetStream
-from dualcore.worstcase import WorstCase, worst_case_distribution
 
 __all__ = [
     "Anchor",
@@ -93,3 +95,4 @@ __all__ = [
     "worst_case_distribution",
 ]
 __version__ = "0.1.0"
+install()

@@ -27,13 +27,13 @@ from dualcore import (
     WassersteinQuantileRegressor,
     solve,
 )
-from dualcore.cli import app
-from dualcore.commands.options import parse_radii, parse_size
-from dualcore.commands.outcome import OptionError, Output
-from dualcore.commands.progress import Observed, watching
-from dualcore.model import Model, Scaling
-from dualcore.path import radius_path
-from dualcore.tables import read_table, write_csv
+from dualcore.cli.app import app
+from dualcore.cli.commands.options import parse_radii, parse_size
+from dualcore.cli.commands.outcome import OptionError, Output
+from dualcore.cli.commands.progress import Observed, watching
+from dualcore.cli.model import Model, Scaling
+from dualcore.cli.tables import read_table, write_csv
+from dualcore.coresets.path import radius_path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 NAMES = ("age", "dose", "x, y")
@@ -404,7 +404,7 @@ def test_a_failing_write_of_any_command_leaves_nothing(data, tmp_path, monkeypat
     suffix = {"coreset": "npz", "predict": "csv", "path": "json", "report": "html"}[command]
     if command == "report":
         pytest.importorskip("matplotlib")
-        monkeypatch.setattr("dualcore.commands.reporting.explain_fit", lambda *_, **__: (None, ()))
+        monkeypatch.setattr("dualcore.cli.commands.reporting.explain_fit", lambda *_, **__: (None, ()))
     inputs = (model, data[0]) if command in ("predict", "report") else (data[0], "--target", "label", *DROP)
     extra = ("--radii", "0.1,0.2") if command == "path" else ()
 
@@ -451,7 +451,7 @@ def test_an_error_of_ours_is_owned_up_to(data, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("loose\nscrew")
 
-    monkeypatch.setattr("dualcore.commands.training.load_rows", broken)
+    monkeypatch.setattr("dualcore.cli.commands.training.load_rows", broken)
     code, _, errors = call("fit", data[0], "--target", "label", "--out", tmp_path / "m.json")
     assert code == 1
     assert errors.startswith("error: internal error: RuntimeError: loose screw\n")

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from dualcore import Coreset, DualCoreset, WassersteinLogisticRegression
-from dualcore.cli import app
-from dualcore.commands import streams, training
-from dualcore.commands.progress import WatchedSource
-from dualcore.model import Model, Scaling
-from dualcore.sources import ArraySource
-from dualcore.tables import write_csv
+from dualcore.cli.app import app
+from dualcore.cli.commands import streams, training
+from dualcore.cli.commands.progress import WatchedSource
+from dualcore.cli.model import Model, Scaling
+from dualcore.cli.tables import write_csv
+from dualcore.data.sources import ArraySource
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

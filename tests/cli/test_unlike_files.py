@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualcore.cli import app
-from dualcore.model import Model
-from dualcore.tables import write_csv
+from dualcore.cli.app import app
+from dualcore.cli.model import Model
+from dualcore.cli.tables import write_csv
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -174,7 +174,7 @@ CONSOLE = "import sys\nfrom dualcore.cli import main\nsys.exit(main())\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("package", ["numpy", "sklearn", "typer", "dualcore.commands.training"])
+@pytest.mark.parametrize("package", ["numpy", "sklearn", "typer", "dualcore.cli.commands.training"])
 @pytest.mark.parametrize("start", ["script", "module", "code"])
 def test_an_interrupt_while_importing_is_no_traceback(tmp_path, package, start):
     """Wherever in the imports it comes; the imports wait for it, so that it cannot come late."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from dualcore.losses import (
+from dualcore.problem.losses import (
     LOSSES,
     Absolute,
     EpsilonInsensitive,

@@ -16,15 +16,7 @@ from dualcore import (
 )
 from dualcore.estimators.classifiers import WassersteinClassifier
 from dualcore.estimators.regressors import WassersteinRegressor
-from dualcore.losses import (
-    LOSSES,
-    EpsilonInsensitive,
-    Huber,
-    Loss,
-    MarginLoss,
-    Pinball,
-    ResidualLoss,
-)
+from dualcore.problem.losses import LOSSES, EpsilonInsensitive, Huber, Loss, MarginLoss, Pinball, ResidualLoss
 
 
 class LogCosh(ResidualLoss):

@@ -13,10 +13,11 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import Coreset, DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, samplers, solve
-from dualcore.losses import LOSSES
-from dualcore.samplers import Sampler
-from dualcore.sources import ArraySource
+from dualcore import Coreset, DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, solve
+from dualcore.coresets import samplers
+from dualcore.coresets.samplers import Sampler
+from dualcore.data.sources import ArraySource
+from dualcore.problem.losses import LOSSES
 
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "uniform": UniformCoreset,

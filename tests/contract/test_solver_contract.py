@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import IncompatibleError, Problem, Solution, certify, solve
-from dualcore.losses import LOSSES, Loss, MarginLoss, ResidualLoss
+from dualcore.problem.losses import LOSSES, Loss, MarginLoss, ResidualLoss
 from dualcore.solvers import SOLVERS, Solver, Status
 from dualcore.solvers.base import RawSolution
 

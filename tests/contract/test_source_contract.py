@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore.sources import ArraySource, PartsSource, Source, SourceError, is_source_like, open_source
+from dualcore.data.sources import ArraySource, PartsSource, Source, SourceError, is_source_like, open_source
 from source_kinds import KINDS, NEEDS, Table, from_array, make_table
 
 N, M = 4321, 5

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dualcore.geometry import get_norm
 from dualcore.problem import Problem
+from dualcore.problem.geometry import get_norm
 from dualcore.solvers.conic import ConicSolver
 
 pytest.importorskip("cvxpy")

@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from dualcore import Anchor, DualCoreset, LayeredCoreset, Problem, Solution, UniformCoreset, grid_coreset, solve
-from dualcore.keys import seed_from
-from dualcore.samplers import Sampler
-from dualcore.samplers.grid import build_grid, draw_grid
-from dualcore.sources import ArraySource
+from dualcore.coresets.samplers import Sampler
+from dualcore.coresets.samplers.grid import build_grid, draw_grid
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import ArraySource
 
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "absolute")
 ALL_LOSSES = (*FIRST_ORDER, "squared", "squared_hinge", "epsilon_insensitive")

@@ -12,7 +12,7 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
-from dualcore.geometry import get_norm
+from dualcore.problem.geometry import get_norm
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from dualcore import DualCoreset, LayeredCoreset, solve
-from dualcore.samplers.grid import build_grid
-from dualcore.samplers.sizes import Region, sample_sizes
+from dualcore.coresets.samplers.grid import build_grid
+from dualcore.coresets.samplers.sizes import Region, sample_sizes
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_letter_tables.py"
 SPEC = importlib.util.spec_from_file_location("bench_letter_tables", SCRIPT)

@@ -1,4 +1,4 @@
-"""The house keeps its plan: imports only go down, and every module has a named room."""
+"""The package keeps its plan: nine packages, imports only go down."""
 
 import ast
 import re
@@ -12,54 +12,23 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "dualcore"
 
-# The arrows drawn in the README's table. A room may also import what its arrows reach.
-ARROWS: dict[str, set[str]] = {
-    "geometry": set(),
-    "storage": set(),
-    "startup": set(),
-    "threads": set(),
-    "bounds": {"geometry"},
-    "rows": {"geometry", "threads"},
-    "losses": {"geometry"},
-    "forms": {"losses"},
-    "boxmoves": {"losses"},
-    "boxform": {"boxmoves", "forms", "rows"},
-    "problem": {"boxform"},
-    "worstcase": {"problem"},
-    "normal": {"problem"},
-    "psd": {"geometry"},
-    "bundle": {"problem"},
-    "certificates": {"bundle", "normal", "psd"},
-    "solvers": {"certificates"},
-    "keys": {"geometry"},
-    "measure": {"problem"},
-    "coreset": {"measure", "storage"},
-    "sums": {"geometry"},
-    "sources": {"rows", "keys", "storage", "sums"},
-    "cells": {"problem"},
-    "summary": {"cells", "certificates", "coreset", "sources"},
-    "reading": {"summary"},
-    "samplers": {"reading", "solvers"},
-    "softmax": {"samplers"},
-    "refine": {"samplers"},
-    "assess": {"samplers"},
-    "streamfile": {"summary"},
-    "stream": {"samplers", "streamfile"},
-    "path": {"refine"},
-    "estimators": {"assess", "path", "softmax", "worstcase"},
-    "attacks": {"estimators"},
-    "datasets": {"estimators"},
-    "plots": {"estimators"},
-    "report": {"plots"},
-    # The front page gathers the public names, so only what stands above it may import it back.
-    "__init__": {"assess", "attacks", "bounds", "datasets", "plots", "report", "startup", "stream"},
-    "experiments": {"__init__"},
-    "model": {"__init__"},
-    "tables": {"__init__"},
-    "commands": {"experiments", "model", "tables"},
-    "cli": {"commands"},
-    "__main__": {"cli"},
-}
+# Nine packages, the lowest first: each may import those before it. The front page (`__init__`) gathers the public
+# names, so only what stands above it may import it back.
+PACKAGES = (
+    "data",
+    "problem",
+    "certificates",
+    "reading",
+    "solvers",
+    "coresets",
+    "softmax",
+    "estimators",
+    "__init__",
+    "experiments",
+    "cli",
+)
+# What runs before anything else is imported: it belongs to the command line, and the front page begins with it.
+FIRST = ("__init__", "dualcore.cli.startup")
 NAMELESS = {"common", "helper", "helpers", "misc", "tools", "util", "utils"}
 REFEREES = {"cvxpy", "dro", "skwdro"}
 IMPORT_NAMES = {"scikit_learn": {"sklearn"}, "dask": {"dask", "distributed"}}
@@ -68,19 +37,7 @@ ABSOLUTE_ROOTS = ("home", "mnt", "opt", "root", "tmp", "usr", "Users", "var", "w
 ABSOLUTE_PATH = re.compile(r"(?<![\w./~<>})\]])/(?:" + "|".join(ABSOLUTE_ROOTS) + r")\b")
 
 
-def rooms_below(room: str) -> set[str]:
-    """Every room that the arrows of ``room`` reach."""
-    reached: set[str] = set()
-    waiting = list(ARROWS[room])
-    while waiting:
-        below = waiting.pop()
-        if below not in reached:
-            reached.add(below)
-            waiting.extend(ARROWS[below])
-    return reached
-
-
-def room_of(module: Path, package: Path) -> str:
+def package_of(module: Path, package: Path) -> str:
     first = module.relative_to(package).parts[0]
     return first.removesuffix(".py")
 
@@ -117,33 +74,32 @@ def modules_of(package: Path) -> list[Path]:
     return sorted(package.rglob("*.py"))
 
 
-def forbidden_arrows(package: Path) -> list[str]:
-    """One sentence for each import that does not go down the table."""
-    rooms = {room_of(module, package) for module in modules_of(package)}
+def forbidden_imports(package: Path) -> list[str]:
+    """One sentence for each import that does not go down."""
     faults = []
     for module in modules_of(package):
-        room = room_of(module, package)
-        allowed = {room} | (rooms_below(room) if room in ARROWS else set())
+        importer = package_of(module, package)
+        level = PACKAGES.index(importer) if importer in PACKAGES else -1
         for line, name in imported_modules(module, package):
             top, *rest = name.split(".")
-            if top != package.name:
+            if top != package.name or (importer, name) == FIRST:
                 continue
             # A public name taken from the package itself comes through the front page.
-            target = rest[0] if rest and rest[0] in rooms | set(ARROWS) else "__init__"
-            if target not in allowed:
+            target = rest[0] if rest and rest[0] in PACKAGES else "__init__"
+            if target not in PACKAGES[: level + 1]:
                 where = f"{module.relative_to(package).as_posix()}:{line}"
-                faults.append(f"{where} imports {name}, but {room} may not import {target}")
+                faults.append(f"{where} imports {name}, but {importer} may not import {target}")
     return faults
 
 
 def unplanned_modules(package: Path) -> list[str]:
-    """Modules without a room in the table, or with a name that says nothing."""
+    """Modules outside the packages, or with a name that says nothing."""
     faults = []
     for module in modules_of(package):
         parts = module.relative_to(package).with_suffix("").parts
         path = "/".join(parts)
-        if parts[0] not in ARROWS:
-            faults.append(f"{path}: {parts[0]} has no room in the table")
+        if parts[0] not in PACKAGES or (len(parts) == 1 and parts != ("__init__",)):
+            faults.append(f"{path}: {parts[0]} is none of the packages")
         faults.extend(
             f"{path}: {part} says nothing about what it holds" for part in parts if part.strip("_").lower() in NAMELESS
         )
@@ -185,16 +141,11 @@ def test_the_package_is_found():
     assert (PACKAGE / "py.typed").is_file()
 
 
-def test_the_table_has_no_circle():
-    circles = [room for room in ARROWS if room in rooms_below(room)]
-    assert circles == []
+def test_imports_only_go_down():
+    assert forbidden_imports(PACKAGE) == []
 
 
-def test_imports_only_go_down_the_table():
-    assert forbidden_arrows(PACKAGE) == []
-
-
-def test_every_module_has_a_named_room():
+def test_every_module_is_in_a_named_package():
     assert unplanned_modules(PACKAGE) == []
 
 
@@ -223,31 +174,27 @@ def test_the_package_names_no_absolute_path():
 @pytest.mark.parametrize(
     ("module", "text", "target"),
     [
-        ("geometry.py", "import dualcore.problem\n", "problem"),
-        ("losses/hinge.py", "from dualcore.problem import Problem\n", "problem"),
-        ("losses/hinge.py", "from ..problem import Problem\n", "problem"),
-        ("losses/hinge.py", "from .. import problem\n", "problem"),
-        ("problem.py", "from . import coreset as c\n", "coreset"),
-        ("certificate.py", "def f():\n    from dualcore.solvers import solve\n", "solvers"),
+        ("data/rows.py", "import dualcore.problem\n", "problem"),
+        ("problem/losses/hinge.py", "from dualcore.solvers import solve\n", "solvers"),
+        ("problem/losses/hinge.py", "from ...solvers import solve\n", "solvers"),
+        ("problem/losses/hinge.py", "from ... import solvers\n", "solvers"),
+        ("problem/problem.py", "from .. import coresets as c\n", "coresets"),
+        ("certificates/rows.py", "def f():\n    from dualcore.solvers import solve\n", "solvers"),
         (
-            "coreset.py",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .samplers import S\n",
-            "samplers",
+            "solvers/solve.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..coresets.samplers import S\n",
+            "coresets",
         ),
-        ("sources/dask.py", "from dualcore.losses import Loss\n", "losses"),
-        (
-            "samplers/grid.py",
-            "import importlib\nimportlib.import_module('dualcore.path')\n",
-            "path",
-        ),
-        ("refine.py", "from dualcore import Problem\n", "__init__"),
+        ("data/sources/dask.py", "from dualcore.problem.losses import Loss\n", "problem"),
+        ("reading/read.py", "import importlib\nimportlib.import_module('dualcore.coresets.path')\n", "coresets"),
+        ("coresets/refine.py", "from dualcore import Problem\n", "__init__"),
         ("experiments/tables.py", "from dualcore.cli import main\n", "cli"),
-        ("problem.py", "from dualcore.novelty import thing\n", "__init__"),
+        ("problem/problem.py", "from dualcore.novelty import thing\n", "__init__"),
     ],
 )
 def test_an_import_that_climbs_is_reported(tmp_path, module, text, target):
     package = write_package(tmp_path, {"__init__.py": "", module: text})
-    [fault] = forbidden_arrows(package)
+    [fault] = forbidden_imports(package)
     assert fault.startswith(f"{module}:")
     assert fault.endswith(f"may not import {target}")
 
@@ -255,22 +202,22 @@ def test_an_import_that_climbs_is_reported(tmp_path, module, text, target):
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("losses/hinge.py", "from dualcore.losses.base import Loss\nfrom . import base\n"),
-        ("problem.py", "from .geometry import Norm\nfrom dualcore import losses\n"),
-        ("samplers/grid.py", "from ..problem import Problem\nfrom ..solvers import solve\n"),
-        ("refine.py", "from dualcore.sources.arrays import ArraySource\nimport numpy as np\n"),
-        ("__init__.py", "from .estimators import Classifier\n"),
+        ("problem/losses/hinge.py", "from dualcore.problem.losses.base import Loss\nfrom . import base\n"),
+        ("problem/problem.py", "from .geometry import Norm\nfrom dualcore import data\n"),
+        ("coresets/samplers/grid.py", "from ...problem import Problem\nfrom ...solvers import solve\n"),
+        ("coresets/refine.py", "from dualcore.data.sources.arrays import ArraySource\nimport numpy as np\n"),
+        ("__init__.py", "from .cli import startup\nfrom .estimators import Classifier\n"),
         ("experiments/tables.py", "from dualcore import Problem, __version__\n"),
-        ("cli.py", "def demo():\n    from dualcore.experiments import tables\n"),
+        ("cli/app.py", "def demo():\n    from dualcore.experiments import tables\n"),
     ],
 )
 def test_an_import_that_goes_down_is_accepted(tmp_path, module, text):
-    assert forbidden_arrows(write_package(tmp_path, {module: text})) == []
+    assert forbidden_imports(write_package(tmp_path, {module: text})) == []
 
 
-@pytest.mark.parametrize("name", ["novelty.py", "utils.py", "losses/_helpers.py", "misc/norms.py"])
-def test_a_module_without_a_room_is_reported(tmp_path, name):
-    package = write_package(tmp_path, {"geometry.py": "", name: ""})
+@pytest.mark.parametrize("name", ["novelty.py", "utils.py", "problem/_helpers.py", "misc/norms.py"])
+def test_a_module_outside_the_packages_is_reported(tmp_path, name):
+    package = write_package(tmp_path, {"problem/geometry.py": "", name: ""})
     faults = unplanned_modules(package)
     assert faults
     assert all(fault.startswith(name.removesuffix(".py")) for fault in faults)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Coreset, CoresetStream, DualCoreset, Problem, UniformCoreset, WassersteinLogisticRegression
-from dualcore.model import Model, ModelError, Scaling
+from dualcore.cli.model import Model, ModelError, Scaling
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 SETTINGS = {"loss": "logistic", "radius": 0.1, "label_cost": 1.0}

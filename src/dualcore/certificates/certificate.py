@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dualcore.bundle import Bundle, unbounded_features
+from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet, enclosure_error
 from dualcore.certificates.rows import Bound, RowBounds
 from dualcore.certificates.sums import trivial_bound
-from dualcore.geometry import FloatArray
-from dualcore.normal import Normal
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 
 __all__ = ["Certificate", "LinearModel", "certify"]
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.geometry import FloatArray
-from dualcore.rows import Rows
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
 
 __all__ = ["drop_dependent", "with_ones"]
 

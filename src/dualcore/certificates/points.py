@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_sum
-from dualcore.geometry import FloatArray
-from dualcore.losses import Loss
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.forms import MarginForm, SquaredForm, SquaredHingeForm, weighted_sum
+from dualcore.problem.losses import Loss
 
 __all__ = ["DualPoint", "dual_point", "feasible", "mean_slope", "smoothing_widths"]
 

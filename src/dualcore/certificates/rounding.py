@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from dualcore.certificates.dependence import drop_dependent, with_ones
 from dualcore.certificates.points import DualPoint
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
 __all__ = [

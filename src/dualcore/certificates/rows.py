@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates.points import DualPoint, feasible
+from dualcore.certificates.psd import solve_psd
 from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
-from dualcore.forms import SquaredForm, SquaredHingeForm, weighted_sum
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.psd import solve_psd
+from dualcore.problem.forms import SquaredForm, SquaredHingeForm, weighted_sum
 
 __all__ = ["Bound", "RowBounds", "lower_bound"]
 

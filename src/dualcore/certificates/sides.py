@@ -12,7 +12,7 @@ import numpy as np
 
 from dualcore.certificates.rounding import LevelSet, Steepness
 from dualcore.certificates.sums import first_order_bound, squared_bound
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 
 __all__ = ["SideSums", "side_bound"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
 __all__ = ["first_order_bound", "inner_minimum", "slope_power", "squared_bound", "trivial_bound"]

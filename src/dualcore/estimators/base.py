@@ -15,14 +15,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
-from dualcore.geometry import FloatArray, Norm, plain_array
-from dualcore.losses import Loss
+from dualcore.coresets.refine import as_sampler, fit_coreset
+from dualcore.coresets.samplers import Round
+from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.data.rows import Rows, as_rows
+from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.refine import as_sampler, fit_coreset
-from dualcore.rows import Rows, as_rows
-from dualcore.samplers import Round
+from dualcore.problem.geometry import Norm
+from dualcore.problem.losses import Loss
 from dualcore.solvers import Solution, solve
-from dualcore.sources import Source
 
 __all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "warn_if_weak"]
 

@@ -15,15 +15,16 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dualcore.assess import assess
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows, as_weights
+from dualcore.data.sources import PreparedSource, Source, is_source_like, open_labelled
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
-from dualcore.geometry import FloatArray, Norm
-from dualcore.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem import Data, Problem
-from dualcore.rows import as_rows, as_weights
-from dualcore.sources import PreparedSource, Source, is_source_like, open_labelled
-from dualcore.worstcase import WorstCase, worst_case_distribution
+from dualcore.problem.geometry import Norm
+from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
+from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+from dualcore.reading.assess import assess
 
 __all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
 

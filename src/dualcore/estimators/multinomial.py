@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.data.arrays import FloatArray
 from dualcore.estimators.base import print_outcome, warn_if_weak
-from dualcore.geometry import FloatArray
 from dualcore.problem import Problem
 from dualcore.softmax import (
     READS_PER_STEP,

@@ -10,12 +10,13 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from dualcore.assess import assess
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
-from dualcore.geometry import FloatArray, Norm
-from dualcore.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
-from dualcore.sources import is_source_like, open_source
-from dualcore.worstcase import WorstCase, worst_case_distribution
+from dualcore.problem.geometry import Norm
+from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
+from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+from dualcore.reading.assess import assess
 
 __all__ = [
     "WassersteinHuberRegressor",

@@ -13,14 +13,15 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
 
+from dualcore.coresets.path import RadiusSelection, held_out_loss, radius_grid, radius_path
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows, as_weights
+from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.regressors import WassersteinHuberRegressor
-from dualcore.geometry import FloatArray, Norm
-from dualcore.path import RadiusSelection, held_out_loss, radius_grid, radius_path
 from dualcore.problem import Data, Problem
-from dualcore.rows import as_rows, as_weights
-from dualcore.sources import is_source_like
+from dualcore.problem.geometry import Norm
 
 __all__ = ["WassersteinHuberRegressorCV", "WassersteinLinearSVCCV", "WassersteinLogisticRegressionCV"]
 
@@ -229,7 +230,7 @@ class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegressio
     ----------
     radii : int or array-like of shape (n_radii,), default=10
         The radii to choose from. A number stands for that many, evenly spaced in logarithm from a thousandth of the
-        radius at which nothing is learned up to that one (see `dualcore.path.radius_grid`).
+        radius at which nothing is learned up to that one (see `dualcore.coresets.path.radius_grid`).
     cv : int, splitter or iterable of (train, test), default=None
         As everywhere in scikit-learn: None is 5 folds, stratified in classification.
     scoring : str, callable or None, default=None

@@ -6,15 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dualcore.geometry import FloatArray
+from dualcore.coresets.samplers import DualCoreset, ImportanceCoreset, LayeredCoreset, Sampler, UniformCoreset
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
-from dualcore.samplers import (
-    DualCoreset,
-    ImportanceCoreset,
-    LayeredCoreset,
-    Sampler,
-    UniformCoreset,
-)
 from dualcore.solvers import solve
 
 __all__ = ["METHODS", "ROUNDS", "WHOLE", "WHOLE_CONIC", "Job", "Trained"]

@@ -81,7 +81,7 @@ def reproduce(
     trials : int, default=50
         Coresets a row and method.
     data_home : path, optional
-        Folder of the data sets, see `dualcore.datasets`.
+        Folder of the data sets, see `dualcore.experiments.datasets`.
     folder : path, default="dualcore-results"
         Where records are kept.
     n_jobs : int, default=-1

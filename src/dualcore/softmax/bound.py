@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import softmax, xlogy
 
 from dualcore.certificates import Bound
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.softmax.cones import routing_cost
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.levels import ClassLevelSet

@@ -12,13 +12,13 @@ from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Certificate
-from dualcore.coreset import Coreset, normalised
-from dualcore.geometry import FloatArray
-from dualcore.keys import seed_from
-from dualcore.samplers import DualCoreset, UniformCoreset, grid_coreset
-from dualcore.samplers.allocate import allocate
-from dualcore.samplers.calibrate import calibrate
-from dualcore.samplers.resolve import resolve_size
+from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.samplers import DualCoreset, UniformCoreset, grid_coreset
+from dualcore.coresets.samplers.allocate import allocate
+from dualcore.coresets.samplers.calibrate import calibrate
+from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 from dualcore.softmax.solve import SoftmaxSolution, certify_softmax, solve_softmax
 

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates import sum_error
-from dualcore.geometry import FloatArray, Norm
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import Norm
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 
 __all__ = ["ClassDesign"]

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from dualcore.certificates import sum_error
 from dualcore.certificates.dependence import drop_dependent
-from dualcore.geometry import FloatArray, L1Norm
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import L1Norm
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.flips import Flips
 

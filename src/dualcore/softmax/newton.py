@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import softmax
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.softmax.cones import CurvedProgram, Transport, bound_differences
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.flips import Flips, OpenRows, settle

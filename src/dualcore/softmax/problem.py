@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.forms import MarginForm, Minimum, weighted_sum
-from dualcore.geometry import FloatArray, plain_array
-from dualcore.losses import Logistic
+from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.problem import Problem
-from dualcore.rows import Rows, as_rows, as_weights
+from dualcore.problem.forms import MarginForm, Minimum, weighted_sum
+from dualcore.problem.losses import Logistic
 
 __all__ = ["ClassData", "RowTerms", "SoftmaxProblem"]
 

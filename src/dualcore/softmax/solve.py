@@ -13,8 +13,9 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Bound, Certificate
-from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
-from dualcore.normal import CentredRows, exact_dot, far_centre
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.problem.normal import CentredRows, exact_dot, far_centre
 from dualcore.softmax.bound import lower_bound
 from dualcore.softmax.cones import bound_differences
 from dualcore.softmax.design import ClassDesign

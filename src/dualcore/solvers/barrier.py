@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
 __all__ = ["NormCone", "norm_cone"]

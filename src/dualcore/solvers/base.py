@@ -10,9 +10,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from dualcore.certificates import DualPoint
-from dualcore.geometry import FloatArray
-from dualcore.losses import Power
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.losses import Power
 
 __all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint", "able_solver"]
 

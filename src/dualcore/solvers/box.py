@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.bundle import Bundle, unbounded_features
 from dualcore.certificates import dual_point, lower_bound
-from dualcore.geometry import FloatArray
+from dualcore.certificates.bundle import Bundle, unbounded_features
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver

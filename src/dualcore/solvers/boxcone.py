@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.boxform import BoxForm
-from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm, Norm
-from dualcore.losses import Loss
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.boxform import BoxForm
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
+from dualcore.problem.losses import Loss
 from dualcore.solvers.cones import Affine, ConeProgram
 
 __all__ = ["hypercube_model"]

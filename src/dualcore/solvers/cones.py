@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm, Norm
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
 
 __all__ = [

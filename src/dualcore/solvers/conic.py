@@ -5,8 +5,8 @@ Of order 1, with the multiplier ``lam >= Lip max(||theta||_*, 2 / gamma)`` (the 
     minimise  sigma lam + sum_i w_i t_i + rho / 2 ||theta||^2   subject to   t_i >= h_i(signal_i, lam) ,
 
 and each loss says in cones what ``t_i >= h_i`` means: linear for polyhedral losses, exponential for the logistic, and
-so on. Of order 2 the closed forms of `dualcore.forms` are second-order cones. Every row's part in the dual point is
-read off the multipliers of its cones.
+so on. Of order 2 the closed forms of `dualcore.problem.forms` are second-order cones. Every row's part in the dual
+point is read off the multipliers of its cones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
-from dualcore.geometry import FloatArray
-from dualcore.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.certificates import DualPoint, column_sizes
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
 from dualcore.problem import Data, Problem
-from dualcore.rows import as_rows
 
 __all__ = ["Design"]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.barrier import MaxCone, norm_cone
 from dualcore.solvers.base import Iterate, RawSolution, Waypoint

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 
 __all__ = ["DenseNewton", "NewtonSystem", "ThinNewton"]
 

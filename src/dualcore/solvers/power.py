@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dualcore.geometry import FloatArray
-from dualcore.losses import Power, Squared, SquaredHinge
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.losses import Power, Squared, SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, may_flip
 from dualcore.solvers.rootmean import descend

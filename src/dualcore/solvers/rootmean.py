@@ -23,9 +23,10 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from dualcore.certificates import DualPoint, lower_bound
-from dualcore.geometry import FloatArray, LinfNorm
-from dualcore.losses import Squared
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import LinfNorm
+from dualcore.problem.losses import Squared
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import DualPoint
-from dualcore.geometry import FloatArray
-from dualcore.losses import Logistic, Loss
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
+from dualcore.problem.losses import Logistic, Loss
 
 __all__ = ["Piece", "Pieces", "RowCurvature", "RowState", "RowStep"]
 

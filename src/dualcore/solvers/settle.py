@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import DualPoint, column_sizes
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
-from dualcore.rows import DenseRows, as_rows
 from dualcore.solvers.base import RawSolution, Waypoint
 from dualcore.solvers.interior import InteriorPoint, Settled
 from dualcore.solvers.rowmodel import Pieces

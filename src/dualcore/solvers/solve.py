@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, enclosure_error, trivial_bound
-from dualcore.geometry import FloatArray
-from dualcore.normal import Normal
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, RawSolution, Solution, Solver, Status
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver

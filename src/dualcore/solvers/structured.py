@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import scipy.linalg
 
-from dualcore.forms import MarginForm
-from dualcore.geometry import FloatArray, L2Norm
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data, Problem
-from dualcore.rows import as_rows
+from dualcore.problem.forms import MarginForm
+from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.settle import can_settle, sample_rows, solve_settled, worth_settling
-from dualcore.threads import one_blas_thread
 
 __all__ = ["StructuredSolver"]
 

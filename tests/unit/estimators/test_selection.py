@@ -21,8 +21,8 @@ from dualcore import (
     select_radius,
     solve,
 )
-from dualcore.path import radius_grid
-from dualcore.sources import ArraySource
+from dualcore.coresets.path import radius_grid
+from dualcore.data.sources import ArraySource
 
 PAIRS = [
     (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),

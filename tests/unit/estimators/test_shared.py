@@ -16,13 +16,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dualcore import estimators
+from dualcore.coresets.samplers import DualCoreset, UniformCoreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
-from dualcore.samplers import DualCoreset, UniformCoreset
 
 # Those that choose their radius themselves have a file of their own.
 ALL = [getattr(estimators, name) for name in estimators.__all__ if not name.endswith("CV")]

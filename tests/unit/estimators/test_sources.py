@@ -20,7 +20,7 @@ from dualcore import (
     select_radius,
     suggest_radius,
 )
-from dualcore.sources import ArraySource, PreparedSource
+from dualcore.data.sources import ArraySource, PreparedSource
 from source_kinds import KINDS, NEEDS, make_table, spans
 
 every_kind = pytest.mark.parametrize(

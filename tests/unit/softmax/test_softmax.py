@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
-from dualcore.geometry import get_norm
+from dualcore.problem.geometry import get_norm
 from dualcore.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
 from dualcore.softmax.bound import lower_bound
 from dualcore.softmax.cones import Transport, routing_cost

@@ -5,9 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore.certificates import lower_bound
-from dualcore.geometry import L2Norm, get_norm
-from dualcore.losses import Hinge, Logistic, MarginLoss
 from dualcore.problem import Problem
+from dualcore.problem.geometry import L2Norm, get_norm
+from dualcore.problem.losses import Hinge, Logistic, MarginLoss
 from dualcore.solvers.base import IncompatibleError
 from dualcore.solvers.cones import Affine, ConeProgram, ScaledRows, Sizes
 from dualcore.solvers.conic import ConicSolver

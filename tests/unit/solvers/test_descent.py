@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, solve
 from dualcore.certificates import lower_bound
-from dualcore.losses import MarginLoss, ResidualLoss
+from dualcore.problem.losses import MarginLoss, ResidualLoss
 from dualcore.solvers import IncompatibleError, Status
 from dualcore.solvers.descent import DescentSolver, metric
 

@@ -8,8 +8,8 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from dualcore import Problem
-from dualcore.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.losses import Absolute, EpsilonInsensitive, Hinge, Pinball
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.problem.losses import Absolute, EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.polish import polish

@@ -13,8 +13,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import IncompatibleError, Problem, Solution, solve
-from dualcore.geometry import get_norm
-from dualcore.losses import ResidualLoss
+from dualcore.problem.geometry import get_norm
+from dualcore.problem.losses import ResidualLoss
 from dualcore.solvers import SOLVERS, Status
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver

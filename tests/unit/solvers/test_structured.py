@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.special import ndtr
 
 from dualcore import Problem, solve
-from dualcore.losses import Logistic, MarginLoss, ResidualLoss
+from dualcore.problem.losses import Logistic, MarginLoss, ResidualLoss
 from dualcore.solvers import settle, structured
 from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.geometry import FloatArray
-from dualcore.rows import DenseRows, Rows, SparseRows
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.rowsums import Point
 

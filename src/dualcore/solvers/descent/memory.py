@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from scipy.optimize import brentq
 
 from dualcore.certificates import lower_bound
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows, Rows, SparseRows
+from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
-from dualcore.rows import DenseRows, Rows, SparseRows
 from dualcore.solvers.descent.blocks import BLOCK_NUMBERS, Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, Columns, Oracle, RowSample
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
-from dualcore.threads import allowed_threads, one_blas_thread
 
 __all__ = ["MemoryOracle"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from scipy.optimize import brentq
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import can_flip
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.geometry import FloatArray, Norm
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import Norm
 from dualcore.solvers.descent.oracle import Oracle
 from dualcore.solvers.descent.rowsums import Point, RowSums
 

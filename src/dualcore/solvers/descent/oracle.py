@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import DualPoint
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers.descent.rowsums import Point, RowSums
 

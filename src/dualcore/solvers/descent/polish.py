@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction
 

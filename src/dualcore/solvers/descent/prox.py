@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import brentq
 
-from dualcore.geometry import FloatArray, L1Norm, L2Norm, Norm
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
 __all__ = ["prox", "prox_with_size"]
 
@@ -20,7 +21,7 @@ def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray
 
     Examples
     --------
-    >>> from dualcore.geometry import LinfNorm
+    >>> from dualcore.problem.geometry import LinfNorm
     >>> prox(LinfNorm(), np.ones(3), np.array([3.0, 1.0, 0.5]), np.ones(3), 1.0)
     array([2., 0., 0.])
     """
@@ -49,7 +50,7 @@ def prox_with_size(
 
     Examples
     --------
-    >>> from dualcore.geometry import L1Norm
+    >>> from dualcore.problem.geometry import L1Norm
     >>> prox_with_size(L1Norm(), np.ones(2), np.array([3.0, 0.5]), np.ones(2), 1.0, 1.0, 0.0)
     (array([2. , 0.5]), 2.0)
     """

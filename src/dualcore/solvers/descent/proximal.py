@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.metric import DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.prox import prox_with_size

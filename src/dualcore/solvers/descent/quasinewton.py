@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from dualcore.geometry import FloatArray
+from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.metric import Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point, can_flip

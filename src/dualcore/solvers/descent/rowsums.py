@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.certificates import DualPoint
-from dualcore.geometry import FloatArray
-from dualcore.losses import Loss
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
+from dualcore.problem.losses import Loss
 
 __all__ = ["Curvature", "Point", "RowFunction", "RowSums", "SmoothedLoss"]
 
@@ -87,7 +87,7 @@ class SmoothedLoss:
 
     Examples
     --------
-    >>> from dualcore.losses import Hinge
+    >>> from dualcore.problem.losses import Hinge
     >>> SmoothedLoss(Hinge(), 0.5).value_and_slope(np.array([0.0, 1.0, 2.0]))
     (array([1.   , 0.125, 0.   ]), array([-1. , -0.5,  0. ]))
     """

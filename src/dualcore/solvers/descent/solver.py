@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
-from dualcore.losses import SquaredHinge
+from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.problem.losses import SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.memory import MemoryOracle

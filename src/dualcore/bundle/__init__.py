@@ -1,8 +1,0 @@
-"""A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound."""
-
-from __future__ import annotations
-
-from dualcore.bundle.planes import Bundle
-from dualcore.bundle.region import unbounded_features
-
-__all__ = ["Bundle", "unbounded_features"]

@@ -1,0 +1,8 @@
+"""A bundle of planes below the worst-case risk on a box: its minimum is a rigorous lower bound."""
+
+from __future__ import annotations
+
+from dualcore.certificates.bundle.planes import Bundle
+from dualcore.certificates.bundle.region import unbounded_features
+
+__all__ = ["Bundle", "unbounded_features"]

@@ -1,0 +1,27 @@
+"""Positive semidefinite systems that may be singular."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["solve_psd"]
+
+
+def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -> FloatArray:
+    """Solve a positive semidefinite system by its eigenvectors, after equilibration.
+
+    Directions whose eigenvalue is below ``cutoff`` times the largest are left at zero.
+
+    Examples
+    --------
+    >>> solve_psd(np.array([[4.0, 0.0], [0.0, 0.0]]), np.array([2.0, 1.0]))
+    array([0.5, 0. ])
+    """
+    scale = np.sqrt(np.maximum(np.diag(system), 0.0))
+    scale[scale == 0.0] = 1.0
+    values, vectors = np.linalg.eigh(system / np.outer(scale, scale))
+    keep = values > cutoff * values.max(initial=0.0)
+    part = vectors[:, keep].T @ (right / scale)
+    return np.asarray(vectors[:, keep] @ (part / values[keep]) / scale)

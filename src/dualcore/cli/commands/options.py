@@ -1,0 +1,220 @@
+"""Options as commands take them, checked, and the rows they name."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore import (
+    DualCoreset,
+    Problem,
+    WassersteinHuberRegressor,
+    WassersteinLinearRegression,
+    WassersteinLinearSVC,
+    WassersteinLinearSVR,
+    WassersteinLogisticRegression,
+    WassersteinQuantileRegressor,
+)
+from dualcore.cli.commands.outcome import OptionError
+from dualcore.cli.model import Scaling
+from dualcore.cli.tables import TableError, read_table
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.losses import LOSSES, MarginLoss
+
+__all__ = [
+    "ESTIMATORS",
+    "DataOptions",
+    "ProblemOptions",
+    "Rows",
+    "TrainingOptions",
+    "load_rows",
+    "parse_radii",
+    "parse_size",
+    "signs",
+    "text_target",
+]
+
+ESTIMATORS: dict[str, type[Any]] = {
+    "logistic": WassersteinLogisticRegression,
+    "hinge": WassersteinLinearSVC,
+    "huber": WassersteinHuberRegressor,
+    "pinball": WassersteinQuantileRegressor,
+    "epsilon_insensitive": WassersteinLinearSVR,
+    "squared": WassersteinLinearRegression,
+}
+_OWN_PARAMETER = {"huber": "delta", "pinball": "quantile", "epsilon_insensitive": "epsilon"}
+
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """The problem, as options state it."""
+
+    loss: str
+    radius: float
+    norm: str
+    label_cost: float
+    ridge: float
+    intercept: bool
+    delta: float
+    quantile: float
+    epsilon: float
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of `Problem`, checked."""
+        if self.loss not in ESTIMATORS:
+            raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")
+        settings: dict[str, Any] = {
+            "loss": self.loss,
+            "radius": self.radius,
+            "norm": self.norm,
+            "label_cost": self.label_cost,
+            "ridge": self.ridge,
+            "fit_intercept": self.intercept,
+        }
+        if self.loss in _OWN_PARAMETER:
+            settings[_OWN_PARAMETER[self.loss]] = getattr(self, _OWN_PARAMETER[self.loss])
+        try:
+            Problem(**settings)
+        except (TypeError, ValueError) as error:
+            raise OptionError(str(error)) from None
+        return settings
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether the target holds labels."""
+        return issubclass(LOSSES[self.loss], MarginLoss)
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """Where the rows are, and which columns are what."""
+
+    path: Path
+    target: str
+    drop: tuple[str, ...] = ()
+    weight: str | None = None
+    standardize: bool = False
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How to train."""
+
+    coreset: str | None
+    rounds: int
+    gap: float
+    seed: int
+    tol: float
+    max_iter: int
+
+    def sampler(self) -> DualCoreset | None:
+        """Return the sampler, None for the whole data."""
+        if self.rounds < 1 or not self.gap > 0.0:
+            raise OptionError("--rounds must be at least 1, and --gap positive.")
+        if self.seed < 0:
+            raise OptionError(f"--seed must not be negative, got {self.seed}.")
+        if not self.tol > 0.0 or self.max_iter < 1:
+            raise OptionError("--tol must be positive, and --max-iter at least 1.")
+        if self.coreset is None:
+            return None
+        return DualCoreset(
+            size=parse_size(self.coreset), rounds=self.rounds, target_gap=self.gap, random_state=self.seed
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows ready to train on."""
+
+    X: FloatArray
+    y: npt.NDArray[Any]
+    names: tuple[str, ...]
+    target: str
+    weights: FloatArray | None
+    scaling: Scaling | None
+
+
+def parse_size(text: str) -> float | int:
+    """Return a size of a coreset: a whole number is a number of rows, any other a share of them.
+
+    Examples
+    --------
+    >>> parse_size("5000"), parse_size("0.05")
+    (5000, 0.05)
+    """
+    try:
+        size: float | int = int(text)
+    except ValueError:
+        try:
+            size = float(text)
+        except ValueError:
+            raise OptionError(f"A coreset size is a number of rows or a share like 0.05, got {text!r}.") from None
+    if not (size >= 1 if isinstance(size, int) else 0.0 < size <= 1.0):
+        raise OptionError(f"A coreset size is a number of rows or a share in (0, 1], got {text!r}.")
+    return size
+
+
+def parse_radii(text: str) -> list[float]:
+    """Return radii from ``low:high:count`` (evenly spaced logarithms) or from a list with commas.
+
+    Examples
+    --------
+    >>> parse_radii("0.1,0.2"), len(parse_radii("0.01:1:20"))
+    ([0.1, 0.2], 20)
+    """
+    try:
+        if ":" in text:
+            low, high, count = text.split(":")
+            if not 0.0 < float(low) < float(high) or int(count) < 2:
+                raise ValueError
+            return [float(r) for r in np.geomspace(float(low), float(high), int(count))]
+        radii = sorted({float(part) for part in text.split(",")})
+        if not all(0.0 <= radius < math.inf for radius in radii):
+            raise ValueError
+        return radii
+    except ValueError:
+        raise OptionError(f"--radii takes LOW:HIGH:COUNT or a list like 0.01,0.1,1, got {text!r}.") from None
+
+
+def load_rows(options: DataOptions, classification: bool) -> Rows:
+    """Read a table and take it apart into features, target and weights."""
+    table = read_table(options.path)
+    target = table.find(options.target)
+    if not classification and table.columns[target].dtype.kind == "U":
+        raise text_target(table.source, target)
+    y = table.labels(target) if classification else table.numbers(target)
+    if classification:
+        found = np.unique(y)
+        if found.size < 2:
+            raise TableError(f"Column {target!r} of {table.source} holds one class only; a classifier needs two.")
+        if found.size > 100:
+            raise TableError(
+                f"Column {target!r} of {table.source} holds {found.size} different labels. Is it the target of a "
+                "regression? Then use --loss huber, pinball, epsilon_insensitive or squared."
+            )
+    weights = None if options.weight is None else table.numbers(options.weight)
+    others = [target, *options.drop, *([] if options.weight is None else [options.weight])]
+    X, names = table.features(without=others)
+    scaling = Scaling.fit(X) if options.standardize else None
+    return Rows(X if scaling is None else scaling.apply(X), y, names, target, weights, scaling)
+
+
+def text_target(source: str, target: str) -> TableError:
+    """Return the error of a regression whose target is text."""
+    return TableError(
+        f"Column {target!r} of {source} is not numeric, and a regression learns numbers. For labels use --loss "
+        "logistic or --loss hinge."
+    )
+
+
+def signs(rows: Rows, command: str) -> tuple[FloatArray, list[Any]]:
+    """Return the labels of two classes as -1 and +1, and the classes."""
+    classes = np.unique(rows.y)
+    if classes.size != 2:
+        raise TableError(f"{command} takes two classes, the target holds {classes.size}. Keep the rows of two.")
+    return np.where(rows.y == classes[1], 1.0, -1.0), classes.tolist()

@@ -1,0 +1,107 @@
+"""The command that writes the report of a model."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from dualcore import DualCoreset, certify
+from dualcore.cli.commands.options import parse_size
+from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
+from dualcore.cli.commands.progress import watching
+from dualcore.cli.commands.training import certificate_values, digest, open_model
+from dualcore.cli.model import Model
+from dualcore.cli.report import Report, Section, describe, explain_fit, software
+
+__all__ = ["write_report"]
+
+# What a report shows of a model that was trained on all rows.
+_SIZE = "0.05"
+
+
+def write_report(model_path: Path, data_path: Path, out: Path, seeds: int, output: Output) -> Exit:
+    """Certify a model on the rows of a file, tell how a coreset gets there, and write it all as one HTML file."""
+    check_output(out, ".html", ".htm")
+    if seeds < 1:
+        raise OptionError(f"--seeds must be at least 1, got {seeds}.")
+    model, (table, X) = open_model(model_path, data_path)
+    if model.classes is not None and len(model.classes) != 2:
+        raise FileError(f"{model_path.name} has {len(model.classes)} classes; a report is about two, or a regression.")
+    labels = table.labels(model.target) if model.is_classifier else table.numbers(model.target)
+    X, y, problem, made = model.scale(X), model.encode(labels), model.problem, model.provenance
+    seed = int(made.get("seed", 0))
+    sampler = DualCoreset(
+        size=parse_size(str(made.get("coreset") or _SIZE)), rounds=3, target_gap=1e-6, random_state=seed
+    )
+    with watching(output, "certifying") as watch:
+        known = certify(problem, SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0])), X, y)
+        _, sections = explain_fit(
+            problem,
+            X,
+            y,
+            sampler,
+            names=model.feature_names,
+            seeds=range(seeds),
+            random_state=seed,
+            progress=watch.say,
+        )
+    sum_now = digest(data_path)
+    facts = [("data", f"{data_path.name}, {table.n_rows:,} rows, SHA-256 {sum_now}"), ("seed", str(seed)), *software()]
+    if made.get("sha256") not in (None, sum_now):
+        facts.insert(1, ("trained on", f"{made.get('data')}, SHA-256 {made.get('sha256')}"))
+    about = Section(
+        "The model",
+        f"{describe(problem).capitalize()}. {len(model.feature_names)} features"
+        + (", standardised." if model.scaling is not None else "."),
+        (("feature", "coefficient"), *_largest(model)),
+    )
+    report = Report(
+        f"{model.target}: a robust {'classifier' if model.is_classifier else 'regression'}",
+        str(known),
+        (about, *sections),
+        reproduce(model, model_path, data_path, out, seeds),
+        tuple(facts),
+    )
+    with writing(out):
+        report.write(out)
+    pictures = [picture.name for section in report.sections for picture in section.pictures]
+    values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}
+
+    def show(console: Console) -> None:
+        console.print(str(known), highlight=False, markup=False)
+        console.print(f"{len(pictures)} pictures, written to {out}.", markup=False)
+
+    output.result(values | certificate_values(known), show)
+    return Exit.OK
+
+
+def _largest(model: Model, count: int = 10) -> list[tuple[str, str]]:
+    order = sorted(range(len(model.feature_names)), key=lambda j: -abs(model.coef[0, j]))[:count]
+    rows = [(model.feature_names[j], f"{model.coef[0, j]:.6g}") for j in order]
+    return [*rows, ("intercept", f"{model.intercept[0]:.6g}")]
+
+
+def reproduce(model: Model, model_path: Path, data_path: Path, out: Path, seeds: int) -> str:
+    """Return the commands that make the model and its report again."""
+    made, settings = model.provenance, model.settings
+    fit = ["dualcore", "fit", str(made.get("data", data_path.name)), "--target", model.target, "--out", model_path.name]
+    for name, value in settings.items():
+        if name == "fit_intercept":
+            fit += [] if value else ["--no-intercept"]
+        else:
+            fit += [f"--{name.replace('_', '-')}", str(value)]
+    if made.get("coreset") is not None:
+        fit += ["--coreset", str(made["coreset"]), "--rounds", str(made.get("rounds")), "--gap", str(made.get("gap"))]
+    for name in ("seed", "tol", "max_iter"):
+        if made.get(name) is not None:
+            fit += [f"--{name.replace('_', '-')}", str(made[name])]
+    fit += ["--standardize"] if model.scaling is not None else []
+    for column in made.get("drop", ()):
+        fit += ["--drop", str(column)]
+    fit += ["--weight", str(made["weight"])] if made.get("weight") else []
+    report = ["dualcore", "report", model_path.name, data_path.name, "--seeds", str(seeds), "--out", out.name]
+    return shlex.join(fit) + "\n" + shlex.join(report)

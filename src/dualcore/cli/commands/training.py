@@ -1,0 +1,393 @@
+"""The commands that train and use models: fit, coreset, certify, predict, path."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table as Grid
+
+from dualcore import Certificate, Problem, __version__, assess, certify
+from dualcore.cli.commands.options import (
+    ESTIMATORS,
+    DataOptions,
+    ProblemOptions,
+    Rows,
+    TrainingOptions,
+    load_rows,
+    signs,
+)
+from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
+from dualcore.cli.commands.progress import Observed, WatchedSource, watching
+from dualcore.cli.commands.streams import Stream, can_stream, is_large, open_stream, stream_for_model
+from dualcore.cli.commands.streams import measure_quality as stream_quality
+from dualcore.cli.model import Model
+from dualcore.cli.tables import Table, read_table, write_csv
+from dualcore.coresets.path import radius_path, select_radius, suggest_radius
+from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import list_tables
+from dualcore.data.storage import write_atomically
+
+__all__ = [
+    "certificate_values",
+    "certify_model",
+    "digest",
+    "draw_coreset",
+    "fit_model",
+    "follow_path",
+    "open_model",
+    "predict_rows",
+]
+
+
+def fit_model(
+    problem: ProblemOptions,
+    data: DataOptions,
+    training: TrainingOptions,
+    out: Path,
+    require_gap: float | None,
+    output: Output,
+) -> Exit:
+    """Train a model and write it to a JSON file."""
+    settings, sampler = problem.settings(), training.sampler()
+    check_output(out, ".json")
+    rows = open_rows(data, problem.is_classification, sampler, output)
+    n_rows = rows.source.n_rows if isinstance(rows, Stream) else int(rows.y.size)
+    arguments = {name: value for name, value in settings.items() if name != "loss"}
+    began = time.perf_counter()
+    with watching(output, "training", None if sampler is None else training.rounds + 1) as watch:
+        estimator = ESTIMATORS[problem.loss](
+            coreset=None if sampler is None else Observed(sampler, watch.round),
+            tol=training.tol,
+            max_iter=training.max_iter,
+            random_state=training.seed,
+            **arguments,
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*the certificate leaves open")  # said below, in terms of options
+            if isinstance(rows, Stream):
+                estimator.fit(WatchedSource(rows.source, watch.rows))
+            else:
+                estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
+    seconds = time.perf_counter() - began
+    solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
+    coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
+    trained_on = None if coresets[0] is None else [len(coreset) for coreset in coresets]
+    model = Model.from_estimator(
+        estimator,
+        settings=settings,
+        feature_names=rows.names,
+        target=rows.target,
+        scaling=rows.scaling,
+        provenance={
+            "version": __version__,
+            "data": data.path.name,
+            "sha256": digest(data.path),
+            "rows": n_rows,
+            "drop": list(data.drop),
+            "weight": data.weight,
+            "coreset": training.coreset,
+            "coreset_rows": trained_on,
+            "rounds": training.rounds,
+            "gap": training.gap,
+            "seed": training.seed,
+            "tol": training.tol,
+            "max_iter": training.max_iter,
+        },
+    )
+    with writing(out):
+        model.save(out)
+    # Through a coreset the certificate on the full data says how good the model is, not the status of a small solve.
+    converged = all(solution.converged for solution in solutions) if sampler is None else True
+    worst = max(certificate.relative_gap for certificate in model.certificates)
+    if require_gap is not None and worst > require_gap:
+        converged = False
+    values = {
+        "command": "fit",
+        "model": str(out),
+        "rows": n_rows,
+        "features": len(rows.names),
+        "classes": None if model.classes is None else list(model.classes),
+        "coreset_rows": trained_on,
+        "seconds": seconds,
+        "certificates": [certificate_values(certificate) for certificate in model.certificates],
+        "status": [solution.status.value for solution in solutions],
+        "converged": converged,
+    }
+
+    def show(console: Console) -> None:
+        used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
+        if trained_on is not None and len(trained_on) == 1:
+            used = f"a coreset of {trained_on[0]:,} rows"
+        console.print(f"Trained on {used} of {n_rows:,}, {len(rows.names)} features, in {seconds:.2f} s.")
+        show_certificates(console, model)
+        console.print(f"Written to {out}.", markup=False)
+
+    output.result(values, show)
+    if converged and sampler is not None and worst > max(10.0 * training.gap, 1e-2):
+        advice = "Use a larger --coreset, more --rounds, --standardize, or no coreset where the rows are few."
+        note = f"note: the certified gap {worst:.1e} is far from --gap {training.gap:g}. {advice}"
+        output.errors.print(note, markup=False, highlight=False)
+    if not converged:
+        asked = f"a relative gap of {training.tol:.0e}" if require_gap is None else f"a gap of {require_gap:g}"
+        output.errors.print(f"not converged: asked for {asked}, certified {worst:.2e}", markup=False)
+    return Exit.OK if converged else Exit.NOT_CONVERGED
+
+
+def draw_coreset(
+    problem: ProblemOptions, data: DataOptions, training: TrainingOptions, out: Path, output: Output
+) -> Exit:
+    """Draw a coreset and write it: everything to npz, row numbers and weights to csv."""
+    settings, sampler = problem.settings(), training.sampler()
+    if sampler is None:
+        raise OptionError("coreset needs --size.")
+    check_output(out, ".npz", ".csv")
+    rows = open_rows(data, problem.is_classification, sampler, output)
+    with watching(output, "reading the data and drawing") as watch:
+        if isinstance(rows, Stream):
+            coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
+        else:
+            y = signs(rows, "coreset")[0] if problem.is_classification else rows.y
+            coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
+    with writing(out):
+        if out.suffix.lower() == ".npz":
+            coreset.save(out)
+        else:
+            content = write_csv({"row": coreset.indices.tolist(), "weight": coreset.weights.tolist()})
+            write_atomically(out, content.encode())
+    values = {"command": "coreset", "out": str(out), "rows": coreset.n_rows, "coreset_rows": len(coreset)}
+
+    def show(console: Console) -> None:
+        console.print(f"{len(coreset):,} of {coreset.n_rows:,} rows written to {out}.", markup=False)
+        asked = resolve_size(sampler.size or 1, coreset.n_rows)
+        if len(coreset) < asked:
+            console.print(f"The weights of the other {asked - len(coreset):,} rows that were drawn came out as zero.")
+
+    output.result(values | {"details": coreset.details}, show)
+    return Exit.OK
+
+
+def certify_model(model_path: Path, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
+    """Say what is known about a model on the rows of a file."""
+    model = Model.load(model_path)
+    if is_large(data_path) and len(model.coef) == 1:
+        return _certify_stream(model, data_path, target, weight, output)
+    model, (table, X) = open_model(model_path, data_path)
+    name = table.find(target or model.target)
+    labels = table.labels(name) if model.is_classifier else table.numbers(name)
+    weights = None if weight is None else table.numbers(weight)
+    scaled, problem = model.scale(X), model.problem
+    certificates = []
+    first = 1 if model.classes is not None and len(model.classes) == 2 else 0
+    with watching(output, "certifying", len(model.coef)) as watch:
+        for number, (coef, intercept) in enumerate(zip(model.coef, model.intercept, strict=True)):
+            y = model.encode(labels, number + first)
+            one = SimpleNamespace(coef=coef, intercept=float(intercept))
+            certificates.append(certify(problem, one, scaled, y, weights))
+            watch.say("certifying", number + 1)
+    return _show_certified(model, certificates, measure_quality(model, X, labels), int(labels.size), output)
+
+
+def _certify_stream(model: Model, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
+    """Certify by one read of rows that are not loaded, and measure the quality by another."""
+    with watching(output, "certifying, one read", 2) as watch:
+        source = stream_for_model(model, data_path, target, weight)
+        one = SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0]))
+        certificate = assess(model.problem, one, WatchedSource(source, watch.rows))
+        watch.say("measuring the quality, one read", 1)
+        quality = stream_quality(model, source)
+    return _show_certified(model, [certificate], quality, source.n_rows, output)
+
+
+def _show_certified(
+    model: Model, certificates: Sequence[Certificate], quality: dict[str, float], n_rows: int, output: Output
+) -> Exit:
+    values: dict[str, Any] = {"command": "certify", "rows": n_rows}
+    values |= {"certificates": [certificate_values(certificate) for certificate in certificates], **quality}
+
+    def show(console: Console) -> None:
+        show_certificates(console, model, certificates)
+        for name, value in quality.items():
+            console.print(f"{name.replace('_', ' ')}: {value:.4f}")
+
+    output.result(values, show)
+    return Exit.OK
+
+
+def predict_rows(model_path: Path, data_path: Path, out: Path | None, scores: bool, output: Output) -> Exit:
+    """Predict the rows of a file, to a CSV file or to standard output."""
+    check_output(out, ".csv")
+    model, (table, X) = open_model(model_path, data_path)
+    columns: dict[str, Sequence[Any]] = {"prediction": model.predict(X).tolist()}
+    if scores:
+        found = model.scores(X)
+        if found.shape[1] == 1:
+            columns["score"] = found[:, 0].tolist()
+        else:
+            columns |= {f"score {label}": found[:, k].tolist() for k, label in enumerate(model.classes or ())}
+    quality: dict[str, float] = {}
+    if model.target in table.columns:
+        labels = table.labels(model.target) if model.is_classifier else table.numbers(model.target)
+        quality = measure_quality(model, X, labels)
+    if out is not None:
+        with writing(out):
+            write_atomically(out, write_csv(columns).encode())
+    if out is None and not output.as_json:
+        print(write_csv(columns), end="")
+        return Exit.OK
+    values: dict[str, Any] = {"command": "predict", "rows": table.n_rows, "out": None if out is None else str(out)}
+    values |= quality | ({} if out is not None else {"columns": columns})
+
+    def show(console: Console) -> None:
+        console.print(f"{table.n_rows:,} predictions written to {out}.", markup=False)
+        for name, value in quality.items():
+            console.print(f"{name.replace('_', ' ')}: {value:.4f}")
+
+    output.result(values, show)
+    return Exit.OK
+
+
+def follow_path(
+    problem: ProblemOptions,
+    data: DataOptions,
+    training: TrainingOptions,
+    radii: list[float],
+    folds: int | None,
+    suggest: bool,
+    out: Path | None,
+    picture: Path | None,
+    output: Output,
+) -> Exit:
+    """Train a model for every radius, and help to choose one."""
+    settings, sampler = problem.settings(), training.sampler()
+    if folds is not None and folds < 2:
+        raise OptionError(f"--cv must be at least 2 folds, got {folds}.")
+    check_output(out, ".json")
+    check_output(picture, ".png")
+    at = Problem(**settings)
+    in_memory = suggest or (folds is not None and len(radii) > 1)  # folds and the bootstrap need all rows at once
+    rows = open_rows(data, problem.is_classification, None if in_memory else sampler, output)
+    X: Any
+    y: Any
+    classes: Sequence[Any] | None
+    if isinstance(rows, Stream):
+        X, y, weights, classes = rows.source, None, None, rows.classes
+    else:
+        X, weights = rows.X, rows.weights
+        y, classes = signs(rows, "path") if problem.is_classification else (rows.y, None)
+    with watching(output, "training", len(radii)) as watch:
+        X = WatchedSource(X, watch.rows) if isinstance(rows, Stream) else X
+        path = radius_path(
+            at, X, y, radii, sampler, weights,
+            tol=training.tol, max_iter=training.max_iter, random_state=training.seed, callback=watch.step,
+        )  # fmt: skip
+    choices: dict[str, float] = {}
+    if folds is not None and len(radii) > 1:
+        with watching(output, f"cross-validating, {folds} folds"):
+            choices["cross_validated"] = select_radius(
+                at, X, y, radii, folds, sampler, "loss", weights, random_state=training.seed
+            ).radius
+    if suggest:
+        with watching(output, "measuring the noise of the score"):
+            choices["suggested"] = suggest_radius(
+                at, X, y, sample_weight=weights, coreset=sampler, random_state=training.seed
+            )
+    points = [
+        {"radius": p.radius, "coef": p.solution.coef.tolist(), "intercept": p.solution.intercept, "build": p.build}
+        | certificate_values(p.certificate)
+        for p in path.points
+    ]
+    values = {"command": "path", "n_builds": path.n_builds, "n_reads": path.n_reads, "seconds": path.seconds}
+    values |= {"choices": choices, "classes": classes, "feature_names": list(rows.names), "points": points}
+    if out is not None:
+        with writing(out):
+            write_atomically(out, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
+    if picture is not None:
+        from dualcore.cli.plots import plot_path, save_figure
+
+        marked = choices.get("cross_validated", choices.get("suggested"))
+        figure = plot_path(path, marked=marked, names=rows.names)
+        with writing(picture):
+            save_figure(figure, picture)
+
+    def show(console: Console) -> None:
+        grid = Grid("radius", "worst-case risk", "no model is below", "relative gap", "coreset")
+        for p in path.points:
+            c = p.certificate
+            build = "" if p.build is None else str(p.build + 1)
+            grid.add_row(f"{p.radius:.4g}", f"{c.upper:.6g}", f"{c.lower:.6g}", f"{c.relative_gap:.2e}", build)
+        console.print(grid)
+        console.print(f"{path.n_builds} coresets, {path.n_reads} reads, {path.seconds:.2f} s.")
+        for name, radius in choices.items():
+            console.print(f"{name.replace('_', '-')} radius: {radius:.4g}")
+
+    output.result(values, show)
+    return Exit.OK
+
+
+def open_rows(data: DataOptions, classification: bool, sampler: Any, output: Output) -> Rows | Stream:
+    """Return the rows of a file: streamed where a coreset is asked for and the file can be, else loaded."""
+    if sampler is not None and can_stream(data.path):
+        with watching(output, "opening"):
+            stream = open_stream(data, classification)
+        if stream is not None:
+            return stream
+    with watching(output, "loading"):
+        return load_rows(data, classification)
+
+
+def open_model(model_path: Path, data_path: Path) -> tuple[Model, tuple[Table, FloatArray]]:
+    """Return a model, and the table of a file with the model's features as a matrix, not yet scaled."""
+    model, table = Model.load(model_path), read_table(data_path)
+    if len(table.columns) > 0 and any(column.ndim == 2 for column in table.columns.values()):
+        X, _ = table.features(only=[name for name, column in table.columns.items() if column.ndim == 2])
+    else:
+        X, _ = table.features(only=model.feature_names)
+    if X.shape[1] != len(model.feature_names):
+        raise FileError(f"{data_path.name} has {X.shape[1]} features, the model takes {len(model.feature_names)}.")
+    return model, (table, X)
+
+
+def measure_quality(model: Model, X: FloatArray, labels: npt.NDArray[Any]) -> dict[str, float]:
+    """Return the accuracy, or the mean absolute error in regression."""
+    found = model.predict(X)
+    if model.is_classifier:
+        return {"accuracy": float(np.mean(found == labels))}
+    return {"mean_absolute_error": float(np.mean(np.abs(found - labels)))}
+
+
+def certificate_values(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as JSON values."""
+    return {
+        "worst_case_risk": certificate.upper,
+        "lower_bound": certificate.lower,
+        "relative_gap": certificate.relative_gap,
+        "n_reads": certificate.n_reads,
+    }
+
+
+def show_certificates(console: Console, model: Model, certificates: Sequence[Certificate] | None = None) -> None:
+    """Print the certificate in a sentence, or one for each class against the rest."""
+    found = model.certificates if certificates is None else certificates
+    for number, certificate in enumerate(found):
+        name = f"{(model.classes or ())[number]} against the rest: " if len(found) > 1 else ""
+        console.print(f"{name}{certificate}", markup=False, highlight=False)
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 sum of a file; of a folder, that of the names and sums of its files."""
+    if path.is_dir():
+        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in list_tables(path)]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

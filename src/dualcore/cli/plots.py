@@ -1,0 +1,311 @@
+"""Pictures: the grid of cells, weights against h, the certified gap per read, sizes and baselines, the radius path.
+
+Every function returns a matplotlib Figure that belongs to no window, so it draws on machines without a screen; `to_png`
+and `save_figure` turn it into a file. Needs matplotlib: ``pip install 'dualcore[plots]'``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates import LinearModel
+from dualcore.coresets.coreset import Coreset, write_atomically
+from dualcore.coresets.path import RadiusPath
+from dualcore.coresets.samplers import Round
+from dualcore.coresets.samplers.strata import spread_of
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.reading.cells import CellRule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "CellCounts",
+    "SizeResult",
+    "count_cells",
+    "plot_cells",
+    "plot_path",
+    "plot_rounds",
+    "plot_sizes",
+    "plot_weights",
+    "save_figure",
+    "to_png",
+]
+
+_BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b", "#6a4c93"
+_COLOURS = {
+    "DualCoreset": _BLUE,
+    "UniformCoreset": _RED,
+    "ImportanceCoreset": _GREEN,
+    "LayeredCoreset": _GOLD,
+}
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "axes.axisbelow": True,
+    "figure.facecolor": "white",
+}
+_BENDS, _LAYERS = 6, 6
+
+
+@dataclass(frozen=True)
+class CellCounts:
+    """How many rows, and how many draws, each cell of the grid holds.
+
+    Attributes
+    ----------
+    rows, draws : ndarray of shape (n_bends, n_layers)
+        From the sharpest bend to none, and from small ``h`` to large.
+    mean_h : float
+        The first layer ends here; every further one at twice the end of the one before.
+    """
+
+    rows: npt.NDArray[np.int64]
+    draws: npt.NDArray[np.int64]
+    mean_h: float
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """One model trained on one coreset: which sampler drew it, how large, and how good the model is on the full data.
+
+    ``accuracy`` is the share of right labels, or the coefficient of determination in regression.
+    """
+
+    method: str
+    size: int
+    seed: int
+    risk: float
+    accuracy: float
+
+
+def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, y: Any) -> CellCounts:
+    """Count rows and draws by how sharply ``h`` bends at a row and how large it is there, at a model.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [3.0], [-2.0], [1.0]]), np.array([1.0, -1.0, -1.0, 1.0])
+    >>> coreset = Coreset(np.array([0, 1]), X[:2], y[:2], np.array([0.5, 0.5]), 4)
+    >>> from types import SimpleNamespace
+    >>> cells = count_cells(Problem("logistic"), coreset, SimpleNamespace(coef=np.ones(1), intercept=0.0), X, y)
+    >>> int(cells.rows.sum()), int(cells.draws.sum())
+    (4, 2)
+    """
+    data = problem.validate(X, y)
+    coef = np.asarray(model.coef, dtype=np.float64)
+    t, size = problem.signal(coef, model.intercept, data), problem.size(coef)
+    multiplier = problem.form.minimise(t, None, size).multiplier
+    h, slope = problem.form.h(t, multiplier, size), problem.loss.slope(t)
+    mean_h = float(h.mean())
+    reach = min(1.0, 2.0 * float(np.sqrt((coef.size + 1) / max(len(coreset), 1))))
+    rule = CellRule(mean_h, reach * spread_of(t, data.masses), _BENDS, _LAYERS)
+    cells = rule.assign(problem, multiplier, t, h, slope, data.y)
+    shape = (_BENDS, _LAYERS)
+    return CellCounts(
+        np.bincount(cells, minlength=rule.n_cells).reshape(shape),
+        np.bincount(cells[coreset.indices], minlength=rule.n_cells).reshape(shape),
+        mean_h,
+    )
+
+
+def plot_cells(cells: CellCounts) -> Figure:
+    """Draw the grid: shade by the share of rows that were drawn, and the two counts in every occupied cell."""
+    figure, (axes,) = _figure(1, width=7.6, height=4.2)
+    share = np.divide(cells.draws, cells.rows, out=np.full(cells.rows.shape, np.nan), where=cells.rows > 0)
+    shown = np.log10(np.maximum(share, 1e-4))
+    axes.grid(False)
+    image = axes.imshow(shown, cmap="Blues", vmin=-4.0, vmax=0.0, aspect="auto")
+    for (i, j), rows in np.ndenumerate(cells.rows):
+        if rows:
+            colour = "white" if shown[i, j] > -1.2 else "black"
+            text = f"{cells.draws[i, j]:,}\nof {rows:,}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
+    n_bends, n_layers = cells.rows.shape
+    bends = ["sharpest", *[f"{2**level}x less" for level in range(1, n_bends - 1)], "straight"]
+    axes.set_yticks(range(n_bends), bends)
+    axes.set_xticks(range(n_layers), ["up to mean", *[f"to {2**j}x" for j in range(1, n_layers - 1)], "beyond"])
+    axes.set_xlabel("dual loss h, against its mean")
+    axes.set_ylabel("bend of h")
+    axes.set_title(f"{int(cells.draws.sum()):,} of {int(cells.rows.sum()):,} rows drawn, by cell")
+    bar = figure.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0])
+    bar.ax.set_yticklabels(["0.01 %", "0.1 %", "1 %", "10 %", "all"])
+    bar.set_label("share drawn")
+    return figure
+
+
+def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
+    """Draw the weight of every row of a coreset against its dual loss ``h``, shape (size,).
+
+    A weight is shown as the number of rows it stands for.
+    """
+    figure, (axes,) = _figure(1, width=6.4)
+    counts = coreset.weights * coreset.n_rows
+    classes = np.unique(coreset.y)
+    if classes.size == 2:
+        for label, colour in zip(classes, (_RED, _BLUE), strict=True):
+            own = coreset.y == label
+            axes.scatter(h[own], counts[own], s=7, alpha=0.5, color=colour, linewidths=0, label=f"class {label:+g}")
+        axes.legend(markerscale=2.5, frameon=False)
+    else:
+        axes.scatter(h, counts, s=7, alpha=0.5, color=_BLUE, linewidths=0)
+    axes.set_yscale("log")
+    axes.set_xlabel("dual loss h of the row")
+    axes.set_ylabel("rows it stands for")
+    axes.set_title(f"Weights of {len(coreset):,} rows that stand for {coreset.n_rows:,}")
+    return figure
+
+
+def plot_rounds(history: Sequence[Round]) -> Figure:
+    """Draw what is known after every read: the certified relative gap, and the two bounds it is between."""
+    figure, (left, right) = _figure(2)
+    reads = [done.read for done in history]
+    gaps = np.maximum([done.relative_gap for done in history], 1e-16)
+    left.plot(reads, gaps, "o-", color=_BLUE)
+    left.set_yscale("log")
+    left.set_title("Certified relative gap")
+    right.fill_between(reads, [d.lower for d in history], [d.upper for d in history], color=_BLUE, alpha=0.15)
+    right.plot(reads, [done.upper for done in history], "o-", color=_BLUE, label="best model so far")
+    right.plot(reads, [done.lower for done in history], "o-", color=_GREY, label="no model is below")
+    right.set_title("Worst-case risk on the full data")
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.set_xlabel("reads of the data")
+        axes.set_xticks(reads)
+    return figure
+
+
+def plot_sizes(
+    results: Sequence[SizeResult],
+    *,
+    optimum: float | None = None,
+    reference: float | None = None,
+    accuracy_name: str = "accuracy",
+) -> Figure:
+    """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
+
+    Parameters
+    ----------
+    results : sequence of SizeResult
+    optimum : float, optional
+        Lowest possible risk, or a lower bound on it: the risk is then drawn as its excess, in percent.
+    reference : float, optional
+        Accuracy of the model that the report is about.
+    accuracy_name : str, default="accuracy"
+    """
+    figure, (left, right) = _figure(2)
+    for method in dict.fromkeys(result.method for result in results):
+        colour = _COLOURS.get(method, _PURPLE)
+        sizes = sorted({result.size for result in results if result.method == method})
+        for axes, name in ((left, "risk"), (right, "accuracy")):
+            groups = [
+                np.array([getattr(r, name) for r in results if (r.method, r.size) == (method, size)]) for size in sizes
+            ]
+            if name == "risk" and optimum is not None:
+                groups = [np.maximum(100.0 * (group / optimum - 1.0), 1e-6) for group in groups]
+            axes.fill_between(sizes, [g.min() for g in groups], [g.max() for g in groups], color=colour, alpha=0.15)
+            axes.plot(sizes, [np.median(g) for g in groups], "o-", ms=4, color=colour, label=method)
+    if optimum is None:
+        left.set_ylabel("worst-case risk on the full data")
+    else:
+        left.set_yscale("log")
+        left.set_ylabel("risk above the lower bound, %")
+    if reference is not None:
+        right.axhline(reference, color=_GREY, lw=1, ls="--", label="this model")
+    right.set_ylabel(accuracy_name)
+    for axes in (left, right):
+        _logarithmic(axes)
+        axes.set_xlabel("rows of the coreset")
+    right.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[str] = ()) -> Figure:
+    """Draw a radius path: risk between its bounds, coefficients, certified gaps; builds are dotted lines.
+
+    Parameters
+    ----------
+    path : RadiusPath
+    marked : float, optional
+        A radius to point out.
+    names : sequence of str
+        Of the features; the largest few are labelled.
+    """
+    figure, (left, middle, right) = _figure(3, width=11.5)
+    radii, risk = path.radii, path.risk
+    lower = np.array([point.certificate.lower for point in path.points])
+    left.fill_between(radii, lower, risk, color=_BLUE, alpha=0.15)
+    left.plot(radii, risk, "o-", ms=3, color=_BLUE, label="model")
+    left.plot(radii, lower, "-", lw=1, color=_GREY, label="no model is below")
+    left.set_title("Worst-case risk")
+    left.legend(frameon=False)
+    coef = path.coef
+    largest = np.argsort(-np.abs(coef).max(axis=0), kind="stable")
+    for j in largest[::-1]:
+        middle.plot(radii, coef[:, j], lw=1, color=_BLUE, alpha=0.35)
+    for rank, j in enumerate(largest[:4] if names else ()):
+        colour = (_BLUE, _RED, _GREEN, _GOLD)[rank]
+        middle.plot(radii, coef[:, j], lw=1.6, color=colour, label=str(names[j]))
+    if names:
+        middle.legend(fontsize=8, frameon=False)
+    middle.set_title("Coefficients")
+    right.plot(radii, np.maximum(path.relative_gap, 1e-16), "o-", ms=3, color=_BLUE)
+    right.set_yscale("log")
+    right.set_title(f"Certified relative gap, {path.n_builds} builds")
+    starts = {point.build: point.radius for point in reversed(path.points) if point.build is not None}
+    for axes in (left, middle, right):
+        if radii[0] > 0.0:
+            _logarithmic(axes)
+        axes.set_xlabel("radius")
+        for start in starts.values():
+            axes.axvline(start, color=_GREY, lw=0.8, ls=":")
+        if marked is not None:
+            axes.axvline(marked, color=_RED, lw=1)
+    return figure
+
+
+def to_png(figure: Figure, dots: int = 110) -> bytes:
+    """Return a figure as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    # Without the library's version in it the file depends on the figure alone.
+    figure.savefig(buffer, format="png", dpi=dots, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure as a PNG file, atomically."""
+    write_atomically(Path(path), to_png(figure))
+
+
+def _logarithmic(axes: Axes) -> None:
+    """Make the x axis logarithmic, with plain numbers at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _figure(columns: int, *, width: float = 8.6, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """Return a figure that belongs to no window, and its axes in a row."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("Pictures need matplotlib. Install it with: pip install 'dualcore[plots]'") from None
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False)
+    return figure, list(axes[0])

@@ -1,0 +1,390 @@
+"""The report: one HTML file with the certificate in a sentence, the pictures, and how to reproduce them.
+
+Nothing in it is fetched from anywhere: pictures are part of the file, and its content policy forbids anything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import platform
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates import Certificate
+from dualcore.cli.plots import (
+    SizeResult,
+    count_cells,
+    plot_cells,
+    plot_path,
+    plot_rounds,
+    plot_sizes,
+    plot_weights,
+    to_png,
+)
+from dualcore.coresets.coreset import write_atomically
+from dualcore.coresets.path import radius_path, suggest_radius
+from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.samplers import (
+    CoresetFit,
+    DualCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Sampler,
+    UniformCoreset,
+)
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.reading.evaluate import as_source
+from dualcore.solvers import solve
+
+__all__ = ["Picture", "Report", "Section", "compare_sizes", "describe", "explain_fit", "software"]
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG picture with what it shows: ``name`` is that of its file, ``caption`` a sentence or two."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with a sentence, a table (the first row is its header) and pictures; each may be empty."""
+
+    title: str
+    text: str = ""
+    table: tuple[tuple[str, ...], ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report says.
+
+    Attributes
+    ----------
+    title : str
+    certificate : str
+        One sentence.
+    sections : tuple of Section
+    reproduce : str
+        Commands, one a line.
+    facts : tuple of (str, str)
+        Shown under how to reproduce it: seeds, sums of files, versions.
+
+    Examples
+    --------
+    >>> text = Report("A model", "It is good.", (), "dualcore fit data.csv").render()
+    >>> "<h1>A model</h1>" in text and "://" not in text
+    True
+    """
+
+    title: str
+    certificate: str
+    sections: tuple[Section, ...]
+    reproduce: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def render(self) -> str:
+        """Return the report as the text of an HTML file."""
+        body = [f"<h1>{_text(self.title)}</h1>", f'<p class="certificate">{_text(self.certificate)}</p>']
+        for section in self.sections:
+            body.append(f"<section><h2>{_text(section.title)}</h2>")
+            if section.text:
+                body.append(f"<p>{_text(section.text)}</p>")
+            if section.table:
+                body.append(_table(section.table))
+            body += [_figure(picture) for picture in section.pictures]
+            body.append("</section>")
+        body.append("<section><h2>How to reproduce it</h2>")
+        body.append(f"<pre>{_text(self.reproduce)}</pre>")
+        if self.facts:
+            body.append(_table((("", ""), *self.facts)))
+        body.append("</section>")
+        return _PAGE.format(title=_text(self.title), body="\n".join(body))
+
+    def write(self, path: str | Path) -> None:
+        """Write the report, atomically."""
+        write_atomically(Path(path), self.render().encode())
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.7rem; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
+.certificate {{ border-left: 4px solid #1f5a99; background: #f2f6fb; padding: .8rem 1rem; font-size: 1.1rem; }}
+figure {{ margin: 1.4rem 0; }} figure img {{ max-width: 100%; height: auto; }}
+figcaption {{ color: #555; font-size: .92rem; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd; }}
+pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def _text(value: str) -> str:
+    return html.escape(value)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *rest = rows
+    lines = ["<table>"]
+    if any(head):
+        lines.append("<tr>" + "".join(f"<th>{_text(cell)}</th>" for cell in head) + "</tr>")
+    lines += ["<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rest]
+    return "\n".join([*lines, "</table>"])
+
+
+def _figure(picture: Picture) -> str:
+    data = base64.b64encode(picture.png).decode()
+    return (
+        f'<figure id="{_text(picture.name)}"><img src="data:image/png;base64,{data}" alt="{_text(picture.title)}">'
+        f"<figcaption><strong>{_text(picture.title)}.</strong> {_text(picture.caption)}</figcaption></figure>"
+    )
+
+
+def describe(problem: Problem) -> str:
+    """Return a problem in words.
+
+    Examples
+    --------
+    >>> describe(Problem("logistic", radius=0.1, norm="l1"))
+    'logistic loss, radius 0.1, feature norm l1, labels fixed'
+    """
+    gamma = problem.geometry.label_cost
+    noun = "label" if problem.is_classification else "target"
+    moves = f"{noun}s fixed" if np.isinf(gamma) else f"{noun} cost {gamma:g}"
+    ridge = f", ridge {problem.ridge:g}" if problem.ridge else ""
+    norm = problem.geometry.norm.name
+    return f"{problem.loss.name} loss, radius {problem.radius:g}, feature norm {norm}, {moves}{ridge}"
+
+
+def software() -> tuple[tuple[str, str], ...]:
+    """Return the versions that a result depends on."""
+    found = [("Python", platform.python_version())]
+    for name in ("dualcore", "numpy", "scipy", "scikit-learn", "clarabel"):
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            found.append((name, "not installed as a package"))
+    return tuple(found)
+
+
+def compare_sizes(
+    problem: Problem,
+    X: Any,
+    y: FloatArray,
+    sizes: Sequence[int],
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    X_test: Any = None,
+    y_test: FloatArray | None = None,
+    tol: float = 1e-5,
+    progress: Progress | None = None,
+) -> list[SizeResult]:
+    """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
+
+    Parameters
+    ----------
+    problem : Problem
+    X, y
+        The full data; labels -1 and +1 in classification.
+    sizes : sequence of int
+        Rows of the coresets.
+    seeds : sequence of int
+    X_test, y_test
+        Where the accuracy is measured; the full data by default.
+    tol : float
+        Of the solver.
+    progress : callable, optional
+        Called with a sentence before each model.
+    """
+    samplers: list[tuple[Callable[..., Sampler], dict[str, Any]]] = [
+        (DualCoreset, {"rounds": 2}),
+        (UniformCoreset, {}),
+        (ImportanceCoreset, {}),
+        (LayeredCoreset, {}),
+    ]
+    X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
+    data, source = problem.validate(X, y), as_source(problem, X, y)
+    results = []
+    for make, settings in samplers:
+        for size in sizes:
+            for seed in seeds:
+                sampler = make(size=int(size), random_state=seed, **settings)
+                if progress is not None:
+                    progress(f"{sampler.name} of {size} rows")
+                with warnings.catch_warnings():  # how good a model is shows in the picture
+                    warnings.simplefilter("ignore", UserWarning)
+                    coreset = sampler.build(problem, source)
+                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=tol)
+                risk = problem.evaluate(model.coef, model.intercept, data).value
+                accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
+                results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
+    return results
+
+
+def score(problem: Problem, coef: FloatArray, intercept: float, X: Any, y: npt.ArrayLike) -> float:
+    """Return the share of right labels, or the coefficient of determination in regression."""
+    data = problem.validate(X, y)
+    t = problem.signal(coef, intercept, data)
+    if problem.is_classification:  # a score of exactly 0 is predicted as the negative class
+        return float(np.where(data.y > 0.0, t > 0.0, t >= 0.0).mean())
+    return 1.0 - float(t @ t) / max(float(((data.y - data.y.mean()) ** 2).sum()), np.finfo(float).tiny)
+
+
+def explain_fit(
+    problem: Problem,
+    X: FloatArray,
+    y: FloatArray,
+    coreset: float | int | Sampler = 0.05,
+    *,
+    names: Sequence[str] = (),
+    X_test: FloatArray | None = None,
+    y_test: FloatArray | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    random_state: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Certificate, tuple[Section, ...]]:
+    """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
+
+    Parameters
+    ----------
+    problem : Problem
+    X, y
+        The full data; labels -1 and +1 in classification.
+    coreset : float, int or sampler, default=0.05
+    names : sequence of str
+        Of the features.
+    X_test, y_test
+        Where the accuracy is measured; the full data by default.
+    seeds : sequence of int
+        Of the comparison by size.
+    random_state : int
+    progress : callable, optional
+        Called with a sentence before each part of the work.
+    """
+    tell = progress or (lambda sentence: None)
+    tell("training through a coreset")
+    sampler = _several_rounds(as_sampler(coreset, random_state))
+    fit = sampler.fit(problem, X, y)
+    tell("comparing sizes and samplers")
+    size, n = len(fit.coreset), int(np.shape(X)[0])
+    sizes = sorted({max(10, min(n, round(size * share))) for share in (0.2, 0.5, 1.0, 2.0)})
+    results = compare_sizes(problem, X, y, sizes, seeds=seeds, X_test=X_test, y_test=y_test, progress=progress)
+    tell("following the radius")
+    at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
+    radii = at * np.geomspace(0.25, 4.0, 13)
+    path = radius_path(problem, X, y, radii, sampler, random_state=random_state)
+    tell("drawing")
+    solution, certificate = fit.solution, fit.certificate
+    X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
+    accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
+    accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
+    pictures = _pictures_of(problem, fit, X, y)
+    sections = (
+        Section(
+            "The fit",
+            f"Trained on {size:,} of {n:,} rows; the data were read {certificate.n_reads} times. {describe(problem)}.",
+            (
+                ("read", "rows trained on", "worst-case risk", "no model is below", "relative gap"),
+                *(
+                    (str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}")
+                    for r in fit.history
+                ),
+            ),
+            pictures,
+        ),
+        Section(
+            "Size of the coreset",
+            "The same problem through coresets of other sizes, and through the samplers that are usual.",
+            pictures=(
+                Picture(
+                    "sizes",
+                    "Risk and accuracy against coreset size",
+                    f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over the "
+                    "certified lower bound.",
+                    to_png(
+                        plot_sizes(
+                            results,
+                            optimum=certificate.lower if certificate.lower > 0.0 else None,
+                            reference=accuracy,
+                            accuracy_name=accuracy_name,
+                        )
+                    ),
+                ),
+            ),
+        ),
+        Section(
+            "Other radii",
+            f"{len(path.points)} radii, {path.n_builds} coresets, {path.n_reads} reads; the largest certified relative "
+            f"gap is {path.relative_gap.max():.2e}.",
+            pictures=(
+                Picture(
+                    "path",
+                    "Radius path",
+                    "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
+                    to_png(plot_path(path, marked=at, names=names)),
+                ),
+            ),
+        ),
+    )
+    return certificate, sections
+
+
+def _several_rounds(sampler: Sampler) -> Sampler:
+    """Return the sampler with rounds enough to see the gap fall, where it has rounds at all."""
+    if isinstance(sampler, DualCoreset) and sampler.epsilon is None and (sampler.calibrate or sampler.focus):
+        return replace(sampler, rounds=max(sampler.rounds, 3), target_gap=sampler.target_gap and 1e-6)
+    return sampler
+
+
+def _pictures_of(problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray) -> tuple[Picture, ...]:
+    coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
+    signal = problem.signal(anchor.coef, anchor.intercept, problem.validate(coreset.X, coreset.y))
+    full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
+    h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
+    return (
+        Picture(
+            "rounds",
+            "Certified gap per read",
+            "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
+            to_png(plot_rounds(fit.history)),
+        ),
+        Picture(
+            "cells",
+            "The grid of cells",
+            "Rows by the size of their dual loss and by how sharply it bends; how many each cell holds and gave.",
+            to_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
+        ),
+        Picture(
+            "weights",
+            "Weights against the dual loss",
+            "Rows where the loss bends are drawn often and weigh little; where it is straight a few stand for many.",
+            to_png(plot_weights(coreset, h)),
+        ),
+    )

@@ -1,0 +1,396 @@
+"""Tables from files: CSV, Parquet, npy and npz into named columns, with errors that name the file and the column."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
+from dualcore.data.storage import FileState, read_archive
+
+__all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", ".npy", ".npz")
+# How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
+_GROWTH = 200.0
+# Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
+_CSV_ROWS = 20000
+
+Column = npt.NDArray[Any]
+
+
+class TableError(ValueError):
+    """A file cannot be used as a table; the message names it and says what to do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Named columns of one length.
+
+    Attributes
+    ----------
+    source : str
+        Name of the file, for messages.
+    columns : dict of str to ndarray
+        Numbers, or text where a column is not numeric; or, under one name, a matrix of features.
+
+    Examples
+    --------
+    >>> table = Table("t.csv", {"a": np.array([1.0, 2.0]), "b": np.array(["x", "y"])})
+    >>> table.labels("b")
+    array(['x', 'y'], dtype='<U1')
+    """
+
+    source: str
+    columns: dict[str, Column]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.columns)
+
+    def find(self, name: str) -> str:
+        """Return the name of a column, given by name or, where there is none of that name, by position."""
+        return find_column(self.source, self.names, name)
+
+    def labels(self, name: str) -> Column:
+        """Return a column as class labels: text, or numbers (whole ones as integers)."""
+        column = self.columns[self.find(name)]
+        if column.dtype.kind == "U":
+            missing = np.flatnonzero(np.char.strip(column) == "")
+            if missing.size:
+                raise self._missing(name, int(missing[0]))
+            return column
+        if column.dtype.kind == "b":
+            return column
+        numbers = self.numbers(name)
+        whole = np.all(numbers == np.round(numbers)) and np.abs(numbers).max(initial=0.0) < 2**53
+        return numbers.astype(np.int64) if whole else numbers
+
+    def numbers(self, name: str) -> FloatArray:
+        """Return a column as finite numbers."""
+        column = self.columns[self.find(name)]
+        if column.ndim != 1:
+            raise TableError(f"{name!r} in {self.source} is a matrix of shape {column.shape}, not a column.")
+        if column.dtype.kind not in "fiub":
+            # Text that looks like numbers is text all the same: the file says so.
+            row = next((k for k, text in enumerate(column.tolist()) if not _is_number(text)), 0)
+            raise TableError(
+                f"Column {name!r} of {self.source} is not numeric: {str(column[row])!r} in row {row + 1}. "
+                "Leave it out with --drop, or encode it as numbers first."
+            )
+        numbers = np.asarray(column, dtype=np.float64)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if bad.size:
+            raise self._missing(name, int(bad[0]))
+        return numbers
+
+    def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[FloatArray, tuple[str, ...]]:
+        """Return the features as one matrix of shape (n_rows, n_features), and their names.
+
+        Parameters
+        ----------
+        without : sequence of str
+            Columns that are not features.
+        only : sequence of str
+            Which columns, in which order; all others by default.
+        """
+        skipped = {self.find(name) for name in without}
+        names = [self.find(name) for name in only] or [name for name in self.names if name not in skipped]
+        if not names:
+            raise TableError(f"{self.source} has no feature columns left.")
+        if len(names) == 1 and self.columns[names[0]].ndim == 2:
+            matrix = self.columns[names[0]]
+            if matrix.dtype.kind not in "fiub" or not np.isfinite(matrix).all():
+                raise TableError(f"{names[0]!r} in {self.source} must hold finite numbers only.")
+            return np.asarray(matrix, dtype=np.float64), tuple(f"x{j}" for j in range(matrix.shape[1]))
+        return np.column_stack([self.numbers(name) for name in names]), tuple(names)
+
+    def _missing(self, name: str, row: int) -> TableError:
+        return TableError(
+            f"Column {name!r} of {self.source} has a missing or infinite value in row {row + 1}. "
+            "Drop or fill such rows first."
+        )
+
+
+def find_column(source: str, names: Sequence[str], name: str) -> str:
+    """Return the name of a column, given by name or, where there is none of that name, by position.
+
+    Examples
+    --------
+    >>> find_column("t.csv", ["a", "b"], "b"), find_column("t.csv", ["a", "b"], "0")
+    ('b', 'a')
+    """
+    if name in names:
+        return name
+    try:
+        return names[int(name)]
+    except (ValueError, IndexError):
+        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        near = get_close_matches(name, names, 1)
+        guess = f" Did you mean {near[0]!r}?" if near else ""
+        raise TableError(f"{source} has no column {name!r}.{guess} It has: {shown}.") from None
+
+
+def read_table(path: str | Path) -> Table:
+    """Read a table; the suffix of the file says which kind it is.
+
+    CSV and TSV files begin with a line of column names. Parquet needs pyarrow. An ``npy`` file holds a matrix, whose
+    columns are called x0, x1 and so on, or a structured array; an ``npz`` file named vectors, or a matrix and vectors.
+    A folder holds Parquet or CSV files with the same columns, one after the other by name.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _read_folder(path)
+    table = _read_file(path)
+    if table.n_rows == 0:
+        raise TableError(f"{path.name} holds no rows.")
+    return table
+
+
+def _read_file(path: Path) -> Table:
+    """Read a table that may have no rows."""
+    suffix = path.suffix.lower()
+    readers = {
+        ".csv": _read_csv,
+        ".tsv": _read_csv,
+        ".txt": _read_csv,
+        ".gz": _read_csv,
+        ".parquet": _read_parquet,
+        ".pq": _read_parquet,
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+    }
+    if suffix not in readers:
+        raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
+    try:
+        before = FileState.of(path)
+        columns = readers[suffix](path)
+        changed = before.difference()
+        if changed is not None:
+            raise TableError(changed)
+    except TableError:
+        raise
+    except FileNotFoundError:
+        raise TableError(f"There is no file {path}.") from None
+    except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
+        raise TableError(f"{path.name} cannot be read: {_first_line(error)}.") from None
+    table = Table(path.name, columns)
+    if not columns:
+        raise TableError(f"{path.name} holds no rows.")
+    for name, column in columns.items():
+        if len(column) != table.n_rows:
+            raise TableError(f"{path.name}: {name!r} has {len(column)} rows, the others {table.n_rows}.")
+    return table
+
+
+def _read_folder(folder: Path) -> Table:
+    """Read the files of a folder, which must have the same columns."""
+    try:
+        files = list_tables(folder)
+    except SourceError as error:
+        if "holds no file" not in str(error):
+            raise TableError(str(error)) from None
+        raise TableError(f"{folder.name} is a folder that holds no Parquet, CSV or TSV file.") from None
+    tables = [_read_file(file) for file in files]
+    names = tables[0].names
+    for table in tables[1:]:
+        if set(table.names) != set(names):
+            odd = sorted(set(table.names) ^ set(names))[0]
+            raise TableError(f"{files[0].name} and {table.source} differ in column {odd!r}: the files do not match.")
+    filled = [table for table in tables if table.n_rows]
+    if not filled:
+        raise TableError(f"The files of {folder.name} hold no rows.")
+    for name in names:
+        _check_alike(name, filled)
+    return Table(folder.name, {name: _join([table.columns[name] for table in filled]) for name in names})
+
+
+def _check_alike(name: str, tables: list[Table]) -> None:
+    """See that a column holds numbers in all files, or text in all; where it holds nothing it may be either."""
+    kinds: dict[bool, str] = {}
+    for table in tables:
+        column = table.columns[name]
+        if column.dtype.kind != "f" or not np.isnan(column).all():
+            kinds.setdefault(column.dtype.kind == "U", table.source)
+    if len(kinds) > 1:
+        raise TableError(mixed_column(name, [kinds[False], kinds[True]], True))
+
+
+def write_csv(columns: dict[str, Sequence[Any]]) -> str:
+    """Return columns as the text of a CSV file; numbers keep every digit."""
+    lines = [",".join(_quoted(name) for name in columns)]
+    lines += [",".join(_quoted(value) for value in row) for row in zip(*columns.values(), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: Any) -> str:
+    text = repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n\r') else text
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    delimiter = delimiter_of(path)
+    fast = _read_csv_with_pyarrow(path, delimiter) if find_spec("pyarrow") else None
+    if fast is not None:
+        return fast
+    open_text = gzip.open if path.suffix.lower() == ".gz" else open
+    with open_text(path, "rt", newline="", encoding="utf-8-sig") as stream:
+        rows = csv.reader(stream, delimiter=delimiter)
+        names = _header(path, next(rows, []))
+        parts: list[list[Column]] = [[] for _ in names]
+        for block in _row_blocks(path, rows, len(names)):
+            for part, texts in zip(parts, zip(*block, strict=True), strict=True):
+                part.append(_as_column(texts))
+    return {name: _join(part) for name, part in zip(names, parts, strict=True)}
+
+
+def _header(path: Path, names: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in names]
+    if not names:
+        raise TableError(f"{path.name} is empty.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TableError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
+    if all(_is_number(name) for name in names):
+        raise TableError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
+    return names
+
+
+def _row_blocks(path: Path, rows: Any, width: int) -> Iterator[list[list[str]]]:
+    done = 0
+    while block := [row for row in islice(rows, _CSV_ROWS) if row]:
+        for number, row in enumerate(block):
+            if len(row) != width:
+                raise TableError(f"Row {done + number + 1} of {path.name} has {len(row)} values, the header {width}.")
+        done += len(block)
+        yield block
+
+
+def _as_column(texts: Sequence[str]) -> Column:
+    """Return numbers where every text is one (an empty text is a missing number), else the texts."""
+    array = np.array(texts)
+    try:
+        return array.astype(np.float64)
+    except ValueError:
+        pass
+    try:
+        return np.array([float(text) if text.strip() else math.nan for text in texts])
+    except ValueError:
+        return array
+
+
+def _join(parts: list[Column]) -> Column:
+    if not parts:
+        return np.empty(0)
+    if len({part.dtype.kind == "U" for part in parts}) > 1:  # text further down: the column is text from its start
+        parts = [part if part.dtype.kind == "U" else _as_text(part) for part in parts]
+    return np.concatenate(parts)
+
+
+def _as_text(numbers: Column) -> Column:
+    """Return numbers as the texts they were; what is missing stays missing."""
+    return np.array(["" if math.isnan(number) else f"{number:.17g}" for number in numbers])
+
+
+def _read_csv_with_pyarrow(path: Path, delimiter: str) -> dict[str, Column] | None:
+    """Read a CSV file fast, where all is plain: text and complete numbers. None where it is not: see `_read_csv`."""
+    import pyarrow as pa
+    from pyarrow import csv as pa_csv
+
+    options = pa_csv.ConvertOptions(null_values=[], true_values=[], false_values=[], strings_can_be_null=False)
+    try:
+        table = pa_csv.read_csv(
+            path, parse_options=pa_csv.ParseOptions(delimiter=delimiter), convert_options=options
+        )  # fmt: skip
+    except (pa.ArrowException, OSError):
+        return None
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
+    if not all(any(kind(column.type) for kind in kinds) and not column.null_count for column in table.columns):
+        return None
+    names = _header(path, table.column_names)
+    columns = (column.to_numpy() for column in table.columns)
+    return {
+        name: _as_column(column.tolist()) if column.dtype == object else column.astype(np.float64)
+        for name, column in zip(names, columns, strict=True)
+    }
+
+
+def _read_parquet(path: Path) -> dict[str, Column]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise TableError(
+            f"Reading {path.name} needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
+        ) from None
+    table = pq.read_table(path)
+    return {
+        name: _from_arrow(column) for name, column in zip(_header(path, table.column_names), table.columns, strict=True)
+    }
+
+
+def _from_arrow(column: Any) -> Column:
+    """Return numbers and truth values as they are, with NaN for what is missing; anything else as text."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return np.array(["" if value is None else str(value) for value in column.to_pylist()], dtype=np.str_)
+    values = column.to_numpy()
+    # Truth values of which some are missing are objects.
+    return values if values.dtype.kind in "fiub" else np.array([np.nan if v is None else float(v) for v in values])
+
+
+def _read_npy(path: Path) -> dict[str, Column]:
+    array = np.array(np.lib.format.open_memmap(path, mode="r"))  # a map must fit the file, whatever the header says
+    if array.dtype.names:
+        return {name: array[name] for name in array.dtype.names}
+    if array.ndim != 2:
+        raise TableError(f"{path.name} must hold a matrix of shape (rows, columns), found shape {array.shape}.")
+    return {f"x{j}": array[:, j] for j in range(array.shape[1])}
+
+
+def _read_npz(path: Path) -> dict[str, Column]:
+    arrays = read_archive(path, growth=_GROWTH)
+    for name, array in arrays.items():
+        if array.ndim not in (1, 2):
+            raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")
+    matrices = [name for name, array in arrays.items() if array.ndim == 2]
+    if len(matrices) > 1:
+        raise TableError(f"{path.name} holds more than one matrix ({', '.join(matrices)}). Keep the features only.")
+    return arrays

@@ -1,0 +1,215 @@
+"""`Coreset`: a few weighted rows that stand for all of them, and where they came from."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.coresets.measure import Measured, measure_epsilon
+from dualcore.data.arrays import FloatArray
+from dualcore.data.storage import ArchiveError, Record, write_atomically
+from dualcore.problem import Anchor, Problem
+
+__all__ = ["Coreset", "check_weights", "normalised", "read_anchor", "write_atomically"]
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Coreset:
+    """Weighted rows.
+
+    Attributes
+    ----------
+    indices : ndarray of shape (size,)
+        Global row numbers, ascending.
+    X : ndarray or CSR matrix of shape (size, n_features)
+    y : ndarray of shape (size,)
+    weights : ndarray of shape (size,)
+        Non-negative; they sum to one.
+    n_rows : int
+        How many rows they stand for.
+    anchor : Anchor or None
+    method : str
+        Which sampler drew it.
+    details : dict
+        Provenance: seed, cells, calibration, messages. JSON values only.
+
+    Examples
+    --------
+    >>> coreset = Coreset(np.array([3]), np.ones((1, 2)), np.ones(1), np.ones(1), n_rows=10)
+    >>> len(coreset)
+    1
+    """
+
+    indices: npt.NDArray[np.int64]
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+    n_rows: int
+    anchor: Anchor | None = None
+    method: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.indices.size)
+
+    def __repr__(self) -> str:
+        return f"<Coreset of {len(self)} rows for {self.n_rows}, by {self.method or 'hand'}>"
+
+    def measure(
+        self,
+        problem: Problem,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        queries: int = 100,
+        radius: float | None = None,
+        ascents: int = 3,
+        random_state: int = 0,
+    ) -> Measured:
+        """Return the measured epsilon: ``sup |H~ / H - 1|`` over models near the anchor, random plus locally maximised.
+
+        Parameters
+        ----------
+        problem, X, y, sample_weight
+            The problem and the full data.
+        queries : int, default=100
+            Random models in the ball around the anchor, each with a multiplier from its own interval.
+        radius : float, optional
+            Of the ball, in the Euclidean norm of (coef, intercept); a tenth of the anchor's norm by default.
+        ascents : int, default=3
+            How many of the worst queries to push uphill.
+        random_state : int, default=0
+        """
+        if self.anchor is None:
+            raise ValueError("This coreset has no anchor to measure around: it was drawn without one.")
+        if queries < 1:
+            raise ValueError(f"queries must be at least 1, got {queries!r}.")
+        centre = (self.anchor.coef, self.anchor.intercept, self.anchor.multiplier)
+        if radius is None:
+            radius = 0.1 * max(float(np.hypot(np.linalg.norm(self.anchor.coef), self.anchor.intercept)), 1e-3)
+        full, part = problem.validate(X, y, sample_weight), problem.validate(self.X, self.y, self.weights)
+        return measure_epsilon(
+            problem, full, part, centre, radius=radius, queries=queries, ascents=ascents, seed=random_state
+        )
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame: row number, weight, target, features."""
+        try:
+            import pandas as pd
+        except ImportError:
+            raise ImportError("Coreset.to_frame needs pandas. Install it with: pip install 'dualcore[dask]'") from None
+        X = self.X.toarray() if sp.issparse(self.X) else self.X
+        frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
+        frame.insert(0, "row", self.indices)
+        frame.insert(1, "weight", self.weights)
+        frame.insert(2, "y", self.y)
+        return frame
+
+    def save(self, path: str | Path) -> None:
+        """Write the coreset to one ``.npz`` file (arrays, and a JSON header); atomically, and without pickle.
+
+        Raises
+        ------
+        ValueError
+            If `load` would refuse the file: weights that do not sum to one, for example.
+        """
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "indices": np.asarray(self.indices, dtype=np.int64), "y": _real(self.y), "weights": _real(self.weights)
+        }  # fmt: skip
+        if sp.issparse(self.X):
+            X = self.X.tocsr()
+            arrays |= {"data": _real(X.data), "columns": X.indices, "starts": X.indptr, "shape": np.array(X.shape)}
+        else:
+            arrays["X"] = _real(self.X)
+        header: dict[str, Any] = {
+            "format": _FORMAT,
+            "n_rows": self.n_rows,
+            "method": self.method,
+            "details": self.details,
+            "anchor": None,
+        }
+        if self.anchor is not None:
+            arrays["anchor_coef"] = _real(self.anchor.coef)
+            header["anchor"] = {"intercept": self.anchor.intercept, "multiplier": self.anchor.multiplier}
+        text = json.dumps(header)
+        try:
+            self._of(Record(json.loads(text), arrays))
+        except ArchiveError as error:
+            raise ValueError(f"This coreset cannot be saved: {error}.") from None
+        buffer = io.BytesIO()
+        arrays["header"] = np.frombuffer(text.encode(), dtype=np.uint8)
+        np.savez(buffer, allow_pickle=False, **arrays)
+        write_atomically(Path(path), buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Coreset:
+        """Read what `save` wrote. Nothing in the file is ever executed, and nothing in it is taken on trust.
+
+        Raises
+        ------
+        ValueError
+            If the file was not written by `save`, or is damaged.
+        """
+        try:
+            record = Record.of_archive(path)
+            if record.value("format") != _FORMAT:
+                raise ArchiveError(f"it has format {record.value('format')!r}; this version reads {_FORMAT}")
+            return cls._of(record)
+        except ArchiveError as error:
+            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
+
+    @classmethod
+    def _of(cls, record: Record) -> Coreset:
+        indices = record.vector("indices", None, "i", least=0)
+        X, n = record.rows("X", indices.size), indices.size
+        if not (np.diff(indices) >= 0).all():
+            raise ArchiveError("'indices' must ascend")
+        details, anchor = record.value("details"), record.value("anchor")
+        if not isinstance(details, dict):
+            raise ArchiveError(f"'details' must be an object, found {type(details).__name__}")
+        return cls(
+            indices=indices,
+            X=X,
+            y=record.vector("y", n),
+            weights=check_weights(record, n),
+            n_rows=record.whole("n_rows", least=max(n, 1)),
+            anchor=None if anchor is None else read_anchor(record.within(anchor, "anchor_"), X.shape[1]),
+            method=record.text("method"),
+            details=details,
+        )
+
+
+def _real(values: Any) -> npt.NDArray[Any]:
+    """Return numbers as floats, where they are not already."""
+    array = np.asarray(values)
+    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+
+
+def read_anchor(record: Record, n_features: int) -> Anchor:
+    """Return an anchor that was read from a file, checked."""
+    multiplier = record.number("multiplier", least=0.0, may_be_inf=True)  # inf where the radius is 0
+    return Anchor(record.vector("coef", n_features), record.number("intercept"), multiplier)
+
+
+def check_weights(record: Record, size: int) -> FloatArray:
+    """Return the weights of a coreset that was read from a file: non-negative, and one in all."""
+    weights: FloatArray = record.vector("weights", size, least=0.0)
+    if not abs(math.fsum(weights) - 1.0) <= 1e-6:
+        raise ArchiveError(f"'weights' must sum to one, their sum is {math.fsum(weights)!r}")
+    return weights
+
+
+def normalised(weights: FloatArray) -> FloatArray:
+    """Return ``weights`` scaled to sum to one, to the last bit that a float64 sum allows."""
+    return weights / math.fsum(weights)

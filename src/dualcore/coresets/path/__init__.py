@@ -1,0 +1,19 @@
+"""Radius paths: models for many radii from a few coresets, and ways to choose a radius."""
+
+from __future__ import annotations
+
+from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, radius_grid, select_radius, suggest_radius
+from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
+from dualcore.coresets.path.run import radius_path
+
+__all__ = [
+    "PathPoint",
+    "PathStep",
+    "RadiusPath",
+    "RadiusSelection",
+    "held_out_loss",
+    "radius_grid",
+    "radius_path",
+    "select_radius",
+    "suggest_radius",
+]

@@ -1,0 +1,386 @@
+"""Which radius: by cross-validated loss, or by a rule that needs no fits at other radii."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import KFold, StratifiedKFold
+
+from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.refine import fit_coreset
+from dualcore.coresets.samplers import Sampler
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import is_source_like
+from dualcore.problem import Data, Problem
+from dualcore.solvers import solve
+
+__all__ = ["RadiusSelection", "held_out_loss", "radius_grid", "select_radius", "suggest_radius"]
+
+Indices = npt.NDArray[np.int64]
+Scoring = str | Callable[[Problem, FloatArray, float, Data], float]
+# Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
+_COVARIANCE_FEATURES = 2000
+
+
+@dataclass(frozen=True)
+class RadiusSelection:
+    """What cross-validation says about each radius.
+
+    Attributes
+    ----------
+    radius : float
+        The chosen one.
+    radii : ndarray of shape (n_radii,)
+        Ascending.
+    scores : ndarray of shape (n_radii, n_folds)
+        Held-out scores; smaller is better.
+    rule : str
+        How the choice was made.
+    """
+
+    radius: float
+    radii: FloatArray
+    scores: FloatArray
+    rule: str
+
+    @classmethod
+    def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str) -> RadiusSelection:
+        """Return the choice that ``rule`` makes of these scores; see `select_radius`.
+
+        Examples
+        --------
+        >>> scores = np.array([[1.0, 2.0], [0.9, 1.9], [1.0, 2.0]])
+        >>> [RadiusSelection.by_rule(np.arange(3.0), scores, rule).radius for rule in ("best", "one_standard_error")]
+        [1.0, 2.0]
+        """
+        if rule not in ("best", "one_standard_error"):
+            raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+        selection = cls(float("nan"), radii, scores, rule)
+        mean = selection.mean
+        best = int(mean.argmin())
+        if rule == "one_standard_error":
+            best = int(np.flatnonzero(mean <= mean[best] + selection.standard_error[best])[-1])
+        return cls(float(radii[best]), radii, scores, rule)
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean score over the folds, shape (n_radii,)."""
+        return np.asarray(self.scores.mean(axis=1), dtype=np.float64)
+
+    @property
+    def standard_error(self) -> FloatArray:
+        """Standard error of that mean, shape (n_radii,)."""
+        folds = self.scores.shape[1]
+        return np.asarray(self.scores.std(axis=1, ddof=1) / np.sqrt(folds), dtype=np.float64)
+
+
+def select_radius(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    radii: npt.ArrayLike,
+    cv: int | Iterable[tuple[Indices, Indices]] = 5,
+    coreset: float | int | Sampler | None = None,
+    scoring: Scoring = "loss",
+    sample_weight: Any = None,
+    *,
+    rule: str = "best",
+    random_state: Any = None,
+    **settings: Any,
+) -> RadiusSelection:
+    """Choose a radius by cross-validation: a path on each training part, scored on the rows left out.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The full data, as arrays or frames.
+    radii : array-like of shape (n_radii,)
+    cv : int or iterable of (train, test) row numbers, default=5
+        A number of shuffled folds, stratified in classification.
+    coreset : None, float, int or sampler, default=None
+        As in `radius_path`, of each training part.
+    scoring : {"loss", "error"} or callable, default="loss"
+        "loss" is the mean loss of the held-out rows, without radius or ridge; "error" the share of wrong labels,
+        or the mean absolute error in regression. A callable ``(problem, coef, intercept, data)`` returns a
+        number; smaller is better.
+    rule : {"best", "one_standard_error"}, default="best"
+        The radius of the smallest mean score, or the largest radius within one standard error of it: the more
+        robust one where the data cannot tell them apart.
+    random_state : int, Generator or None
+    **settings
+        Passed to `radius_path`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 5))
+    >>> y = np.where(X[:, 0] + rng.normal(size=200) > 0, 1.0, -1.0)
+    >>> chosen = select_radius(Problem("logistic"), X, y, [0.01, 0.1, 10.0], cv=4, random_state=0)
+    >>> chosen.scores.shape, chosen.radius < 10.0
+    ((3, 4), True)
+    """
+    score = _scorer(scoring)
+    if rule not in ("best", "one_standard_error"):
+        raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+    _refuse_source(X, "select_radius splits rows into folds")
+    data = problem.validate(X, y, sample_weight)
+    columns = []
+    order: FloatArray | None = None
+    for train, test in _folds(problem, data, cv, random_state):
+        weights = None if data.weights is None else data.weights[train]
+        path = radius_path(
+            problem,
+            data.rows.take(train),
+            data.y[train],
+            radii,
+            coreset,
+            weights,
+            random_state=random_state,
+            **settings,
+        )
+        order = path.radii
+        held = Data(as_rows(data.rows.take(test)), data.y[test], _part(data.weights, test))
+        columns.append([score(problem, p.solution.coef, p.solution.intercept, held) for p in path.points])
+    if order is None or len(columns) < 2:
+        raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
+    return RadiusSelection.by_rule(order, np.array(columns).T, rule)
+
+
+def _refuse_source(X: Any, why: str) -> None:
+    if is_source_like(X):
+        raise TypeError(
+            f"{why} and needs them in memory, got {type(X).__name__}. Give it the rows of a uniform sample, or use "
+            "radius_path, which reads any source."
+        )
+
+
+def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
+    if weights is None:
+        return None
+    total = float(weights[rows].sum())
+    if not total > 0.0:
+        raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
+    return weights[rows] / total
+
+
+def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable[tuple[Indices, Indices]]:
+    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        if cv < 2:
+            raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
+        splitter = StratifiedKFold if problem.is_classification else KFold
+        seed = seed_from(random_state) % 2**32
+        return list(splitter(int(cv), shuffle=True, random_state=seed).split(np.zeros((data.rows.n, 1)), data.y))
+    if hasattr(cv, "split"):
+        return list(cv.split(np.zeros((data.rows.n, 1)), data.y))
+    return [(np.asarray(train), np.asarray(test)) for train, test in cv]
+
+
+def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, float, Data], float]:
+    if callable(scoring):
+        return scoring
+    scorers = {"loss": held_out_loss, "error": _held_out_error}
+    if scoring not in scorers:
+        raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(scorers)}, or a callable.")
+    return scorers[scoring]
+
+
+def held_out_loss(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
+    """Return the mean loss of a model, without radius or ridge."""
+    return float(data.masses @ problem.loss.value(problem.signal(coef, intercept, data)))
+
+
+def _held_out_error(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
+    t = problem.signal(coef, intercept, data)
+    # A score of exactly 0 is predicted as the negative class.
+    wrong = np.where(data.y > 0.0, t <= 0.0, t < 0.0) if problem.is_classification else np.abs(t)
+    return float(data.masses @ wrong)
+
+
+def radius_grid(
+    problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
+) -> FloatArray:
+    r"""Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
+
+    .. math:: \sigma_{\max} = \frac{1}{\mathrm{Lip}} \Bigl\| \sum_i w_i s_i x_i \Bigr\|
+
+    with ``s_i`` the slope of the loss at the best constant model: from there on every coefficient is zero (sooner where
+    the loss has kinks or labels move). The grid goes from ``reach`` times that radius up to it, as the grids of
+    scikit-learn's lasso do, so it knows the scale of the features.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The data.
+    size : int
+        How many radii.
+    reach : float, default=1e-3
+
+    Examples
+    --------
+    >>> X, y = np.array([[3.0], [1.0], [-1.0], [-3.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    >>> radius_grid(Problem("hinge"), X, y, 4).round(3)
+    array([0.002, 0.02 , 0.2  , 2.   ])
+    """
+    if size < 1:
+        raise ValueError(f"A grid needs at least one radius, got {size!r}.")
+    data = problem.validate(X, y, sample_weight)
+    constant = _constant(problem, data)
+    t = data.y * constant if problem.is_classification else constant - data.y
+    slope, bar = _slopes(problem, data, t)
+    pull = data.masses * slope * (data.y if problem.is_classification else 1.0)
+    if problem.is_classification and problem.fit_intercept:
+        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
+        ups, downs = float(np.maximum(pull, 0.0).sum()), float(np.maximum(-pull, 0.0).sum())
+        share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
+        share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
+        pull = share * max(ups, downs)
+    largest = problem.geometry.norm.value(data.rows.transpose_dot(pull)) / bar if bar > 0.0 else 0.0
+    # Where nothing can be learned at any radius the grid does not matter, but it must be one.
+    largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
+    return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])
+
+
+def suggest_radius(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    confidence: float = 0.95,
+    sample_weight: Any = None,
+    *,
+    coreset: float | int | Sampler | None = None,
+    draws: int = 2000,
+    random_state: Any = None,
+) -> float:
+    r"""Return the smallest radius that covers the noise of the sample, with a given confidence.
+
+    .. math:: \sigma = \frac{1}{\mathrm{Lip}} \; Q_{1 - \alpha}\Bigl( \Bigl\| \sum_i w_i e_i s_i (x_i - \bar x) \Bigr\|
+              \Bigr), \qquad e_i \sim N(0, 1)
+
+    with ``s_i`` the slope of the loss at row i, ``||.||`` the feature norm and ``x-bar`` the mean of the features
+    in the metric of the curvature (it profiles the intercept out).
+
+    Why this rule: without flips the training objective is the mean loss plus ``sigma Lip ||theta||_*``, and its
+    optimality condition asks for ``||gradient of the mean loss|| <= sigma Lip`` in the feature norm. At the best
+    model of the whole population the mean gradient is pure noise; a radius above its ``confidence`` quantile makes
+    that model satisfy the condition: the Wasserstein ball then holds a distribution for which it is optimal. The
+    quantile is computed by a Gaussian multiplier bootstrap, so it knows the scale of the features, their
+    correlation, the norm and the noise; it shrinks like ``1 / sqrt(n)``. For the squared losses of order 2 the same
+    reasoning on the root of the objective divides the slopes by their root mean square: the rule does not depend
+    on the noise level. Labels and targets stay where they are in this rule, whatever their cost: moving them guards
+    against wrong labels, not against sampling.
+
+    The slopes are those of the model fitted at the radius that the constant model suggests (its slopes are the largest
+    possible); so separable data, where the plain fit does not exist, are no exception.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The data.
+    confidence : float, default=0.95
+    coreset : None, float, int or sampler, default=None
+        How to train that model.
+    draws : int, default=2000
+        Of the bootstrap.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(4000, 5))
+    >>> y = np.where(X[:, 0] + rng.normal(size=4000) > 0, 1.0, -1.0)
+    >>> few, many = (suggest_radius(Problem("logistic"), X[:n], y[:n], random_state=0) for n in (1000, 4000))
+    >>> 1.5 < few / many < 2.7
+    True
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws!r}.")
+    _refuse_source(X, "suggest_radius weighs every row many times")
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    rng = np.random.default_rng(seed_from(random_state))
+    t = data.y * _constant(problem, data) if problem.is_classification else _constant(problem, data) - data.y
+    radius = _noise_quantile(problem, data, t, confidence, draws, rng)
+    if radius == 0.0:
+        return 0.0
+    at = problem.replace(radius=radius, label_cost=np.inf)
+    if coreset is None:
+        model = solve(at, data.rows, data.y, data.weights)
+    else:
+        model = fit_coreset(at, data.rows, data.y, coreset, data.weights, random_state=random_state).solution
+    t = problem.signal(model.coef, model.intercept, data)
+    return _noise_quantile(problem, data, t, confidence, draws, rng)
+
+
+def _constant(problem: Problem, data: Data) -> float:
+    """Return the best constant score, by bisection on the mean slope; 0 without an intercept."""
+    if not problem.fit_intercept:
+        return 0.0
+    masses = data.masses
+
+    def slope(b: float) -> float:
+        if problem.is_classification:
+            return float(masses @ (data.y * problem.loss.slope(data.y * b)))
+        return float(masses @ problem.loss.slope(b - data.y))
+
+    low, high = (-40.0, 40.0) if problem.is_classification else (float(data.y.min()), float(data.y.max()))
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:
+    """Return the slope of every row, and what ``sigma ||theta||_*`` is multiplied by; 0 where no slope is left."""
+    slope = np.asarray(problem.loss.slope(t), dtype=np.float64)
+    if problem.geometry.order == 1:
+        return slope, problem.loss.lipschitz
+    # sigma stands beside the root of the mean loss: slopes of that root
+    root = float(np.sqrt(data.masses @ problem.loss.value(t)))
+    return (slope / (2.0 * root), 1.0) if root > 0.0 else (slope, 0.0)
+
+
+def _noise_quantile(
+    problem: Problem, data: Data, t: FloatArray, confidence: float, draws: int, rng: np.random.Generator
+) -> float:
+    """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers."""
+    loss, masses = problem.loss, data.masses
+    slope, bar = _slopes(problem, data, t)
+    if bar == 0.0:
+        return 0.0
+    centre = np.zeros(data.rows.m)
+    if problem.fit_intercept:
+        spread = float(np.sqrt(masses @ (t - float(masses @ t)) ** 2))
+        width = max(spread, 1e-8) * data.rows.n**-0.2
+        curvature = masses * np.maximum(loss.slope(t + width) - loss.slope(t - width), 0.0)
+        if not curvature.sum() > 0.0:
+            curvature = masses
+        centre = data.rows.transpose_dot(curvature) / curvature.sum()
+    pull = masses * slope
+    norm = problem.geometry.norm
+    if data.rows.m <= _COVARIANCE_FEATURES:  # Gaussian multipliers: the sum is Gaussian with this covariance, exactly
+        squares = pull * pull
+        first = data.rows.transpose_dot(squares)
+        covariance = data.rows.gram(squares) - np.outer(first, centre) - np.outer(centre, first)
+        covariance += squares.sum() * np.outer(centre, centre)
+        values, vectors = np.linalg.eigh(covariance)
+        noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    else:
+        noise = np.zeros((draws, data.rows.m))
+        for part, block in data.rows.blocks():
+            multipliers = rng.standard_normal((draws, block.shape[0])) * pull[part]
+            noise += np.asarray((block.T @ multipliers.T).T) - np.outer(multipliers.sum(axis=1), centre)
+    return float(np.quantile([norm.value(row) for row in noise], confidence)) / bar

@@ -1,0 +1,98 @@
+"""Training through a coreset: the one call behind every estimator's ``coreset=``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dualcore.certificates import certify
+from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
+from dualcore.coresets.samplers.base import Callback
+from dualcore.coresets.samplers.baselines import row_masses
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.reading.evaluate import as_source
+
+__all__ = ["as_sampler", "fit_coreset"]
+
+# Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this.
+_SMALL, _LOOSE = 2_000_000, 1e-3
+
+
+def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
+    """Return a sampler from what a user gave for ``coreset``.
+
+    A number is a size: up to four rounds of a calibrated `DualCoreset`, fewer once the certified relative gap
+    is below 1e-3. A sampler without a seed of its own takes ``random_state``.
+    """
+    if isinstance(coreset, Sampler):
+        if coreset.random_state is None and random_state is not None:
+            return replace(coreset, random_state=random_state)  # type: ignore[type-var]
+        return coreset
+    is_number = isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool)
+    if is_number:
+        return DualCoreset(size=coreset, rounds=4, target_gap=1e-3, random_state=random_state)
+    raise TypeError(
+        f"coreset must be a size (a number of rows or a fraction) or a sampler, got {type(coreset).__name__}. "
+        "For example coreset=0.05, or coreset=DualCoreset(size=0.05, rounds=3)."
+    )
+
+
+def fit_coreset(
+    problem: Problem,
+    X: Any,
+    y: Any = None,
+    coreset: float | int | Sampler = 0.05,
+    sample_weight: Any = None,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    random_state: Any = None,
+    callback: Callback | None = None,
+) -> CoresetFit:
+    """Train on a coreset and certify the model on the full data.
+
+    Parameters
+    ----------
+    problem : Problem
+    X, y, sample_weight
+        The full data, as arrays or frames, or one source for ``X``.
+    coreset : float, int or sampler, default=0.05
+    solver, tol, max_iter
+        Passed to `solve` on the coreset.
+    random_state : int, Generator or None
+    callback : callable, optional
+        Called with a `Round` after every read of the data.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(5000, 4))
+    >>> y = np.where(X @ np.ones(4) + rng.normal(size=5000) > 0, 1.0, -1.0)
+    >>> fit = fit_coreset(Problem("logistic", radius=0.1), X, y, coreset=0.1, random_state=0)
+    >>> fit.certificate.relative_gap < 1e-3
+    True
+    """
+    sampler = as_sampler(coreset, random_state)
+    if problem.geometry.support is not None:
+        return sampler.fit(problem, X, y, sample_weight, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    source = as_source(problem, X, y, sample_weight)
+    found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    small = source.n_rows * source.n_features <= _SMALL
+    return _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
+
+
+def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFit:
+    """Return the fit with the bound that rows in memory give: a dual point can be repaired there, row by row."""
+    X, y = source.take(np.arange(source.n_rows))
+    model, masses = found.solution, row_masses(source)
+    lower = max(found.certificate.lower, certify(problem, model, X, y, masses).lower)
+    lower = min(lower, found.certificate.upper)
+    return replace(
+        found,
+        certificate=replace(found.certificate, lower=lower, n_reads=found.certificate.n_reads + 1),
+        solution=replace(model, lower_bound=lower, gap=model.value - lower),
+    )

@@ -1,0 +1,20 @@
+"""Samplers: ways to choose a few weighted rows that stand for all of them."""
+
+from __future__ import annotations
+
+from dualcore.coresets.samplers.base import CoresetFit, Round, Sampler
+from dualcore.coresets.samplers.baselines import ImportanceCoreset, LayeredCoreset, UniformCoreset
+from dualcore.coresets.samplers.dual import DualCoreset
+from dualcore.coresets.samplers.grid import GridDraw, grid_coreset
+
+__all__ = [
+    "CoresetFit",
+    "DualCoreset",
+    "GridDraw",
+    "ImportanceCoreset",
+    "LayeredCoreset",
+    "Round",
+    "Sampler",
+    "UniformCoreset",
+    "grid_coreset",
+]

@@ -1,0 +1,97 @@
+"""How many rows each cell gives: at least one, at most all, and no mass lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["allocate", "merge_cells"]
+
+
+def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> npt.NDArray[np.int64]:
+    """Share ``size`` draws among cells in proportion to ``scores``.
+
+    Every non-empty cell gets at least one draw and at most all its rows; what a full cell cannot take goes to
+    the others, and fractions are rounded by largest remainder, so that exactly ``min(size, sum(counts))``
+    draws are made.
+
+    Parameters
+    ----------
+    size : int
+        At least the number of non-empty cells; see `merge_cells` where it is not.
+    counts : ndarray of shape (n_cells,)
+    scores : ndarray of shape (n_cells,)
+        Non-negative; of any magnitude, infinite ones before all others.
+
+    Examples
+    --------
+    >>> allocate(5, np.array([100, 2, 0, 10]), np.array([1.0, 8.0, 3.0, 1.0]))
+    array([2, 2, 0, 1])
+    """
+    counts = np.asarray(counts, dtype=np.int64)
+    draws = (counts > 0).astype(np.int64)
+    if np.isnan(scores).any():
+        raise ValueError("A score is NaN: the losses or the masses of the rows are beyond what a float64 holds.")
+    if size < draws.sum():
+        raise ValueError(f"{size} draws cannot cover {int(draws.sum())} non-empty cells: merge cells first.")
+    left = min(size, int(counts.sum())) - int(draws.sum())
+    scores = np.where(counts > 0, scores, 0.0)
+    while left > 0:
+        room = counts - draws
+        share = np.where(room > 0, scores, 0.0)
+        if not share.any():
+            share = room.astype(np.float64)
+        top = share.max()
+        # Against the largest: sums of the smallest and of the largest numbers there are go wrong.
+        share = share / top if np.isfinite(top) else np.isinf(share).astype(np.float64)
+        ideal = left * (share / share.sum())
+        whole = np.minimum(np.floor(ideal).astype(np.int64), room)
+        draws += whole
+        left -= int(whole.sum())
+        if (ideal > room).any() and whole.any():
+            continue  # what a full cell could not take is shared anew
+        open_cells = np.flatnonzero(counts > draws)  # largest remainders first, ties by position
+        order = open_cells[np.argsort(-(ideal - whole)[open_cells], kind="stable")][:left]
+        draws[order] += 1
+        left -= int(order.size)
+    return draws
+
+
+def merge_cells(cells: npt.NDArray[np.intp], size: int, border: int | None = None) -> npt.NDArray[np.intp]:
+    """Merge neighbouring cells, smallest first, until there are at most ``size``; return new cell numbers.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n,)
+        Cell of each row; neighbours in number are neighbours in meaning.
+    size : int
+    border : int, optional
+        Cells below this number are not merged with the others, where ``size`` allows: those of one class, say.
+
+    Examples
+    --------
+    >>> merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2), merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2, border=3)
+    (array([0, 0, 0, 1, 1, 1, 1]), array([0, 0, 0, 0, 0, 0, 1]))
+    """
+    names, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    groups = [[k] for k in range(names.size)]
+    sizes = counts.tolist()
+    sides = [border is not None and name < border for name in names.tolist()]
+    if size < 2:
+        sides = [False] * names.size
+    while len(groups) > max(size, 1):
+        for k in np.argsort(sizes, kind="stable").tolist():
+            near = (j for j in (k - 1, k + 1) if 0 <= j < len(groups))
+            beside = [j for j in near if sides[groups[j][0]] == sides[groups[k][0]]]
+            if beside:
+                break
+        j = min(beside, key=lambda index: sizes[index])
+        low, high = min(j, k), max(j, k)
+        groups[low] += groups.pop(high)
+        sizes[low] += sizes.pop(high)
+    lookup = np.empty(names.size, dtype=np.intp)
+    for new, group in enumerate(groups):
+        lookup[group] = new
+    return lookup[inverse]

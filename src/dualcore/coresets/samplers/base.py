@@ -1,0 +1,207 @@
+"""What every sampler promises: `build` a coreset, or `fit` a model through one.
+
+A fit comes with a certificate about the full data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualcore.certificates import Certificate, certify
+from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.samplers.pilot import pilot_anchor
+from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.evaluate import as_source, evaluate, feasible_multiplier
+from dualcore.solvers import Solution, solve
+
+__all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish", "scored"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+
+    read: int
+    rows: int
+    risk: float
+    upper: float
+    lower: float
+
+    @property
+    def relative_gap(self) -> float:
+        """``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class CoresetFit:
+    """A model trained on a coreset and scored on the full data.
+
+    Attributes
+    ----------
+    solution : Solution
+        Its ``value``, ``lower_bound`` and ``gap`` are about the full data.
+    certificate : Certificate
+    coreset : Coreset
+    history : tuple of Round
+
+    Examples
+    --------
+    >>> from dualcore import fit_coreset
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+    >>> fit = fit_coreset(Problem("hinge", radius=0.1), X, np.sign(X[:, 0]), coreset=200, random_state=0)
+    >>> len(fit.coreset), fit.solution.value == fit.certificate.upper == fit.history[-1].upper
+    (200, True)
+    """
+
+    solution: Solution
+    certificate: Certificate
+    coreset: Coreset
+    history: tuple[Round, ...]
+
+
+Callback = Callable[[Round], None]
+
+
+def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
+    """Return an Anchor from an Anchor or a Solution, or say what is wrong with it."""
+    if isinstance(anchor, Solution):
+        anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
+    if not isinstance(anchor, Anchor):
+        raise TypeError(f"anchor must be an Anchor or a Solution, got {type(anchor).__name__}.")
+    if anchor.coef.shape != (n_features,):
+        raise ValueError(f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features.")
+    if not (np.isfinite(anchor.coef).all() and np.isfinite(anchor.intercept) and not np.isnan(anchor.multiplier)):
+        raise ValueError("The anchor holds NaN or infinite numbers; give a model that was trained.")
+    kappa = problem.kappa(anchor.coef)
+    if anchor.multiplier < kappa * (1.0 - 1e-9):
+        raise ValueError(
+            f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
+        )
+    return replace(anchor, multiplier=feasible_multiplier(problem, anchor.coef, anchor.multiplier))
+
+
+class Sampler(ABC):
+    """A way to choose and weight rows.
+
+    Subclasses are plain settings: nothing is computed before `build` or `fit`.
+    """
+
+    name: ClassVar[str] = ""
+    size: float | int | None
+    random_state: Any
+
+    @abstractmethod
+    def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        """Return a coreset of ``size`` rows."""
+
+    def build(self, problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Coreset:
+        """Return a coreset of the data.
+
+        Parameters
+        ----------
+        problem : Problem
+        X : array, sparse matrix, data frame, or Source
+        y, sample_weight
+            Targets and weights; left out where ``X`` is a source.
+        """
+        source = as_source(problem, X, y, sample_weight)
+        return self.draw(problem, source, self._size(source), seed_from(self.random_state))
+
+    def fit(
+        self,
+        problem: Problem,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        callback: Callback | None = None,
+    ) -> CoresetFit:
+        """Train on a coreset, then read the full data once to score and certify the model."""
+        source = as_source(problem, X, y, sample_weight)
+        before = source.n_reads
+        coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
+        solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
+        return scored(problem, source, coreset, solution, callback, before=before)
+
+    def _size(self, source: Source) -> int:
+        if self.size is None:
+            raise ValueError("size is None: give a number of rows or a fraction of them.")
+        return resolve_size(self.size, source.n_rows)
+
+    def _anchor(self, problem: Problem, source: Source, size: int, seed: int, anchor: Any) -> Anchor:
+        """Return the given anchor, or the solution on a keyed pilot sample."""
+        if anchor is not None:
+            return as_anchor(anchor, problem, source.n_features)
+        return pilot_anchor(problem, source, size, seed)
+
+
+def scored(
+    problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
+) -> CoresetFit:
+    """Return the fit of a coreset's solution, scored and certified on the full data."""
+    risk, multiplier, lower, rounding = score(problem, source, solution)
+    if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
+        lower = min(max(lower, solution.lower_bound), risk)
+    done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
+    if callback is not None:
+        callback(done)
+    return finish(solution, risk, multiplier, lower, coreset, (done,), done.read, rounding)
+
+
+def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float, float]:
+    """Return risk, multiplier, lower bound and rounding on the full data; a support needs the rows in memory."""
+    if problem.box is None:
+        reading = evaluate(problem, source, solution)
+        lower = min(reading.lower_bound(reading.risk), reading.risk)
+        return reading.risk, reading.multiplier, lower, reading.rounding
+    X, y = source.take(np.arange(source.n_rows))
+    masses = source.row_masses() if source.is_weighted else None
+    found = certify(problem, solution, X, y, masses)
+    multiplier = problem.multiplier(solution.coef, solution.intercept, X, y, masses)
+    return found.upper, multiplier, found.lower, found.rounding
+
+
+def stands_for_all(source: Source, coreset: Coreset) -> bool:
+    """Whether a coreset is the full data, row for row and mass for mass."""
+    if len(coreset) != source.n_rows or not np.array_equal(coreset.indices, np.arange(source.n_rows)):
+        return False
+    weights = getattr(source, "weights", None)
+    masses = np.full(source.n_rows, 1.0) if weights is None else np.asarray(weights, dtype=np.float64)
+    return bool(np.allclose(coreset.weights, masses / masses.sum(), rtol=1e-12, atol=0.0))
+
+
+def finish(
+    solution: Solution,
+    risk: float,
+    multiplier: float,
+    lower: float,
+    coreset: Coreset,
+    history: tuple[Round, ...],
+    n_reads: int,
+    rounding: float,
+) -> CoresetFit:
+    """Return the fit with everything in it about the full data."""
+    lower = min(lower, risk)
+    scored = replace(
+        solution,
+        value=risk,
+        dual_variable=multiplier,
+        lower_bound=lower,
+        gap=risk - lower,
+        dual=None,
+        rounding=rounding,
+    )
+    return CoresetFit(scored, Certificate(risk, lower, n_reads, rounding), coreset, history)

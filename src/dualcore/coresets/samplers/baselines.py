@@ -1,0 +1,241 @@
+"""The baselines: uniform, importance and layered sampling, under the interface of `DualCoreset`."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.samplers.base import Sampler
+from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Chunk, Source
+from dualcore.problem import Problem
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
+
+__all__ = ["ImportanceCoreset", "LayeredCoreset", "UniformCoreset", "collect"]
+
+
+def collect(source: Source, function: Any) -> FloatArray:
+    """Return ``function(chunk)`` for all rows, one after the other: one read, one number a row."""
+    return np.concatenate(list(source.map(function)))
+
+
+def row_masses(source: Source) -> FloatArray | None:
+    """Return the masses of all rows, None where they are equal; reads no features where they stand alone."""
+    return source.row_masses() if source.is_weighted else None
+
+
+@dataclass
+class UniformCoreset(Sampler):
+    """UniSamp: ``size`` rows without replacement, each of weight ``1 / size`` (times its own weight, if rows have one).
+
+    Parameters
+    ----------
+    size : int or float
+        Number of rows, or fraction of them.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> X, y = np.arange(20.0)[:, None], np.tile([-1.0, 1.0], 10)
+    >>> len(UniformCoreset(size=5, random_state=0).build(Problem("hinge", radius=0.1), X, y))
+    5
+    """
+
+    name = "UniformCoreset"
+    size: float | int | None = 0.05
+    random_state: Any = None
+
+    def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        found = source.smallest(seed, size)
+        rows, masses = found.rows, found.masses.copy()
+        details: dict[str, Any] = {"seed": seed}
+        if problem.is_classification:
+            rows, masses, message = _with_both_classes(problem, source, rows, masses, seed)
+            if message:
+                details["message"] = message
+        order = np.argsort(rows)
+        X, y = source.take(rows[order])
+        return Coreset(rows[order], X, y, normalised(masses[order]), source.n_rows, None, self.name, details)
+
+
+def _with_both_classes(
+    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int
+) -> tuple[Any, FloatArray, str]:
+    """Put the row of smallest key of a class that was missed in the place of the last one drawn, and say so."""
+    _, y = source.take(np.sort(rows))
+    missing = [label for label in (-1.0, 1.0) if not (y == label).any()]
+    if not missing:
+        return rows, masses, ""
+    message = f"The draw missed class {missing[0]:+g}; its row of smallest key took the place of the last row drawn."
+    extra = source.smallest(seed, 1, missing[0])
+    if extra.rows.size == 0:
+        raise ValueError(f"No row of class {missing[0]:+g} has weight; a classifier needs both classes.")
+    if rows.size == 1:
+        message = f"A coreset of one row cannot hold both classes: one row of class {missing[0]:+g} was added."
+        warnings.warn(message, UserWarning, stacklevel=4)
+        return np.append(rows, extra.rows), np.append(masses, extra.masses), message
+    warnings.warn(message, UserWarning, stacklevel=4)
+    return np.append(rows[:-1], extra.rows), np.append(masses[:-1], extra.masses), message
+
+
+@dataclass
+class ImportanceCoreset(Sampler):
+    """ImpSamp: draws with replacement in proportion to sensitivity bounds from leverage scores (Tukan et al. 2020).
+
+    ``s_i ~ 2 + n_c l_i`` for the logistic loss, ``l_i + 1/n`` for the SVM, with ``l_i`` the leverage of
+    ``(x, 1)`` inside its class; ``sqrt(l_i)`` with the leverage of ``(x, 1, -y)`` in regression. Weights
+    ``count_i / (n s p_i)``, self-normalised.
+
+    Parameters
+    ----------
+    size : int or float
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> X, y = np.arange(20.0)[:, None], np.tile([-1.0, 1.0], 10)
+    >>> coreset = ImportanceCoreset(size=8, random_state=0).build(Problem("logistic", radius=0.1), X, y)
+    >>> len(coreset) <= 8, round(float(coreset.weights.sum()), 9)
+    (True, 1.0)
+    """
+
+    name = "ImportanceCoreset"
+    size: float | int | None = 0.05
+    random_state: Any = None
+
+    def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        masses = row_masses(source)
+        mass = np.full(source.n_rows, 1.0 / source.n_rows) if masses is None else masses
+        scores = _sensitivities(problem, source)
+        chances = scores * mass
+        chances /= chances.sum()
+        rng = np.random.Generator(np.random.Philox(key=seed))
+        picks = rng.choice(source.n_rows, size=size, replace=True, p=chances)
+        rows, counts = np.unique(picks, return_counts=True)
+        weights = counts * mass[rows] / (size * chances[rows])
+        details: dict[str, Any] = {"seed": seed}
+        if problem.is_classification:
+            rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+            if message:
+                details["message"] = message
+            order = np.argsort(rows)
+            rows, weights = rows[order], weights[order]
+        X, y = source.take(rows)
+        return Coreset(rows.astype(np.int64), X, y, normalised(weights), source.n_rows, None, self.name, details)
+
+
+def _sensitivities(problem: Problem, source: Source) -> FloatArray:
+    """Return sensitivity bounds, two reads: a Gram matrix a group, then the leverage of every row."""
+    groups = (-1.0, 1.0) if problem.is_classification else (None,)
+
+    def design(chunk: Chunk) -> FloatArray:
+        X = chunk.X.toarray() if sp.issparse(chunk.X) else chunk.X
+        columns = [X, np.ones((X.shape[0], 1))]
+        if not problem.is_classification:
+            columns.append(-chunk.y[:, None])
+        return np.hstack(columns)
+
+    def gram(chunk: Chunk) -> list[FloatArray]:
+        Z = design(chunk)
+        parts = [Z if label is None else Z[chunk.y == label] for label in groups]
+        return [
+            np.block(
+                [[part.T @ part, np.zeros((part.shape[1], 1))], [np.zeros((1, part.shape[1])), np.array([[len(part)]])]]
+            )
+            for part in parts
+        ]
+
+    totals = None
+    for part in source.map(gram):
+        totals = part if totals is None else [a + b for a, b in zip(totals, part, strict=True)]
+    if totals is None:
+        raise ValueError("The source has no rows.")
+    inverses = [np.linalg.pinv(total[:-1, :-1], hermitian=True) for total in totals]
+    counts = [float(total[-1, -1]) for total in totals]
+
+    def scores(chunk: Chunk) -> FloatArray:
+        Z = design(chunk)
+        out = np.empty(len(Z))
+        for label, inverse, count in zip(groups, inverses, counts, strict=True):
+            chosen = slice(None) if label is None else chunk.y == label
+            part = Z[chosen]
+            leverage = np.clip(np.einsum("ij,jk,ik->i", part, inverse, part, optimize=True), 0.0, 1.0)
+            if not isinstance(problem.loss, MarginLoss):
+                out[chosen] = np.sqrt(leverage) + 1e-12
+            elif isinstance(problem.loss, (Hinge, SmoothHinge)):
+                out[chosen] = leverage + 1.0 / source.n_rows
+            else:
+                out[chosen] = 2.0 + count * leverage
+        return out
+
+    return collect(source, scores)
+
+
+@dataclass
+class LayeredCoreset(Sampler):
+    """LayerSamp: layers of doubling loss at the anchor, uniform draws from each (Huang et al. 2021).
+
+    Parameters
+    ----------
+    size : int or float
+    anchor : Anchor, Solution or None
+        None trains one on a pilot sample.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> X, y = np.arange(40.0)[:, None], np.tile([-1.0, 1.0], 20)
+    >>> coreset = LayeredCoreset(size=10, random_state=0).build(Problem("logistic", radius=0.1), X, y)
+    >>> coreset.method, round(float(coreset.weights.sum()), 9)
+    ('LayeredCoreset', 1.0)
+    """
+
+    name = "LayeredCoreset"
+    size: float | int | None = 0.05
+    anchor: Any = None
+    random_state: Any = None
+
+    def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
+        losses = collect(source, lambda chunk: problem.loss.value(chunk_signal(problem, anchor, chunk)))
+        masses = row_masses(source)
+        grid = build_grid(losses, losses, masses)
+        slack = float(losses.mean() if masses is None else masses @ losses)
+        draw = draw_grid(grid, size, seed_from(seed, 2), slack=slack, masses=masses)
+        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "merged": draw.merged}
+        return drawn_coreset(problem, source, draw, seed, anchor, self.name, details)
+
+
+def drawn_coreset(
+    problem: Problem,
+    source: Source,
+    draw: GridDraw,
+    seed: int,
+    anchor: Anchor,
+    method: str,
+    details: dict[str, Any],
+) -> Coreset:
+    """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
+    rows, weights = draw.indices, draw.weights
+    if problem.is_classification:
+        rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+        if message:
+            details["message"] = message
+            order = np.argsort(rows)
+            rows, weights = rows[order], normalised(weights[order])
+    X, y = source.take(rows)
+    return Coreset(rows, X, y, weights, source.n_rows, anchor, method, details)
+
+
+def chunk_signal(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:
+    """Return margins or residuals of a chunk."""
+    score = chunk.X @ anchor.coef + anchor.intercept
+    return np.asarray(score * chunk.y if problem.is_classification else score - chunk.y)

@@ -1,0 +1,127 @@
+"""Calibration: move the weights as little as possible so that the coreset reproduces what is known of the full data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.coresets.coreset import normalised
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["Calibrated", "calibrate", "keeps_classes"]
+
+# As good as no softness at all.
+_EXACT = 1e-14
+# What calibration must leave of the mass of a class.
+_LEAST_CLASS = 1e-3
+# How many times the largest value in the coreset a mean may be and still be approached.
+_FAR = 1000.0
+
+
+class Calibrated(NamedTuple):
+    """New weights, and by how much the moments are still off, relative to their spread over the coreset."""
+
+    weights: FloatArray
+    residual: float
+
+
+def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-5) -> Calibrated:
+    r"""Return ``u >= 0`` with ``sum u = 1`` nearest to ``weights`` whose moments match.
+
+    .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
+
+    The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method
+    solves it. ``softness`` bounds the multipliers, so that moments which no weights can match are approached
+    instead (fewer rows than moments, targets outside the hull).
+
+    Parameters
+    ----------
+    weights : ndarray of shape (size,)
+        Positive, sum to one.
+    moments : ndarray of shape (size, k)
+    targets : ndarray of shape (k,)
+        The same moments on the full data.
+
+    Examples
+    --------
+    >>> u = calibrate(np.full(4, 0.25), np.arange(4.0)[:, None], np.array([2.0])).weights
+    >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
+    (2.0, 1.0)
+    """
+    spread = np.sqrt(np.maximum(weights @ moments**2 - (weights @ moments) ** 2, 0.0))
+    varied = spread > 1e-12 * np.abs(moments).max(axis=0, initial=1e-300)
+    centre = weights @ moments[:, varied]
+    basis = np.column_stack([np.ones(weights.size), (moments[:, varied] - centre) / spread[varied]])
+    goal = np.concatenate([[1.0], (targets[varied] - centre) / spread[varied]])
+    # A moment far beyond that of any row comes from rows that were not drawn: chasing it would leave a row or two.
+    within = np.abs(goal) <= _FAR * np.abs(basis).max(axis=0)
+    missed = float(np.abs(goal[~within]).max(initial=0.0))
+    basis, goal = basis[:, within], goal[within]
+    nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
+    if goal.size < weights.size:
+        exact_nu, exact_lift, off = _dual_newton(weights, basis, goal, nu, _EXACT)
+        # Far-out multipliers mean that the match hangs on a few rows: the soft one is then the better estimate.
+        if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
+            lift = exact_lift
+    new = weights * lift
+    if not new.sum() > 0.0 or not np.isfinite(new).all():
+        return Calibrated(weights, max(missed, float(np.abs(goal[1:]).max(initial=0.0))))
+    new = normalised(new)
+    return Calibrated(new, max(missed, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0))))
+
+
+def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
+    """Whether new weights leave each of two classes a mass worth the name: a thousandth of what it was at least.
+
+    Examples
+    --------
+    >>> keeps_classes(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+    False
+    """
+    classes = [y == label for label in (-1.0, 1.0)]
+    return all(float(after[own].sum()) >= _LEAST_CLASS * float(before[own].sum()) for own in classes)
+
+
+def _dual_newton(
+    weights: FloatArray, basis: FloatArray, goal: FloatArray, nu: FloatArray, softness: float
+) -> tuple[FloatArray, FloatArray, float]:
+    """Minimise the dual by semismooth Newton from ``nu``; return it, the weights' factors, the gradient's size."""
+    soft = np.full(goal.size, softness)
+    # The mass is as good as exact always; the other moments may give way.
+    soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
+
+    def dual(nu: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        lift = np.maximum(1.0 + basis @ nu, 0.0)
+        value = 0.5 * float(weights @ (lift * lift)) - float(goal @ nu) + 0.5 * float(soft @ (nu * nu))
+        return value, lift, basis.T @ (weights * lift) - goal + soft * nu
+
+    value, lift, gradient = dual(nu)
+    for _ in range(50):
+        if np.abs(gradient).max() <= 1e-13:
+            break
+        step = -_solve(basis[lift > 0.0] * np.sqrt(weights[lift > 0.0])[:, None], soft + 1e-14, gradient)
+        slope, share = float(gradient @ step), 1.0
+        trial = dual(nu + step)
+        while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
+            share *= 0.5
+            trial = dual(nu + share * step)
+        nu = nu + share * step
+        value, lift, gradient = trial
+    return nu, lift, float(np.abs(gradient).max())
+
+
+def _solve(rows: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve ``(rows' rows + diag(diagonal)) x = right``, by the smaller of the two Gram matrices."""
+    n, k = rows.shape
+    if n < k:  # Woodbury
+        scaled = rows / diagonal
+        inner = scaled @ rows.T
+        inner.flat[:: n + 1] += 1.0
+        return np.asarray(right / diagonal - scaled.T @ np.linalg.solve(inner, scaled @ right))
+    gram = rows.T @ rows
+    gram.flat[:: k + 1] += diagonal
+    try:
+        return np.asarray(np.linalg.solve(gram, right))
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(gram, right, rcond=None)[0])

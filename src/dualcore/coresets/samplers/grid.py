@@ -1,0 +1,216 @@
+"""Algorithm 1: grid sampling from lower and upper bounds on the per-row dual loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.coresets.coreset import normalised
+from dualcore.coresets.samplers.allocate import allocate, merge_cells
+from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import row_keys, seed_from
+
+__all__ = ["Grid", "GridDraw", "build_grid", "draw_grid", "grid_coreset", "layers"]
+
+
+def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
+    """Return 0 where ``value <= mean`` and j where ``2^{j-1} mean < value <= 2^j mean``.
+
+    The number of layers is ``1 + ceil(log2(max / mean))``. Where the mean is 0 every value is, and there is one layer.
+
+    Examples
+    --------
+    >>> layers(np.array([0.0, 1.0, 1.5, 2.0, 9.0]), 1.0)
+    array([0, 0, 1, 1, 4])
+    """
+    if not mean > 0.0:
+        return np.zeros(values.shape, dtype=np.intp)
+    mantissa, exponent = np.frexp(values / mean)  # value / mean = mantissa * 2**exponent, mantissa in [1/2, 1)
+    return np.where(values <= mean, 0, np.maximum(exponent - (mantissa == 0.5), 0)).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The partition: for each row its lower layer i, upper layer j, and cell.
+
+    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Where a guarantee is
+    asked for and rows weigh differently, ``octaves`` part each cell by the mass of its rows, in powers of two.
+    """
+
+    lower_layer: npt.NDArray[np.intp]
+    upper_layer: npt.NDArray[np.intp]
+    lower_mean: float
+    upper_mean: float
+    cell: npt.NDArray[np.intp]
+    counts: npt.NDArray[np.int64]
+    masses: FloatArray
+    ranges: FloatArray
+    octaves: int = 1
+
+    @property
+    def layers_of_cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The lower and the upper layer of every cell."""
+        n_lower, n_upper = int(self.lower_layer.max()) + 1, int(self.upper_layer.max()) + 1
+        i, j = np.divmod(np.arange(self.counts.size) % (n_lower * n_upper), n_upper)
+        return i, j
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells are occupied."""
+        return int(np.count_nonzero(self.counts))
+
+
+def build_grid(
+    lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None, *, by_mass: bool = False
+) -> Grid:
+    """Partition rows by lower and by upper bound, and intersect the two partitions; ``by_mass``, by mass as well."""
+    n = lower.size
+    A = float(lower.mean()) if masses is None else float(masses @ lower)
+    B = float(upper.mean()) if masses is None else float(masses @ upper)
+    i, j = layers(lower, A), layers(upper, B)
+    cell = i * (int(j.max()) + 1) + j
+    octaves = 1
+    if by_mass and masses is not None:
+        least = float(masses[masses > 0.0].min())
+        octave = np.maximum(np.frexp(masses / least)[1] - 1, 0).astype(np.intp)  # [2^k, 2^{k+1}) times the least
+        octaves = int(octave.max()) + 1
+        cell = cell + octave * ((int(i.max()) + 1) * (int(j.max()) + 1))
+    counts = np.bincount(cell)
+    mass = np.asarray(counts / n if masses is None else np.bincount(cell, masses), dtype=np.float64)
+    low, high = np.full(counts.size, np.inf), np.full(counts.size, -np.inf)
+    np.minimum.at(low, cell, lower)
+    np.maximum.at(high, cell, upper)
+    ranges = np.where(counts > 0, high - np.where(counts > 0, low, 0.0), 0.0)
+    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges, octaves)
+
+
+@dataclass(frozen=True)
+class GridDraw:
+    """Rows drawn from a grid.
+
+    Attributes
+    ----------
+    indices : ndarray of shape (size,)
+        Row numbers, ascending.
+    weights : ndarray of shape (size,)
+        ``|C| / (n |Q|)`` in each cell; they sum to one.
+    grid : Grid
+    draws : ndarray of shape (n_cells,)
+        Rows drawn from each cell (of the merged cells, where cells had to be merged).
+    merged : bool
+        Whether there were more occupied cells than draws.
+    """
+
+    indices: npt.NDArray[np.int64]
+    weights: FloatArray
+    grid: Grid
+    draws: npt.NDArray[np.int64]
+    merged: bool
+
+
+def draw_grid(
+    grid: Grid,
+    size: int | npt.NDArray[np.int64],
+    seed: int,
+    *,
+    slack: float = 0.0,
+    masses: FloatArray | None = None,
+) -> GridDraw:
+    """Draw uniformly without replacement from every cell.
+
+    Parameters
+    ----------
+    size : int or ndarray of shape (n_cells,)
+        A budget, shared in proportion to ``|C| (range_C + slack)``; or the draws of each cell.
+    slack : float
+        ``2 (L l_p + R l_d)``: by how much ``h`` may move over the region the coreset is for.
+    """
+    cell, counts, mass, scores = grid.cell, grid.counts, grid.masses, grid.masses * (grid.ranges + slack)
+    merged = False
+    rows = np.arange(cell.size)
+    if masses is not None and not masses.all():  # rows of no mass stand for nothing
+        rows = np.flatnonzero(masses)
+        cell, masses = cell[rows], masses[rows]
+        counts = np.bincount(cell, minlength=counts.size)
+    if isinstance(size, (int, np.integer)):
+        if np.count_nonzero(counts) > size:
+            cell, merged = merge_cells(cell, int(size)), True
+            counts = np.bincount(cell)
+            mass = np.asarray(counts / cell.size if masses is None else np.bincount(cell, masses), dtype=np.float64)
+            scores = mass
+        draws = allocate(int(size), counts, scores)
+    else:
+        draws = np.minimum(size, counts)
+    keys = row_keys(seed, rows)
+    order = np.lexsort((keys, cell))
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    rank = np.arange(cell.size) - np.repeat(first, counts)
+    chosen = np.sort(order[rank < np.repeat(draws, counts)])
+    if masses is None:
+        weights = (mass / np.maximum(draws, 1))[cell[chosen]]
+    else:
+        drawn = np.bincount(cell[chosen], masses[chosen], counts.size)
+        share = masses[chosen] / np.where(drawn > 0.0, drawn, 1.0)[cell[chosen]]
+        weights = mass[cell[chosen]] * share
+    return GridDraw(rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
+
+
+def grid_coreset(
+    lower: npt.ArrayLike,
+    upper: npt.ArrayLike,
+    *,
+    size: float | int,
+    slack: float = 0.0,
+    sample_weight: npt.ArrayLike | None = None,
+    random_state: Any = None,
+) -> GridDraw:
+    r"""Algorithm 1 for any model that can bound its own ``h_i``.
+
+    Rows are partitioned by lower bound (``A_0 = {a <= A}``, ``A_i = {2^{i-1} A < a <= 2^i A}``) and by upper
+    bound; uniform draws from every cell of the intersection get the weight ``|C| / (n |Q|)``.
+
+    Parameters
+    ----------
+    lower, upper : array-like of shape (n,)
+        ``0 <= a_i <= h_i <= b_i`` at the anchor; give the same twice where ``h_i`` is known.
+    size : int or float
+        Number of rows, or fraction of them. Every occupied cell gives at least one row.
+    slack : float, default=0.0
+        ``2 (L l_p + R l_d)``; raises the share of cells whose bounds are tight.
+    sample_weight : array-like of shape (n,), optional
+    random_state : int, Generator or None
+
+    Returns
+    -------
+    GridDraw
+
+    Examples
+    --------
+    >>> draw = grid_coreset(np.ones(100), np.linspace(1, 8, 100), size=10, random_state=0)
+    >>> len(draw.indices), round(float(draw.weights.sum()), 12)
+    (10, 1.0)
+    """
+    a, b = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
+        raise ValueError(f"lower and upper must be vectors of one length, got shapes {a.shape} and {b.shape}.")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError("lower and upper must be finite.")
+    if (a < 0.0).any():
+        raise ValueError("lower must be non-negative: h is at least the loss, which is.")
+    if (a > b * (1.0 + 1e-9) + 1e-12).any():
+        row = int(np.flatnonzero(a > b)[0])
+        raise ValueError(f"lower exceeds upper in row {row} ({float(a[row])!r} > {float(b[row])!r}).")
+    if not slack >= 0.0:
+        raise ValueError(f"slack must not be negative, got {slack!r}.")
+    masses = None
+    if sample_weight is not None:
+        masses = np.asarray(sample_weight, dtype=np.float64)
+        if masses.shape != a.shape or not np.isfinite(masses).all() or (masses < 0.0).any() or not masses.sum() > 0.0:
+            raise ValueError("sample_weight must hold one non-negative number per row, not all zero.")
+        masses = masses / masses.sum()
+    grid = build_grid(a, np.maximum(a, b), masses)
+    return draw_grid(grid, resolve_size(size, a.size), seed_from(random_state), slack=slack, masses=masses)

@@ -1,0 +1,72 @@
+"""The pilot: a keyed uniform sample, and the model trained on it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.coresets.coreset import normalised
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.evaluate import feasible_multiplier
+from dualcore.solvers import Solution, solve
+
+__all__ = ["Pilot", "anchor_at", "pilot_anchor", "pilot_sample"]
+
+
+class Pilot(NamedTuple):
+    """Uniformly drawn rows and their weights."""
+
+    rows: npt.NDArray[np.int64]
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+
+
+def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
+    """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
+    labels = (-1.0, 1.0) if problem.is_classification else (None,)
+    groups = [source.smallest(seed, size, label) for label in labels]
+    total = sum(group.mass for group in groups)
+    for label, group in zip(labels, groups, strict=True):
+        if group.rows.size == 0:
+            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
+    shares = np.array([max(1, round(size * group.mass / total)) for group in groups])
+    chosen = []
+    for label, group, share in zip(labels, groups, shares, strict=True):
+        part = slice(0, int(share))
+        masses = group.masses[part]
+        if label is not None and not group.mass > 0.0:
+            raise ValueError(
+                f"The rows of class {label:+g} weigh so little beside the others that their mass is 0 in float64. "
+                "Give the classes weights that can be compared."
+            )
+        if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
+            masses = np.ones(masses.size)
+        chosen.append((group.rows[part], group.mass / total * (masses / masses.sum())))
+    rows = np.concatenate([rows for rows, _ in chosen])
+    weights = np.concatenate([masses for _, masses in chosen])
+    order = np.argsort(rows)
+    X, y = source.take(rows[order])
+    return Pilot(rows[order], X, y, normalised(weights[order]))
+
+
+def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:
+    """Return the model trained on a pilot sample of ``size`` rows."""
+    pilot = pilot_sample(problem, source, size, seed)
+    with warnings.catch_warnings():  # an anchor need not be optimal: what it is worth is measured on the full data
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solution = solve(problem, pilot.X, pilot.y, pilot.weights, tol=1e-5)
+    return anchor_at(problem, solution)
+
+
+def anchor_at(problem: Problem, solution: Solution) -> Anchor:
+    """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
+    multiplier = feasible_multiplier(problem, solution.coef, solution.dual_variable)
+    return Anchor(solution.coef, solution.intercept, multiplier)

@@ -1,0 +1,258 @@
+"""The loop: read, draw, calibrate, solve, and again from the new solution, until the certificate is tight enough."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
+from dualcore.coresets.samplers.pilot import anchor_at, pilot_sample
+from dualcore.coresets.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.evaluate import feasible_multiplier
+from dualcore.reading.flips import flips_of_order_two, settle_flips
+from dualcore.reading.reading import Reading, read
+from dualcore.reading.summary import Pass
+from dualcore.solvers import Solution, solve
+
+__all__ = ["Refinement", "between"]
+
+# Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
+_STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
+# Fewer rows than this many per parameter make a coreset thin.
+_THIN = 12
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A model to read the data at, and the weighted rows it was trained on (they predict the cells)."""
+
+    anchor: Anchor
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+    solution: Solution | None
+
+
+class Refinement:
+    """Re-anchor, redraw, recalibrate: a read a round, the risk of the best model never rising.
+
+    A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
+    solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
+    full step is taken; a thin coreset is trusted along a line search only.
+
+    Parameters
+    ----------
+    problem : Problem
+    source : Source
+    size : int
+        Rows of every coreset.
+    seed : int
+    rounds : int
+        How many coresets to draw at most.
+    target_gap : float or None
+        Stop as soon as the certified relative gap is below.
+    anchor : Anchor or None
+        Where to begin; None trains on a pilot sample.
+    calibrated, focused : bool
+        Whether to calibrate the weights, and to draw where ``h`` bends.
+    solver, tol, max_iter
+        Passed to `solve`.
+    callback : callable, optional
+        Called with a `Round` after every read.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        size: int,
+        seed: int,
+        *,
+        rounds: int,
+        target_gap: float | None = None,
+        anchor: Anchor | None = None,
+        calibrated: bool = True,
+        focused: bool = True,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        callback: Callback | None = None,
+    ) -> None:
+        if problem.is_classification and size < 2:
+            raise ValueError(f"A classifier's coreset needs a row of each class: size must be at least 2, got {size}.")
+        self.problem, self.source, self.size, self.seed = problem, source, size, seed
+        self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
+        self.calibrated, self.focused = calibrated, focused
+        self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
+        self.thin = size < _THIN * (source.n_features + 2)
+        self.history: list[Round] = []
+        self.duals: list[FloatArray] = []
+        self.column_sizes: FloatArray | None = None
+        self.lower = -np.inf
+        self.best: Reading | None = None
+        self.line: list[tuple[float, float]] = []
+        self.stride = 1.0
+        self.before = source.n_reads
+        # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
+        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
+
+    def build(self) -> Coreset:
+        """Return the last coreset; no read follows it."""
+        model = self._start()
+        for number in range(self.rounds):
+            last = number + 1 == self.rounds
+            reading = self._read(model, number, certified=not last)
+            coreset = draw_cells(reading, self.size, calibrated=self.calibrated)
+            if not last and not self._tight():
+                model = self._next(coreset)
+            else:
+                break
+        return coreset
+
+    def fit(self) -> CoresetFit:
+        """Return the best model seen, scored and certified on the full data."""
+        model = self._start()
+        coreset: Coreset | None = None
+        trained = model.solution
+        drawn, redraw = None, 0
+        for read_number in range(self.rounds + 1):
+            here = self._read(model, read_number)
+            if here is self.best:
+                trained = model.solution
+            if read_number == self.rounds or self._tight():
+                break
+            shorter = self._shorter(model, here)
+            if shorter is not None:
+                model = shorter
+                continue
+            redraw = redraw + 1 if here is drawn else 0
+            drawn = here
+            coreset = draw_cells(here, self.size, calibrated=self.calibrated, redraw=redraw)
+            model = self._next(coreset)
+        best = self.best
+        if best is None:
+            raise RuntimeError("the loop always reads at least once")
+        if coreset is None:
+            coreset = draw_cells(best, self.size, calibrated=self.calibrated)
+        if flips_of_order_two(self.problem):
+            self._settle(best)
+        solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
+        solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
+        return finish(
+            solution,
+            best.risk,
+            best.multiplier,
+            self.lower,
+            coreset,
+            tuple(self.history),
+            self.history[-1].read,
+            best.rounding,
+        )
+
+    def _settle(self, best: Reading) -> None:
+        """Look closer at the best model: of order 2 sums bound the risk of flips from above only."""
+        known, multiplier = settle_flips(self.problem, self.source, best.anchor)
+        best.settle(known.upper, multiplier, known.lower)
+        self.lower = min(max(self.lower, known.lower), known.upper)
+        reads, rows = self.source.n_reads - self.before, self.history[-1].rows
+        self.history.append(Round(reads, rows, known.upper, known.upper, self.lower))
+
+    def _tight(self) -> bool:
+        return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
+
+    def _solve(self, X: Any, y: FloatArray, weights: FloatArray) -> Solution:
+        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return solve(self.problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
+
+    def _start(self) -> _Model:
+        pilot = pilot_sample(self.problem, self.source, self.size, seed_from(self.seed, 1))
+        if self.anchor is not None:
+            return _Model(self.anchor, pilot.X, pilot.y, pilot.weights, None)
+        return self._model(pilot.X, pilot.y, pilot.weights)
+
+    def _next(self, coreset: Coreset) -> _Model:
+        self.reach = max(0.5 * self.reach, 1e-3)
+        model = self._model(coreset.X, coreset.y, coreset.weights)
+        if self.thin and coreset.anchor is not None and self.stride < 1.0:
+            model = replace(model, anchor=between(self.problem, coreset.anchor, model.anchor, self.stride))
+            self.stride = min(1.0, 1.5 * self.stride)
+        return model
+
+    def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
+        solution = self._solve(X, y, weights)
+        return _Model(anchor_at(self.problem, solution), X, y, weights, solution)
+
+    def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:
+        """Read the data at a model; return the reading to draw from next, the model's own unless it is a step back."""
+        task = self._task(model, number)
+        if certified:
+            reading = read(self.source, task._replace(sized=self.column_sizes is None), self.column_sizes)
+            self.column_sizes = reading.column_sizes
+        else:
+            reading = read(self.source, task._replace(width=0.0, certified=False))
+        self.line = reading.line()
+        previous = self.best
+        if previous is None or reading.risk < previous.risk:
+            self.best = reading
+        upper = reading.risk if previous is None else min(previous.risk, reading.risk)
+        self.lower = min(max(self.lower, reading.lower_bound(upper, self.duals)), upper)
+        self.duals += reading.duals
+        done = Round(self.source.n_reads - self.before, len(model.y), reading.risk, upper, self.lower)
+        self.history.append(done)
+        if self.callback is not None:
+            self.callback(done)
+        # Near the optimum risks differ by less than the gap: a fresh anchor is then worth more than the last digit.
+        if (
+            previous is None
+            or reading is self.best
+            or (not self.thin and reading.risk <= upper + 0.5 * (upper - self.lower))
+        ):
+            return reading
+        return previous
+
+    def _task(self, model: _Model, number: int) -> Pass:
+        problem, anchor = self.problem, model.anchor
+        score = model.X @ anchor.coef + anchor.intercept
+        t = np.asarray(score * model.y if problem.is_classification else score - model.y)
+        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
+        width = self.reach * spread_of(t, model.weights)
+        rule = cell_rule(problem, float(model.weights @ h), self.size, width, focused=self.focused)
+        mass = cell_masses(rule, problem, anchor, t, h, model.y, model.weights)
+        keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
+        origin = self.best.anchor if self.thin and self.best is not None else None
+        smooth = 0.3 * width if problem.loss.kinks else 0.0
+        steps = () if origin is None else _STEPS
+        return Pass(problem, anchor, rule, seed_from(self.seed, 2 + number), keep, smooth, origin, steps)
+
+    def _shorter(self, model: _Model, here: Reading) -> _Model | None:
+        """Return the best shorter step of a line search, where the full one was a step back."""
+        if self.best is None or not self.thin or here.anchor is model.anchor:
+            return None
+        step, risk = min(self.line, key=lambda pair: pair[1], default=(0.0, np.inf))
+        if risk >= self.best.risk:
+            return None
+        # The next coreset is as thin as this one: its step will want to be about as short.
+        self.stride = step * self.stride
+        anchor = between(self.problem, self.best.anchor, model.anchor, step)
+        return _Model(anchor, model.X, model.y, model.weights, model.solution)
+
+
+def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor:
+    """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
+    coef = start.coef + step * (end.coef - start.coef)
+    intercept = start.intercept + step * (end.intercept - start.intercept)
+    multiplier = end.multiplier
+    if np.isfinite(start.multiplier) and np.isfinite(end.multiplier):  # it is infinite where nothing moves
+        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+    return Anchor(coef, intercept, feasible_multiplier(problem, coef, multiplier))

@@ -1,0 +1,33 @@
+"""What every array is: its type, the largest number that may enter, and arrays from what a user gave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LARGEST", "FloatArray", "plain_array"]
+
+FloatArray = npt.NDArray[np.float64]
+
+# No number that enters may be larger, and none that is divided by smaller than its inverse: a product of six of them
+# is still finite.
+LARGEST = 1e50
+
+
+def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
+    """Return ``values`` as an array, where nothing of them gets lost by that: neither a mask nor an imaginary part.
+
+    Examples
+    --------
+    >>> plain_array("y", np.ma.masked_array([1.0, 2.0], mask=[False, True]))
+    Traceback (most recent call last):
+    ValueError: y has masked values. Drop or fill them first: a mask is not used.
+    """
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked values. Drop or fill them first: a mask is not used.")
+    array = np.asarray(values) if isinstance(values, np.ma.MaskedArray) else np.asanyarray(values)  # keeps a map
+    if array.dtype.kind == "c":
+        raise ValueError(f"{name} must be numeric; found dtype {array.dtype}. Take the real part first.")
+    return array

@@ -1,0 +1,383 @@
+"""Row access: products with X for every container we accept, a block at a time.
+
+Dense arrays of either order, memory maps, CSR/CSC matrices and data frames all answer the same few questions
+(`Rows.dot`, `Rows.transpose_dot`, `Rows.gram`, `Rows.take`) without being copied or densified as a whole. float32 data
+are widened block by block, so every sum is a float64 sum.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import nullcontext
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import LARGEST, FloatArray, plain_array
+from dualcore.data.threads import one_blas_thread
+
+__all__ = [
+    "TOO_LARGE",
+    "Rows",
+    "as_rows",
+    "as_target",
+    "as_weights",
+    "check_weight_range",
+    "entries",
+    "first_row",
+    "may_be_bad",
+]
+
+# A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
+_BLOCK_NUMBERS = 65536
+_ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
+# Between these a sum of weights, and one divided by it, are ordinary numbers.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
+TOO_LARGE = "Products of such numbers overflow: use other units, or scale the data first."
+
+
+def entries(block: Any) -> npt.NDArray[Any]:
+    """Return the numbers of a block, of a sparse one those that are stored."""
+    return np.asarray(block.data if sp.issparse(block) else block)
+
+
+def first_row(block: Any, marked: npt.NDArray[np.bool_]) -> int | None:
+    """Return the first row of a block with an entry that is marked; None where there is none."""
+    if not marked.any():
+        return None
+    if sp.issparse(block):
+        return int(np.searchsorted(block.indptr, np.flatnonzero(marked)[0], side="right")) - 1
+    return int(np.flatnonzero(marked.any(axis=1))[0])
+
+
+def may_be_bad(block: Any) -> bool:
+    """Whether a block may hold NaN, infinity or a number beyond `LARGEST`: one fast sum that any of these would spoil.
+
+    Examples
+    --------
+    >>> may_be_bad(np.ones(3)), may_be_bad(np.array([1.0, -1e70])), may_be_bad(np.array([1.0, np.nan]))
+    (False, True, True)
+    """
+    flat = entries(block).reshape(-1, order="A")  # a view of arrays of either order
+    if flat.dtype.kind != "f":
+        return False
+    with np.errstate(invalid="ignore", over="ignore"):
+        return not float(flat @ flat) <= LARGEST * LARGEST
+
+
+class Rows(ABC):
+    """The n x m data matrix, seen only through products and row look-ups."""
+
+    n: int
+    m: int
+    #: whether a block is cheap to get; of a source it is a read
+    in_memory: bool = True
+
+    @abstractmethod
+    def block(self, part: slice) -> Any:
+        """Return consecutive rows as a float64 array or a CSR matrix, without a copy where possible."""
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield ``(rows, block)`` in order, in cache-sized blocks."""
+        step = self.block_rows
+        for start in range(0, self.n, step):
+            part = slice(start, min(start + step, self.n))
+            yield part, self.block(part)
+
+    def dense_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield ``(rows, block)`` in order, every block an array."""
+        for part, block in self.blocks():
+            yield part, np.asarray(block.toarray() if sp.issparse(block) else block)
+
+    @abstractmethod
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        """Return the chosen rows as a float64 array or a CSR matrix."""
+
+    @property
+    def block_rows(self) -> int:
+        """How many rows make a cache-sized block."""
+        return max(256, _BLOCK_NUMBERS // max(self.m, 1))
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        """Return ``X @ coef``, shape (n,) or (n, k)."""
+        out = np.empty((self.n, *coef.shape[1:]))
+        for rows, block in self.blocks():
+            out[rows] = block @ coef
+        return out
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        """Return ``X.T @ vector``, shape (m,) or (m, k)."""
+        out = np.zeros((self.m, *vector.shape[1:]))
+        for rows, block in self.blocks():
+            out += block.T @ vector[rows]
+        return out
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """Return ``X.T @ diag(weights) @ X``, shape (m, m)."""
+        out = np.zeros((self.m, self.m))
+        with one_blas_thread() if self.m <= 256 else nullcontext():  # small blocks are not worth sharing
+            for rows, block in self.blocks():
+                out += block.T @ (block * weights[rows, None])
+        return out
+
+    def column_squares(self, weights: FloatArray) -> FloatArray:
+        """Return ``sum_i weights_i x_ij^2``, shape (m,)."""
+        out = np.zeros(self.m)
+        for rows, block in self.blocks():
+            square = block.multiply(block) if sp.issparse(block) else block * block
+            out += np.asarray(square.T @ weights[rows]).ravel()
+        return out
+
+    def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
+        """Return the norm of each row, shape (n,)."""
+        out = np.empty(self.n)
+        for rows, block in self.blocks():
+            part = np.asarray(block.toarray() if sp.issparse(block) else block)
+            if weights is not None:
+                part = np.where(part != 0.0, part, 0.0) * np.where(part != 0.0, weights, 0.0)
+            out[rows] = np.linalg.norm(part, ord=_ORDERS[norm], axis=1)
+        return out
+
+    def check_finite(self) -> None:
+        """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
+        for rows, block in self.blocks():
+            if not may_be_bad(block):
+                continue
+            bad = first_row(block, ~np.isfinite(entries(block)))
+            if bad is not None:
+                raise ValueError(
+                    f"X has a NaN or infinite value in row {rows.start + bad}. Drop or impute such rows "
+                    "(for example with sklearn.impute.SimpleImputer) first."
+                )
+            bad = first_row(block, np.abs(entries(block)) > LARGEST)
+            if bad is not None:
+                raise ValueError(f"X has a value beyond {LARGEST:g} in row {rows.start + bad}. {TOO_LARGE}")
+
+
+class DenseRows(Rows):
+    """A numpy array, C or Fortran order, any real dtype, memory-mapped or not."""
+
+    def __init__(self, X: npt.NDArray[Any]) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+
+    def block(self, part: slice) -> FloatArray:
+        return np.asarray(self.X[part], dtype=np.float64)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        return np.asarray(self.X[indices], dtype=np.float64)
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        if self.X.dtype == np.float64 and type(self.X) is np.ndarray:
+            return np.asarray(self.X @ coef)
+        return super().dot(coef)
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        if self.X.dtype == np.float64 and type(self.X) is np.ndarray:
+            return np.asarray(self.X.T @ vector)
+        return super().transpose_dot(vector)
+
+
+class SparseRows(Rows):
+    """A scipy sparse matrix; CSR is used as it is, CSC by its own products."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+        self._by_row = X if X.format == "csr" else None
+
+    @property
+    def by_row(self) -> Any:
+        """The matrix in CSR form, made once where rows are needed (blocks, look-ups)."""
+        if self._by_row is None:
+            self._by_row = self.X.tocsr()
+        return self._by_row
+
+    @property
+    def block_rows(self) -> int:
+        """Enough rows to pay for slicing a sparse matrix."""
+        return max(super().block_rows, 8192)
+
+    def block(self, part: slice) -> Any:
+        # Whole numbers are widened too: a product of theirs would wrap around.
+        return self.by_row[part].astype(np.float64, copy=False)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        return self.by_row[indices].astype(np.float64)
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        return np.asarray(self.X @ coef, dtype=np.float64)
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        return np.asarray(self.X.T @ vector, dtype=np.float64)
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        weighted = self.X.multiply(weights[:, None]).asformat(self.X.format)
+        return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
+
+    def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
+        out = np.empty(self.n)
+        for rows, block in self.blocks():
+            size = abs(block if weights is None else block.multiply(weights[None, :])).tocsr()
+            if norm == "l2":
+                part = np.sqrt(np.asarray(size.multiply(size).sum(axis=1)))
+            else:
+                part = np.asarray(size.sum(axis=1) if norm == "l1" else size.max(axis=1).toarray())
+            out[rows] = part.ravel()
+        return out
+
+    def check_finite(self) -> None:
+        if may_be_bad(self.X.data):  # else there is no need of rows, which cost a CSC matrix a conversion
+            super().check_finite()
+
+
+class FrameRows(Rows):
+    """A pandas or polars data frame, converted a block of rows at a time."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.m = X.shape
+        self._pandas = hasattr(X, "iloc")
+        self._array(slice(0, min(1, self.n)))  # a column that is not a number fails here, before any work
+
+    def _array(self, rows: Any) -> FloatArray:
+        part = self.X.iloc[rows] if self._pandas else self.X[rows]
+        try:
+            values = part.to_numpy()
+            if values.dtype.kind == "c":
+                raise TypeError("a complex number has no place on a line")
+            return np.ascontiguousarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            if _is_missing_any(part):
+                raise ValueError("X has missing values. Drop or impute such rows first.") from None
+            raise ValueError(
+                f"Every column of X must be numeric; found dtypes {list(map(str, self.X.dtypes))}. "
+                "Encode categories first (for example with sklearn.preprocessing.OneHotEncoder)."
+            ) from None
+
+    @property
+    def block_rows(self) -> int:
+        """Slicing a frame costs far more than slicing an array."""
+        return max(super().block_rows, 16384)
+
+    def block(self, part: slice) -> FloatArray:
+        return self._array(part)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        return self._array(indices)
+
+
+def _is_missing_any(part: Any) -> bool:
+    """Whether a part of a frame lacks values and has no text: its columns are numbers, only not all of them there."""
+    text = any(str(dtype) in ("object", "str", "string", "String") for dtype in part.dtypes)
+    return not text and hasattr(part, "isna") and bool(part.isna().to_numpy().any())
+
+
+def as_rows(X: Any) -> Rows:
+    """Wrap ``X`` without copying it.
+
+    Parameters
+    ----------
+    X : array, memory map, scipy sparse matrix, pandas or polars DataFrame, of shape (n_samples, n_features)
+
+    Examples
+    --------
+    >>> rows = as_rows(np.eye(3, dtype=np.float32))
+    >>> rows.dot(np.array([1.0, 2.0, 3.0]))
+    array([1., 2., 3.])
+    """
+    if isinstance(X, Rows):
+        return X
+    if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
+        found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
+        raise TypeError(
+            f"This needs rows in memory, got {found}. The risk of a model on any source comes from assess or certify; "
+            "fit_coreset, radius_path and the estimators with coreset= are trained on one."
+        )
+    if sp.issparse(X):
+        if X.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric; found dtype {X.dtype}.")
+        rows: Rows = SparseRows(X if X.format in ("csr", "csc") else X.tocsr())
+    elif hasattr(X, "to_numpy") and hasattr(X, "dtypes"):
+        dtypes = set(map(str, X.dtypes))
+        whole = len(dtypes) == 1 and hasattr(X, "iloc") and dtypes <= {"float64", "float32"}
+        rows = DenseRows(X.to_numpy()) if whole else FrameRows(X)  # one dtype: pandas hands out a view
+    else:
+        array = plain_array("X", X)
+        if array.dtype == object:
+            try:
+                array = array.astype(np.float64)
+            except (TypeError, ValueError):
+                raise ValueError("X must be numeric; found an array of objects that are not numbers.") from None
+        if array.dtype.kind not in "fiub":
+            raise ValueError(f"X must be numeric; found dtype {array.dtype}.")
+        if array.ndim != 2:
+            raise ValueError(
+                f"X must have shape (n_samples, n_features), got {array.ndim} dimension(s). "
+                "Reshape your data with X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single sample."
+            )
+        rows = DenseRows(array)
+    if rows.n == 0:
+        raise ValueError(f"X has 0 samples (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
+    if rows.m == 0:
+        raise ValueError(f"X has 0 feature(s) (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
+    return rows
+
+
+def as_target(y: Any, n: int) -> FloatArray:
+    """Return ``y`` as a finite float64 vector of length ``n``."""
+    array = plain_array("y", y)
+    if array.ndim != 1:
+        raise ValueError(f"y must be one-dimensional, got shape {array.shape}. Use y.ravel().")
+    if array.shape[0] != n:
+        raise ValueError(f"X has {n} rows but y has {array.shape[0]}: give one target per row.")
+    try:
+        target = np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
+    if not np.isfinite(target).all():
+        raise ValueError("y has a NaN or infinite value. Drop those rows first.")
+    largest = max(float(target.max(initial=0.0)), -float(target.min(initial=0.0)))
+    if largest > LARGEST:
+        raise ValueError(f"y has a value of size {largest:g}. {TOO_LARGE}")
+    return target
+
+
+def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
+    """Return masses that sum to one, or None for equal masses."""
+    if sample_weight is None:
+        return None
+    given = plain_array("sample_weight", sample_weight)
+    try:
+        weights = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError("sample_weight must be numeric: one non-negative number per row.") from None
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise ValueError(f"sample_weight must hold one number per row ({n}), got shape {weights.shape}.")
+    if not np.isfinite(weights).all():
+        raise ValueError("sample_weight has a NaN or infinite value.")
+    if (weights < 0.0).any():
+        raise ValueError("sample_weight has negative values; weights are masses and must be non-negative.")
+    largest = float(weights.max())
+    if largest <= 0.0:
+        raise ValueError("sample_weight sums to zero: give at least one row a positive weight.")
+    if not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT:  # their sum would overflow, or lose digits below the smallest
+        weights = weights / largest
+    return np.asarray(weights / weights.sum())
+
+
+def check_weight_range(name: str, weights: FloatArray) -> None:
+    """Raise ValueError where a positive weight is too small or too large to be summed with others as they come."""
+    bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ValueError(
+            f"{name} holds {weights[row]:g} in row {row}: a weight is 0 or between {SMALLEST_WEIGHT:g} and "
+            f"{LARGEST_WEIGHT:g}. Multiply all weights by one number."
+        )

@@ -1,0 +1,182 @@
+"""Where rows come from: memory, memory maps, files, Python iterables, Dask. One interface, `Source`, for all.
+
+Nothing outside this room knows which it is: a source runs a function on its chunks, in row order, and the same seed
+gives the same coreset from every source of the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dualcore.data.arrays import plain_array
+from dualcore.data.rows import as_rows
+from dualcore.data.sources.arrays import ArraySource
+from dualcore.data.sources.base import Smallest, Source
+from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
+from dualcore.data.sources.dask import DaskSource, is_dask
+from dualcore.data.sources.files import (
+    CsvSource,
+    ParquetSource,
+    column_kinds,
+    delimiter_of,
+    is_parquet,
+    list_files,
+    list_tables,
+    mixed_column,
+)
+from dualcore.data.sources.mapped import open_npy, open_npz
+from dualcore.data.sources.parts import PartsSource
+from dualcore.data.sources.prepared import PreparedSource
+
+__all__ = [
+    "ArraySource",
+    "Chunk",
+    "ClassError",
+    "CsvSource",
+    "DaskSource",
+    "ParquetSource",
+    "PartsSource",
+    "PreparedSource",
+    "RowError",
+    "Smallest",
+    "Source",
+    "SourceError",
+    "column_kinds",
+    "delimiter_of",
+    "is_parquet",
+    "is_source_like",
+    "list_files",
+    "list_tables",
+    "mixed_column",
+    "open_labelled",
+    "open_npy",
+    "open_npz",
+    "open_source",
+]
+
+_TEXT = {".csv", ".tsv", ".txt", ".gz"}
+
+
+def is_source_like(data: Any) -> bool:
+    """Whether `open_source` makes of ``data`` something else than rows in memory."""
+    return isinstance(data, (Source, str, Path)) or is_dask(data) or callable(data)
+
+
+def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+    """Return a source of rows.
+
+    Parameters
+    ----------
+    data
+        - a source: returned as it is;
+        - the path of a Parquet file or a folder of them, or of a CSV file: ``y`` and ``sample_weight`` are then the
+          names of columns;
+        - the path of an ``.npz`` archive (``y`` and ``sample_weight``: names of arrays in it) or of an ``.npy`` file
+          (``y``, ``sample_weight``: arrays or paths of other ``.npy`` files): mapped into memory;
+        - a Dask array (with ``y`` another), or a Dask dataframe (``y``: name of a column);
+        - a function that returns an iterator over parts ``(X, y)`` or ``(X, y, weights)``;
+        - arrays, sparse matrices and data frames in memory.
+    y, sample_weight
+        See above.
+    **options
+        Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `open_npz`, `DaskSource`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> open_source(np.eye(3), np.ones(3)).n_rows
+    3
+    """
+    if isinstance(data, Source):
+        if y is not None or sample_weight is not None or options:
+            raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
+        return data
+    if isinstance(data, (str, Path)):
+        return _open_path(Path(data), y, sample_weight, options)
+    if is_dask(data):
+        return DaskSource(data, y, sample_weight, **options)
+    if callable(data):
+        _refuse(y is not None or sample_weight is not None, "Parts carry their own targets and weights.")
+        return PartsSource(data, **options)
+    if y is None:
+        raise TypeError("Rows in memory need y, one target per row.")
+    return ArraySource(as_rows(data), plain_array("y", y), sample_weight, **options)
+
+
+def open_labelled(
+    data: Any, y: Any = None, sample_weight: Any = None, *, classes: Sequence[Any] | None = None, **options: Any
+) -> tuple[Source, tuple[Any, Any]]:
+    """Return a source whose targets are -1 and +1, and the two labels these stand for.
+
+    The labels may be any two numbers; in files and arrays that were not opened yet also two texts.
+
+    Parameters
+    ----------
+    data, y, sample_weight, **options
+        As in `open_source`.
+    classes : (negative, positive), optional
+        Labels that are known already, those of a trained model for example.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source, classes = open_labelled(np.eye(3), np.array(["no", "yes", "no"]))
+    >>> classes, source.take(np.arange(3))[1]
+    (('no', 'yes'), array([-1.,  1., -1.]))
+    """
+    if not isinstance(data, Source):
+        text = classes is not None and isinstance(classes[0], str)
+        if not is_dask(data) and not callable(data):
+            options = {"labels": (classes[0], classes[1]) if classes is not None and text else "find"} | options
+        data, y, sample_weight, options = open_source(data, y, sample_weight, **options), None, None, {}
+    source = open_source(data, y, sample_weight, **options)
+    if source.labels is not None:
+        found = source.labels
+        if classes is not None and tuple(classes) != found:
+            raise SourceError(f"The source has the labels {found!r}, the model {tuple(classes)!r}.")
+        return source, found
+    if classes is None:
+        tally = source.survey().tally
+        if tally is None:
+            raise ClassError(
+                "The target holds more than two different values: a classifier is trained from a source for two "
+                "classes. Load the rows into memory for more, or use a regressor."
+            )
+        classes = two_labels([value for value, _ in tally], "The target")
+    low, high = (_as_number(label) for label in classes)
+    whole = low.is_integer() and high.is_integer()
+    labels = (int(low), int(high)) if whole else (low, high)
+    return source if labels == (-1, 1) else PreparedSource(source, labels=labels), labels
+
+
+def _as_number(label: Any) -> float:
+    try:
+        return float(label)
+    except ValueError:
+        raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
+
+
+def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    kind = path.suffix.lower()
+    if kind == ".npy":
+        return open_npy(path, y, sample_weight, **options)
+    named = isinstance(y, str) and (sample_weight is None or isinstance(sample_weight, str))
+    _refuse(not named, f"{path} is a file: y and sample_weight are the names of its columns.")
+    if kind == ".npz":
+        return open_npz(path, y, weight=sample_weight, **options)
+    if path.is_dir():
+        files = list_tables(path)
+        opened = ParquetSource if is_parquet(files[0]) else CsvSource
+        return opened(files, y, weight=sample_weight, **options)
+    if is_parquet(path):
+        return ParquetSource(path, y, weight=sample_weight, **options)
+    if kind in _TEXT:
+        return CsvSource(path, y, weight=sample_weight, **options)
+    raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
+
+
+def _refuse(wrong: bool, why: str) -> None:
+    if wrong:
+        raise TypeError(why)

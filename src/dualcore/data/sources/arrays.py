@@ -1,0 +1,123 @@
+"""Rows in memory, or mapped into it: arrays, sparse matrices, data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, Rows, SparseRows, as_rows
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
+from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
+
+__all__ = ["ArraySource"]
+
+
+class ArraySource(LocalSource):
+    """Rows that can be looked up in memory, read by as many threads as BLAS is allowed.
+
+    Parameters
+    ----------
+    X : array, memory map, sparse matrix or data frame, or Rows
+    y : array of shape (n_rows,)
+        Numbers, or labels of any kind where ``labels`` says what they mean; a memory map stays one.
+    weights : ndarray of shape (n_rows,) or None
+        Non-negative; the masses are the weights divided by their sum.
+    chunk_rows : int, optional
+        Rows read at a time; by default a chunk fits the cache. The result of a read does not depend on it.
+    checked : bool, default=False
+        Whether ``X`` is known to be finite; else the first read checks it.
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" looks for them where targets are text.
+
+    Examples
+    --------
+    >>> source = ArraySource(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]), chunk_rows=3)
+    >>> [chunk_sum for chunk_sum in source.map(lambda chunk: float(chunk.X.sum()))]
+    [3.0, 1.0]
+    """
+
+    random_access = True
+
+    def __init__(
+        self,
+        X: Any,
+        y: npt.NDArray[Any],
+        weights: FloatArray | None = None,
+        *,
+        chunk_rows: int | None = None,
+        checked: bool = False,
+        labels: tuple[Any, Any] | str | None = None,
+    ) -> None:
+        super().__init__()
+        self.rows: Rows = as_rows(X)
+        self.y = y = plain_array("y", y)
+        text = y.dtype.kind not in "fiub"
+        if labels == "find":
+            labels = two_labels(np.unique(y).tolist(), "y") if text else None
+        if text and labels is None:
+            raise SourceError(
+                "The targets are not numbers; give labels=(negative, positive) to map two values to -1 and +1."
+            )
+        self.labels = None if labels is None else (labels[0], labels[1])
+        self._n_rows, self.n_features = self.rows.n, self.rows.m
+        if len(y) != self.rows.n:
+            raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
+        self.is_weighted = weights is not None
+        self.weights = None if weights is None else _as_weights(weights, self.rows.n)
+        self.sparse = isinstance(self.rows, SparseRows)
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
+        self._checked = checked
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        step = self.chunk_rows if features else max(self.chunk_rows, 65536)
+        for start, stop in chunk_spans(0, self.n_rows, step):
+            yield lambda start=start, stop=stop: [self._chunk(start, stop, features)]  # type: ignore[misc]
+
+    def _chunk(self, start: int, stop: int, features: bool) -> Chunk:
+        self.check_files()  # a mapped file that was cut short since must not be touched
+        part = slice(start, stop)
+        X = None
+        if features:
+            # One memory layout for all: products of other layouts round differently.
+            X = self.rows.block(part)
+            X = X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X)
+        weights = None if self.weights is None else self.weights[part]
+        return Chunk(start, X, self._targets(part, start), weights)
+
+    def _targets(self, part: Any, start: int = 0) -> FloatArray:
+        if self.labels is None:
+            return np.asarray(self.y[part], dtype=np.float64)
+        y = np.asarray(self.y[part])
+        positive = y == self.labels[1]
+        known = positive | (y == self.labels[0])
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise RowError(start + row, f"The target is {y[row]!r}, not among {self.labels!r}")
+        return np.where(positive, 1.0, -1.0)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        """Return features and targets of a few rows; reads nothing else."""
+        self.check_files()
+        taken = self.rows.take(rows), self._targets(rows)
+        self.check_files()
+        return taken
+
+
+def _as_weights(weights: Any, n: int) -> FloatArray:
+    array = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
+    if array.ndim == 0:
+        array = np.full(n, float(array))
+    if array.shape != (n,):
+        raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
+    if isinstance(weights, np.memmap):  # not read before it is used
+        return array
+    largest = float(array.max(initial=0.0))
+    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
+    return array / largest if out_of_range else array

@@ -1,0 +1,293 @@
+"""What a source of rows promises: to run a function on its chunks and hand back the results in row order.
+
+A source is a sequence of *pieces* (array slices, row groups, partitions, parts) that are read one after the other or
+side by side; a piece gives chunks. All a new source has to write is `Source._run`: the pilot draw, the look-up of
+rows, the checks and the counting of reads are done here, on top of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import LARGEST, FloatArray
+from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError
+from dualcore.data.sources.pilot import Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
+
+__all__ = ["Chunk", "RowError", "Smallest", "Source", "SourceError"]
+
+T = TypeVar("T")
+
+# Results waiting to be merged: enough that joining their samples is not done over and over.
+_BATCH = 64
+# Row numbers turned into keys at a time.
+_SPAN = 1 << 18
+
+
+class Smallest(NamedTuple):
+    """The rows of smallest keys, ascending by key, their masses, and the mass of all rows they were chosen from."""
+
+    rows: npt.NDArray[np.int64]
+    masses: FloatArray
+    mass: float
+
+
+class Source(ABC):
+    """Rows that can be read more than once.
+
+    Attributes
+    ----------
+    n_rows : int
+    n_features : int
+    total_weight : float
+        Sum of the row weights (their number, where rows have none); the masses are the weights divided by it.
+    n_reads : int
+        How often the features were read from end to end.
+    partial_reads : float
+        What was read besides, as a share of such a read: targets alone, or the pieces that hold a few rows.
+    bytes_read : int
+        What was read from files, as stored there.
+    bytes_moved : int
+        What crossed the network, in both directions; 0 where everything is local.
+    feature_names : tuple of str or None
+        Names of the features, where they have one each.
+    labels : (negative, positive) or None
+        What the targets -1 and +1 stand for, where the source translates them.
+
+    Examples
+    --------
+    >>> from dualcore import open_source
+    >>> source = open_source(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    >>> isinstance(source, Source), source.n_rows, source.n_reads
+    (True, 3, 0)
+    """
+
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+    labels: tuple[Any, Any] | None = None
+    is_weighted: bool = False
+    # Whether targets can be read without the features, and rows be looked up without a read.
+    labels_alone: bool = True
+    random_access: bool = False
+
+    def __init__(self) -> None:
+        self.n_reads = 0
+        self.partial_reads = 0.0
+        self.bytes_read = 0
+        self.bytes_moved = 0
+        self._n_rows: int | None = None
+        self._survey: Survey | None = None
+        self._checked = False
+        self._pilot: tuple[tuple[int, int, bool], list[Candidates]] | None = None
+
+    # What a subclass writes
+
+    @abstractmethod
+    def _run(
+        self,
+        function: Callable[[Chunk], T],
+        merge: Callable[[list[T]], T] | None = None,
+        *,
+        features: bool = True,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[T]:
+        """Apply ``function`` to every chunk and yield the results in row order.
+
+        With ``merge`` the results of a piece may be merged where it was read. Without ``features`` the chunks have no
+        ``X``. With ``wanted`` pieces that hold none of these (ascending) rows may be left out.
+        """
+
+    def _label_share(self) -> float:
+        """Return what reading the targets alone costs, as a share of a read."""
+        return 0.0
+
+    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
+        """Return the share of a read that looking up ``rows`` costs."""
+        return 0.0 if self.random_access else 1.0
+
+    def _expected_take_share(self, size: int) -> float:
+        """Return the share of a read that looking up ``size`` random rows would cost."""
+        return 0.0 if self.random_access else 1.0
+
+    def describe(self, row: int) -> str:
+        """Say where a row came from, for error messages."""
+        return f"row {row}"
+
+    # What everyone uses
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        if self._n_rows is None:
+            self._n_rows = self.survey().n_rows
+        return self._n_rows
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the row weights; their number, where rows have none."""
+        return self.survey().weight if self.is_weighted else float(self.n_rows)
+
+    def map(self, function: Callable[[Chunk], T]) -> Iterator[T]:
+        """Apply ``function`` to every chunk and yield the results in row order. One call is one read."""
+        yield from self._read(function, None)
+
+    def fold(self, function: Callable[[Chunk], T], merge: Callable[[list[T]], T]) -> T:
+        """Apply ``function`` to every chunk and merge the results, where possible close to the data. One read.
+
+        ``merge`` takes a list of results, of any parts of the data in any order, and returns one.
+        """
+        waiting: list[T] = []
+        for part in self._read(function, merge):
+            waiting.append(part)
+            if len(waiting) == _BATCH:
+                waiting = [merge(waiting)]
+        if not waiting:
+            raise SourceError("The source has no rows.")
+        return merge(waiting)
+
+    def _read(self, function: Callable[[Chunk], T], merge: Callable[[list[T]], T] | None) -> Iterator[T]:
+        self.n_reads += 1
+        with self.naming_rows():
+            yield from self._run(function if self._checked else _Checked(function), merge)
+        self._checked = True
+
+    @contextmanager
+    def naming_rows(self) -> Iterator[None]:
+        """Turn a `RowError` into a `SourceError` that says where the row came from."""
+        try:
+            yield
+        except RowError as error:
+            raise SourceError(f"{error.problem} ({self.describe(error.row)}).") from None
+
+    def survey(self) -> Survey:
+        """Return the number and the mass of all rows and of either class, from the targets alone."""
+        if self._survey is None:
+            self._count_label_pass()
+            with self.naming_rows():
+                parts = list(self._run(SurveyTask(), Survey.join, features=False))
+            self._survey = Survey.join(parts)
+            if self._survey.n_rows == 0:
+                raise SourceError("The source has no rows.")
+            if self._n_rows is not None and self._survey.n_rows != self._n_rows:
+                raise SourceError(f"The source promised {self._n_rows} rows but gave {self._survey.n_rows}.")
+            if self.is_weighted and not self._survey.weight > 0.0:
+                raise SourceError("The weights sum to zero: give at least one row a positive weight.")
+            if self.is_weighted and not SMALLEST_WEIGHT <= self._survey.weight <= LARGEST_WEIGHT:
+                raise SourceError(
+                    f"The weights sum to {self._survey.weight:g}, which is too small or too large to divide by. "
+                    "Multiply all weights by one number."
+                )
+        return self._survey
+
+    def row_masses(self) -> FloatArray:
+        """Return the mass of every row: one number a row, so only for what needs all of them at once."""
+        if not self.is_weighted:
+            return np.full(self.n_rows, 1.0 / self.n_rows)
+        self._count_label_pass()
+        return np.concatenate(list(self._run(_weights_of, features=False))) / self.total_weight
+
+    def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
+        """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
+
+        The keys depend on the seed and the row number alone, so every source of the same rows gives the same answer.
+        Where looking up rows later would cost a read, their features are kept in this one.
+        """
+        by_class = label is not None
+        known = self._n_rows is not None and not self.is_weighted and not by_class
+        survey = Survey.of_equal(self.n_rows) if known else self.survey()
+        if by_class and survey.other is not None:
+            row, found = survey.other
+            raise SourceError(f"A classifier needs the labels -1 and +1, found {found!r} ({self.describe(row)}).")
+        groups = (-1.0, 1.0) if by_class else (None,)
+        request = (seed, size, by_class)
+        if self._pilot is None or self._pilot[0] != request:
+            self._pilot = (request, self._draw(seed, size, groups, survey))
+        drawn = self._pilot[1][groups.index(label)]
+        masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
+        mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
+        return Smallest(drawn.rows, masses / self.total_weight, mass / self.total_weight)
+
+    def _draw(self, seed: int, size: int, groups: tuple[float | None, ...], survey: Survey) -> list[Candidates]:
+        counts = [survey.count(label) for label in groups]
+        with_features = not self.random_access and self._expected_take_share(size) > 0.5
+        margin = 1.0
+        while True:
+            # The size-th smallest of c uniform keys lies below this, but for a chance of about 1e-9.
+            limits = tuple(margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1) for count in counts)
+            task = PilotTask(seed, limits, groups, with_features)
+            if with_features:
+                parts = list(self._read(task, PilotTask.join))
+            elif groups == (None,) and not self.is_weighted:  # row numbers are all it takes
+                spans = [(start, min(start + _SPAN, survey.n_rows)) for start in range(0, survey.n_rows, _SPAN)]
+                parts = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
+            else:
+                self._count_label_pass()
+                parts = list(self._run(task, PilotTask.join, features=False))
+            found = PilotTask.join(parts)
+            if all(group.rows.size >= min(size, count) for group, count in zip(found, counts, strict=True)):
+                return [group.first(size) for group in found]
+            margin *= 8.0
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        """Return features and targets of a few rows, given by ascending global number."""
+        rows = np.asarray(rows, dtype=np.int64)
+        kept = self._kept(rows)
+        if kept is not None:
+            return kept
+        share = self._take_share(rows)
+        if share >= 1.0:
+            self.n_reads += 1
+        else:
+            self.partial_reads += share
+        with self.naming_rows():
+            taken = Taken.join(list(self._run(_Checked(TakeTask(rows)), Taken.join, wanted=rows)))
+        return taken.X, taken.y
+
+    def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
+        """Return rows that the pilot draw kept, if it kept all of these."""
+        if self._pilot is None or any(group.X is None for group in self._pilot[1]):
+            return None
+        kept = Taken.join([Taken(group.rows, group.X, group.y) for group in self._pilot[1]])
+        place = np.searchsorted(kept.rows, rows)
+        if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
+            return None
+        return kept.X[place], kept.y[place]
+
+    def _count_label_pass(self) -> None:
+        if self.labels_alone:
+            self.partial_reads += self._label_share()
+        else:
+            self.n_reads += 1
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """Refuse chunks with values that are not finite, or too large to compute with, before the function sees them."""
+
+    function: Callable[[Chunk], Any]
+
+    def __call__(self, chunk: Chunk) -> Any:
+        if chunk.X is not None and may_be_bad(chunk.X):
+            _refuse(chunk, first_row(chunk.X, ~np.isfinite(entries(chunk.X))), "X has a NaN or infinite value")
+            _refuse(chunk, first_row(chunk.X, np.abs(entries(chunk.X)) > LARGEST), f"X has a value beyond {LARGEST:g}")
+        if may_be_bad(chunk.y):
+            column = chunk.y[:, None]
+            _refuse(chunk, first_row(column, ~np.isfinite(column)), "The target is missing, NaN or infinite")
+            _refuse(chunk, first_row(column, np.abs(column) > LARGEST), f"The target is beyond {LARGEST:g}")
+        return self.function(chunk)
+
+
+def _refuse(chunk: Chunk, row: int | None, fault: str) -> None:
+    if row is not None:
+        raise RowError(chunk.start + row, f"{fault}; drop, fill or scale such values first")
+
+
+def _weights_of(chunk: Chunk) -> FloatArray:
+    return np.ones(chunk.y.size) if chunk.weights is None else chunk.weights

@@ -1,0 +1,314 @@
+"""Rows in Dask arrays and dataframes: every partition is summarised where it is, and only summaries travel.
+
+With a ``distributed.Client`` running the partitions are read by its workers; without one by Dask's own threads. A
+worker that dies is replaced by the scheduler: its partitions are read again, by others, with the same result.
+"""
+
+from __future__ import annotations
+
+import bisect
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import plain_array
+from dualcore.data.sources.base import Source
+from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.local import chunk_spans, default_chunk_rows
+
+__all__ = ["DaskSource", "is_dask"]
+
+T = TypeVar("T")
+
+# Partitions computed at a time where there is no client to keep them in flight.
+_BATCH = 64
+
+
+def is_dask(data: Any) -> bool:
+    """Whether ``data`` is a Dask collection; does not import Dask."""
+    return type(data).__module__.split(".")[0] in ("dask", "dask_expr") and hasattr(data, "to_delayed")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a worker does with a partition; it travels to the workers, so it is small."""
+
+    function: Callable[[Chunk], Any]
+    merge: Callable[[list[Any]], Any] | None
+    chunk_rows: int
+    features: bool
+    names: tuple[list[str], str | None, str | None] | None  # columns of a dataframe: features, target, weight
+    packed: bool
+
+    def __call__(self, number: int, start: int, X: Any, y: Any, weights: Any) -> Any:
+        chunks = self._chunks(*self._arrays(number, X, y, weights), start)
+        results = [self.function(chunk) for chunk in chunks]
+        if self.merge is not None and len(results) > 1:
+            results = [self.merge(results)]
+        # Packed here, so that what is counted is what crosses the network.
+        return pickle.dumps(results, protocol=5) if self.packed else results
+
+    def _arrays(self, number: int, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+        if self.names is not None:
+            features, target, weight = self.names
+            frame = X
+            X = frame[features] if self.features else None
+            y = y if target is None else frame[target]
+            weights = weights if weight is None else frame[weight]
+        y = np.asarray(plain_array("y", y), dtype=np.float64)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if self.features:
+            X = np.ascontiguousarray(plain_array("X", X), dtype=np.float64)
+            if len(X) != len(y):
+                raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
+        else:
+            X = None
+        if weights is not None:
+            weights = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
+        return X, y, weights
+
+    def _chunks(self, X: Any, y: Any, weights: Any, start: int) -> Iterator[Chunk]:
+        for first, last in chunk_spans(start, start + len(y), self.chunk_rows):
+            span = slice(first - start, last - start)
+            yield Chunk(first, None if X is None else X[span], y[span], None if weights is None else weights[span])
+
+
+def _length(y: Any) -> int:
+    return len(y)
+
+
+class DaskSource(Source):
+    """A Dask array and its targets, or a Dask dataframe.
+
+    Parameters
+    ----------
+    X : dask array of shape (n_rows, n_features), or dask dataframe
+    y : dask array, dask series, or str
+        A name: that column of the dataframe.
+    sample_weight : dask array, dask series, str or None
+    features : sequence of str, optional
+        Columns of the dataframe; all but target and weight by default.
+    chunk_rows : int, optional
+        Rows computed with at a time, within a partition.
+
+    Notes
+    -----
+    Partitions are read, not kept: persist the collection first if it fits the workers' memory. ``bytes_moved`` counts
+    what crossed the network between the client and the workers: tasks on the way out, summaries on the way back. Of
+    rows only the pilot's and the coreset's travel, and less than a leaf of rows (see `sums.leaf_rows`) at either end
+    of a partition.
+
+    Category and text columns are refused: encode them first.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> X, y = da.ones((6, 2), chunks=(4, 2)), da.ones(6, chunks=3)
+    >>> DaskSource(X, y).n_rows
+    6
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        features: Sequence[str] | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        try:
+            import dask
+        except ImportError:
+            raise ImportError("This source needs Dask. Install it with: pip install 'dualcore[dask]'") from None
+        self._dask: Any = dask
+        if y is None:
+            raise TypeError("A Dask source needs y: a Dask array or series, or the name of a column.")
+        self.is_weighted = sample_weight is not None
+        self._names: tuple[list[str], str | None, str | None] | None = None
+        if hasattr(X, "columns"):
+            self._from_frame(X, y, sample_weight, features)
+        else:
+            self._from_array(X, y, sample_weight)
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self._offsets: list[int] | None = None
+        if all(length == length for length in self._lengths):  # NaN: not known yet
+            self._number([int(length) for length in self._lengths])
+
+    def _from_frame(self, X: Any, y: Any, weights: Any, features: Sequence[str] | None) -> None:
+        target, weight = y if isinstance(y, str) else None, weights if isinstance(weights, str) else None
+        chosen = list(features) if features else [c for c in X.columns if c not in (target, weight)]
+        for name in [*chosen, *([target] if target else []), *([weight] if weight else [])]:
+            if name not in list(X.columns):
+                raise SourceError(f"The dataframe has no column {name!r}; it has {list(X.columns)[:20]}.")
+            if getattr(X.dtypes[name], "kind", "O") not in "fiub":
+                raise SourceError(f"Column {name!r} is {X.dtypes[name]}, not a number: encode it first.")
+        self._names, self.n_features = (chosen, target, weight), len(chosen)
+        self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
+        aside = [name for name in (target, weight) if name]
+        n = X.npartitions
+        whole = X[chosen + aside].to_delayed()
+        labels = X[aside].to_delayed() if aside else [None] * n
+        others = [
+            _blocks(part, n) if part is not None and not isinstance(part, str) else [None] * n for part in (y, weights)
+        ]
+        self._whole = list(zip(whole, *others, strict=True))
+        self._labels = list(zip(labels, *others, strict=True))
+        self._lengths: list[Any] = [float("nan")] * n
+
+    def _from_array(self, X: Any, y: Any, weights: Any) -> None:
+        if getattr(X, "ndim", 0) != 2:
+            raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
+        if isinstance(y, str) or isinstance(weights, str):
+            raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
+        if X.dtype.kind not in "fiub":
+            raise SourceError(f"The features are {X.dtype}, not numbers: encode them first.")
+        if getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub":
+            raise SourceError(f"The targets are {y.dtype}, not numbers: encode two labels as -1 and +1 first.")
+        if X.numblocks[1] > 1:
+            X = X.rechunk({1: -1})
+        self.n_features, self._lengths = int(X.shape[1]), list(X.chunks[0])
+        known = all(length == length for length in self._lengths)
+        others = []
+        for part in (y, weights):
+            if part is None:
+                others.append([None] * len(self._lengths))
+                continue
+            if known and hasattr(part, "chunks") and part.chunks[0] != X.chunks[0]:
+                part = part.rechunk((X.chunks[0],))
+            others.append(_blocks(part, len(self._lengths)))
+        blocks = X.to_delayed().ravel().tolist()
+        self._whole = list(zip(blocks, *others, strict=True))
+        self._labels = [(None, *rest) for _, *rest in self._whole]
+
+    def _number(self, lengths: list[int]) -> None:
+        self._counts = lengths
+        self._offsets = [0, *accumulate(lengths)]
+        self._n_rows = self._offsets[-1]
+        if self._n_rows == 0:
+            raise SourceError("The Dask collection has no rows.")
+
+    def _starts(self) -> list[int]:
+        """Return the global number of each partition's first row; counts the rows if nobody knows them."""
+        if self._offsets is None:
+            self.partial_reads += self._label_share()
+            tasks = [self._dask.delayed(_length)(block if y is None else y) for block, y, _ in self._labels]
+            self._number([result for result in self._results(tasks)])
+        if self._offsets is None:
+            raise RuntimeError("the partitions were just counted")
+        return self._offsets
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self._starts()[-1]
+
+    def describe(self, row: int) -> str:
+        starts = self._starts()
+        place = bisect.bisect_right(starts, row, hi=len(starts) - 1) - 1
+        return f"partition {place}, row {row - starts[place]} of it"
+
+    def _label_share(self) -> float:
+        return 1.0 / (self.n_features + 1)
+
+    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
+        return len(self._touched(rows)) / sum(count > 0 for count in self._counts)
+
+    def _expected_take_share(self, size: int) -> float:
+        return 1.0 - (1.0 - 1.0 / len(self._whole)) ** size
+
+    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        places = np.unique(np.searchsorted(self._starts()[:-1], rows, side="right") - 1)
+        return [int(place) for place in places]
+
+    def _run(
+        self,
+        function: Callable[[Chunk], T],
+        merge: Callable[[list[T]], T] | None = None,
+        *,
+        features: bool = True,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[T]:
+        starts = self._starts()
+        places: Iterable[int] = range(len(self._whole)) if wanted is None else self._touched(wanted)
+        packed = _client() is not None
+        work = _Work(function, merge, self.chunk_rows, features, self._names, packed)
+        if packed:
+            self.bytes_moved += len(_dumps(work)) * len(list(places))
+        token, run = uuid.uuid4().hex, self._dask.delayed(work, pure=False, traverse=False)
+        blocks = self._whole if features else self._labels
+        tasks = [
+            run(place, starts[place], *blocks[place], dask_key_name=f"dualcore-read-{token}-{place}")
+            for place in places
+            if self._counts[place]
+        ]
+        for results in self._results(tasks):
+            if isinstance(results, bytes):
+                self.bytes_moved += len(results)
+                results = pickle.loads(results)
+            yield from results
+
+    def _results(self, tasks: list[Any]) -> Iterator[Any]:
+        """Yield the results of tasks in order."""
+        client = _client()
+        if client is None:
+            for first in range(0, len(tasks), _BATCH):
+                yield from self._dask.compute(*tasks[first : first + _BATCH])
+            return
+        address = getattr(getattr(client, "scheduler", None), "address", "its address")
+        futures: list[Any] = []
+        try:
+            futures = client.compute(tasks)
+            for place in range(len(futures)):
+                future, futures[place] = futures[place], None
+                yield future.result()
+        except (CancelledError, OSError, TimeoutError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise ConnectionError(
+                f"The Dask scheduler at {address} went away during a read, so the read gave nothing. "
+                "Start a cluster, make a new Client and run again."
+            ) from error
+        finally:
+            waiting = [future for future in futures if future is not None]
+            if waiting and getattr(client, "status", "") == "running":
+                client.cancel(waiting)
+
+
+def _blocks(part: Any, n: int) -> list[Any]:
+    """Return the partitions of a Dask array or series."""
+    if not hasattr(part, "to_delayed"):
+        raise TypeError(f"y and sample_weight must be Dask collections like X, got {type(part).__name__}.")
+    blocks: list[Any] = np.ravel(part.to_delayed()).tolist()
+    if len(blocks) != n:
+        raise SourceError(f"X has {n} partitions but y or sample_weight has {len(blocks)}: repartition them alike.")
+    return blocks
+
+
+def _client() -> Any:
+    """Return the running ``distributed.Client``, or None."""
+    import sys
+
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import get_client
+
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def _dumps(work: Any) -> bytes:
+    from distributed.protocol import pickle as wire
+
+    return bytes(wire.dumps(work))  # type: ignore[no-untyped-call]

@@ -1,0 +1,450 @@
+"""Rows in files: Parquet, a row group at a time, and CSV through the same columns."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.local import LocalSource, default_chunk_rows
+from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
+from dualcore.data.storage import FileState
+from dualcore.data.sums import leaf_rows
+
+__all__ = [
+    "CsvSource",
+    "ParquetSource",
+    "column_kinds",
+    "delimiter_of",
+    "is_parquet",
+    "list_files",
+    "list_tables",
+    "mixed_column",
+]
+
+Paths = str | Path | Sequence[str | Path]
+# Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
+_CHUNKS_PER_BATCH = 8
+# Bytes of text parsed at a time.
+_TEXT_BLOCK = 1 << 23
+
+
+# Stands for the labels of a target of text until they are found.
+_UNKNOWN: tuple[Any, Any] = ("", "")
+
+
+def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
+    return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
+
+
+def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
+    """Return the files of a path, a folder (with its subfolders, by name) or a list of paths.
+
+    Names that begin with ``_`` or ``.`` are left out of folders.
+    """
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    files: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
+            shown = [p for p in inside if not any(part[0] in "_." for part in p.relative_to(path).parts)]
+            if not shown:
+                raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
+            files += sorted(shown)
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise FileNotFoundError(f"There is no file {path}.")
+    if not files:
+        raise SourceError("No file was given.")
+    return files
+
+
+_PARQUET, _CSV, _OTHER_TEXT = (".parquet", ".pq"), (".csv", ".tsv"), (".txt", ".gz")
+
+
+def list_tables(path: str | Path) -> list[Path]:
+    """Return the files of rows that a path stands for: one file, or those of a folder, which must be of one kind.
+
+    A folder of Parquet files may hold texts beside them, but no CSV file: nobody knows whether its rows are meant.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return list_files(path, ())
+    files = list_files(path, (*_PARQUET, *_CSV, *_OTHER_TEXT))
+    parquet = [file for file in files if is_parquet(file)]
+    if not parquet:
+        return files
+    other = [file for file in files if not is_parquet(file) and _kind(file) in _CSV]
+    if other:
+        raise SourceError(
+            f"The folder {path} holds Parquet files and CSV files ({parquet[0].name} and {other[0].name}). Keep the "
+            "rows in files of one kind."
+        )
+    return parquet
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet by its name; of files of rows the others are text."""
+    return path.suffix.lower() in _PARQUET
+
+
+def _kind(path: Path) -> str:
+    """Return the ending of a name, that of compression left out."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def delimiter_of(path: Path) -> str:
+    r"""Return what stands between the values of a file of text, by its name.
+
+    Examples
+    --------
+    >>> delimiter_of(Path("rows.tsv.gz")), delimiter_of(Path("rows.csv"))
+    ('\t', ',')
+    """
+    return "\t" if _kind(path) == ".tsv" else ","
+
+
+def column_kinds(path: str | Path) -> dict[str, str]:
+    """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
+
+    The files of a folder must have the same columns, and the same in them.
+    """
+    files = list_tables(path)
+    kinds = _file_kinds(files[0])
+    for file in files[1:]:
+        found = _file_kinds(file)
+        odd = sorted(set(found) ^ set(kinds))
+        if odd:
+            raise SourceError(f"{files[0].name} and {file.name} differ in column {odd[0]!r}: the files do not match.")
+        for name, kind in found.items():
+            if (kind == "number") != (kinds[name] == "number") and "empty" not in (kind, kinds[name]):
+                raise SourceError(mixed_column(name, [file.name, files[0].name], kind == "number"))
+            kinds[name] = kind if kinds[name] == "empty" else kinds[name]
+    return {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+
+
+def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
+    """Say that a column holds numbers in one file and text in another."""
+    number, text = files if first_is_number else reversed(files)
+    return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
+
+
+def _file_kinds(path: Path) -> dict[str, str]:
+    """Return the columns of one file with what they hold; "empty" where there is nothing in them."""
+    pa = import_arrow("pyarrow")
+    try:
+        if is_parquet(path):
+            schema = import_arrow("pyarrow.parquet").read_schema(path)
+        else:
+            csv = import_arrow("pyarrow.csv")
+            schema = csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter_of(path))).schema
+    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
+        raise SourceError(f"{path} is not a {kind}: {error}") from None
+    # What is written as true and false is text in a file of text.
+    text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
+    kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
+    return {name: "category" if name in text else kind for name, kind in kinds.items()}
+
+
+class _RowGroup(NamedTuple):
+    """Where a row group is: file, number in it, global number of its first row, rows, bytes (all, labels alone)."""
+
+    file: int
+    number: int
+    start: int
+    n_rows: int
+    bytes_all: int
+    bytes_labels: int
+
+
+class ParquetSource(LocalSource):
+    """A Parquet file, a folder of them, or a list.
+
+    Only the columns that are asked for are read. Footers are read when the source is opened, so a truncated file, a
+    missing one or one with another schema is reported before any row is read. Row numbers count on through the files
+    in the order of their names.
+
+    Parameters
+    ----------
+    path : str, Path or sequence of them
+    target : str
+    features : sequence of str, optional
+        In this order; all columns but target and weight by default.
+    weight : str, optional
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text.
+    categories : mapping of str to sequence, optional
+        Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
+    fill : float or mapping of str to float, optional
+        What to put for nulls and NaN in features; without it they are an error.
+    chunk_rows : int, optional
+        Rows computed with at a time; eight times as many are decoded at a time.
+
+    Notes
+    -----
+    Memory: a row group's compressed bytes, and eight chunks of rows, for every thread.
+
+    The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
+    share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,
+    as they are unless there are more row groups than pilot rows, that is one read and ``n_reads`` counts it.
+
+    Examples
+    --------
+    >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"x": [0.5, 1.5], "y": ["no", "yes"]}), f"{folder}/rows.parquet")
+    ...     ParquetSource(folder, "y", labels=("no", "yes"))
+    <ParquetSource of 2 rows, 1 features, 1 row groups>
+    """
+
+    extra_threads = 1
+
+    def __init__(
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: tuple[Any, Any] | str | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        fill: float | Mapping[str, float] | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._parquet = import_arrow("pyarrow.parquet")
+        columns = Columns(
+            target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
+        )
+        self.files = [FileState.of(file) for file in list_files(path, (".parquet", ".pq"))]
+        self._footers: list[Any] = []
+        self._groups: list[_RowGroup] = []
+        resolved: Columns | None = None
+        for place, file in enumerate(self.files):
+            footer, schema = self._footer(file.path)
+            if resolved is None:
+                unknown = labels == "find" and is_text(schema, target)
+                resolved = replace(columns, labels=_UNKNOWN if unknown else _given(labels))
+                resolved = resolved.resolve(schema, str(file.path))
+            else:
+                resolved.check(schema, str(file.path), exactly=features is None)
+            self._footers.append(footer)
+            self._list_groups(place, footer, resolved)
+        if resolved is None or not self._groups:
+            raise SourceError(
+                f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
+            )
+        self.columns, self.is_weighted = resolved, weight is not None
+        self.n_features = resolved.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        if resolved.labels is _UNKNOWN:
+            self.partial_reads += self._label_share()
+            batches = (batch for group in self._groups for batch in self._batches(group, False))
+            self.columns = replace(resolved, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+        self._starts = [group.start for group in self._groups]
+        self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
+
+    def _footer(self, path: Path) -> tuple[Any, Any]:
+        try:
+            file = self._parquet.ParquetFile(path)
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+            raise SourceError(f"{path} is not a whole Parquet file: {error}") from None
+        with file:
+            return file.metadata, file.schema_arrow
+
+    def _list_groups(self, place: int, footer: Any, columns: Columns) -> None:
+        wanted, labels = set(columns.names(features=True)), set(columns.names(features=False))
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows == 0:
+                continue
+            sizes = [(group.column(k).path_in_schema.split(".")[0], group.column(k).total_compressed_size)
+                     for k in range(group.num_columns)]  # fmt: skip
+            start = self._groups[-1].start + self._groups[-1].n_rows if self._groups else 0
+            total = sum(size for name, size in sizes if name in wanted)
+            alone = sum(size for name, size in sizes if name in labels)
+            self._groups.append(_RowGroup(place, number, start, group.num_rows, total, alone))
+
+    def __repr__(self) -> str:
+        return f"<ParquetSource of {self.n_rows} rows, {self.n_features} features, {len(self._groups)} row groups>"
+
+    def describe(self, row: int) -> str:
+        group = self._groups[bisect.bisect_right(self._starts, row) - 1]
+        return f"{self.files[group.file].path}, row group {group.number}, row {row - group.start} of it"
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        groups = self._groups if wanted is None else [self._groups[k] for k in self._touched(wanted)]
+        for group in groups:
+            self.bytes_read += group.bytes_all if features else group.bytes_labels
+            yield lambda group=group: self._chunks(group, features)  # type: ignore[misc]
+
+    def _chunks(self, group: _RowGroup, features: bool) -> Iterator[Chunk]:
+        def blocks() -> Iterator[Block]:
+            start = group.start
+            for batch in self._batches(group, features):
+                yield self.columns.block(batch, start, features=features)
+                start += batch.num_rows
+
+        return aligned_chunks(blocks(), group.start, self.chunk_rows, leaf_rows(self.n_features), features=features)
+
+    def _batches(self, group: _RowGroup, features: bool) -> Iterator[Any]:
+        path = self.files[group.file].path
+        try:
+            with self._parquet.ParquetFile(path, metadata=self._footers[group.file]) as file:
+                yield from file.iter_batches(
+                    batch_size=_CHUNKS_PER_BATCH * self.chunk_rows,
+                    row_groups=[group.number],
+                    columns=self.columns.names(features=features),
+                    use_threads=False,
+                )
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"Could not read {path}, row group {group.number}: {error}") from None
+
+    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """Return which row groups hold these rows."""
+        places = np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
+        return [int(place) for place in places]
+
+    def _label_share(self) -> float:
+        return sum(g.bytes_labels for g in self._groups) / max(sum(g.bytes_all for g in self._groups), 1)
+
+    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
+        touched = self._touched(rows)
+        if len(touched) == len(self._groups):
+            return 1.0
+        return sum(self._groups[k].bytes_all for k in touched) / max(sum(g.bytes_all for g in self._groups), 1)
+
+    def _expected_take_share(self, size: int) -> float:
+        return 1.0 - (1.0 - 1.0 / len(self._groups)) ** size
+
+
+class CsvSource(LocalSource):
+    r"""A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
+
+    How many rows there are is not known before all of them were parsed: the first use counts them, and their labels,
+    in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
+
+    Parameters
+    ----------
+    path : str, Path or sequence of them
+    target, features, weight, labels, categories, fill
+        As for `ParquetSource`; an empty field is a null.
+    delimiter : str, optional
+        By default a tab in files that end in ``.tsv``, else a comma.
+    chunk_rows : int, optional
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "rows.csv").write_text("x,y\n0.5,-1\n1.5,1\n")
+    ...     CsvSource(f"{folder}/rows.csv", "y").n_rows
+    2
+    """
+
+    labels_alone = False
+
+    def __init__(
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: tuple[Any, Any] | str | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        fill: float | Mapping[str, float] | None = None,
+        delimiter: str | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._csv = import_arrow("pyarrow.csv")
+        self.delimiter = delimiter
+        self.files = [FileState.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
+        schema = self._reader(self.files[0].path, None).schema
+        chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
+        columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
+        self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
+        for file in self.files[1:]:
+            found = _as_text(self._reader(file.path, None).schema, columns)
+            self.columns.check(found, str(file.path), exactly=features is None)
+        self.is_weighted = weight is not None
+        self.n_features = self.columns.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self._starts: list[int] = [0]
+        if chosen is _UNKNOWN:
+            self.n_reads += 1
+            batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
+            self.columns = replace(self.columns, labels=find_labels(batches, target))
+        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+
+    def _reader(self, path: Path, names: list[str] | None) -> Any:
+        pa, csv = import_arrow("pyarrow"), self._csv
+        options: dict[str, Any] = {"strings_can_be_null": True}
+        if names is not None:
+            texts = {*self.columns.categories, *([self.columns.target] if self.columns.labels else [])}
+            types = {name: pa.string() if name in texts else pa.float64() for name in names}
+            options |= {"include_columns": names, "column_types": types}
+        try:
+            return csv.open_csv(
+                path,
+                read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
+                parse_options=csv.ParseOptions(delimiter=self.delimiter or delimiter_of(path)),
+                convert_options=csv.ConvertOptions(**options),
+            )
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"{path} is not a CSV file with a header line: {error}") from None
+
+    def describe(self, row: int) -> str:
+        place = bisect.bisect_right(self._starts, row) - 1
+        return f"{self.files[place].path}, data row {row - self._starts[place]} of it"
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        start, self._starts = 0, []
+        leaf = leaf_rows(self.n_features)
+        for file in self.files:
+            self._starts.append(start)
+            self.bytes_read += file.size
+            for batch in self._batches(file.path, start, features):
+
+                def work(batch: Any = batch, start: int = start) -> Iterator[Chunk]:
+                    block = self.columns.block(batch, start, features=features)
+                    return aligned_chunks([block], start, self.chunk_rows, leaf, features=features)
+
+                yield work
+                start += batch.num_rows
+        if self._n_rows is not None and start != self._n_rows:
+            raise SourceError(f"The files hold {start} rows now but held {self._n_rows} before.")
+
+    def _batches(self, path: Path, start: int, features: bool) -> Iterator[Any]:
+        """Yield the record batches of a file; only the columns that are needed are converted."""
+        first, reader = start, self._reader(path, self.columns.names(features=features))
+        try:
+            for batch in reader:
+                if batch.num_rows:
+                    yield batch
+                    start += batch.num_rows
+        except (OSError, ValueError, NotImplementedError, TypeError) as error:
+            raise SourceError(f"Could not read {path} after data row {start - first}: {error}") from None
+
+
+def _as_text(schema: Any, columns: Columns) -> Any:
+    """Return the schema with category columns as text, whatever their values look like."""
+    pa = import_arrow("pyarrow")
+    for name in columns.categories:
+        if name in schema.names:
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema

@@ -1,0 +1,162 @@
+"""Rows mapped into memory from numpy's own files: ``.npy`` arrays, and the members of an ``.npz`` archive."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
+from dualcore.data.sources.arrays import ArraySource
+from dualcore.data.sources.chunk import SourceError
+from dualcore.data.storage import FileState, member_header
+
+__all__ = ["ColumnRows", "map_npz", "open_npy", "open_npz"]
+
+Labels = tuple[Any, Any] | str | None
+_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
+
+
+class ColumnRows(Rows):
+    """Features that are kept one by one, as vectors of the same length."""
+
+    def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
+        self.columns = list(columns)
+        self.n, self.m = self.columns[0].shape[0], len(self.columns)
+
+    def block(self, part: slice) -> FloatArray:
+        start, stop, _ = part.indices(self.n)
+        out = np.empty((stop - start, self.m))
+        for place, column in enumerate(self.columns):
+            out[:, place] = column[part]
+        return out
+
+    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+        return np.stack([np.asarray(column[indices], dtype=np.float64) for column in self.columns], axis=1)
+
+
+def map_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an ``.npz`` archive, mapped into memory: nothing is read before it is used.
+
+    Raises
+    ------
+    SourceError
+        If a member is compressed: only what `numpy.savez` stores as it is can be mapped.
+    """
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise SourceError(
+                        f"{path} is compressed and cannot be mapped: write it with numpy.savez, or load it into memory."
+                    )
+                arrays[member.filename.removesuffix(".npy")] = _map_member(path, file, member)
+    except (OSError, zipfile.BadZipFile, ValueError, struct.error) as error:
+        if isinstance(error, (FileNotFoundError, SourceError)):
+            raise
+        raise SourceError(f"{path} is not an .npz archive of plain arrays: {error}") from None
+    return arrays
+
+
+def _map_member(path: str | Path, file: Any, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    file.seek(member.header_offset)
+    fields = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    file.seek(fields[-2] + fields[-1], 1)  # the member's name, and what a zip tool added
+    shape, fortran, dtype = member_header(file, member.file_size, member.filename)
+    if 0 in shape:
+        return np.empty(shape, dtype=dtype)
+    order: Any = "F" if fortran else "C"
+    return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
+
+
+def open_npy(
+    X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | None = None, labels: Labels = None
+) -> ArraySource:
+    """Return the rows of an ``.npy`` file, mapped into memory.
+
+    Parameters
+    ----------
+    X : path of a two-dimensional array
+    y, weights : path of an ``.npy`` file, or array
+    chunk_rows : int, optional
+    labels : (negative, positive) or "find", optional
+        As in `ArraySource`.
+    """
+
+    def load(data: Any) -> Any:
+        return _map_npy(data) if isinstance(data, (str, Path)) else data
+
+    if y is None:
+        raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
+    files = [FileState.of(part) for part in (X, y, weights) if isinstance(part, (str, Path))]
+    weights = None if weights is None else load(weights)
+    source = ArraySource(_map_npy(X), load(y), weights, chunk_rows=chunk_rows, labels=labels)
+    source.files = files
+    return source
+
+
+def _map_npy(path: str | Path) -> npt.NDArray[Any]:
+    try:
+        return np.lib.format.open_memmap(path, mode="r")  # of an array that fits the file, and holds no objects
+    except (ValueError, EOFError) as error:
+        raise SourceError(f"{path} is not a whole .npy file of numbers: {error}") from None
+
+
+def open_npz(
+    path: str | Path,
+    target: str = "y",
+    *,
+    features: str | Sequence[str] | None = None,
+    weight: str | None = None,
+    chunk_rows: int | None = None,
+    labels: Labels = None,
+) -> ArraySource:
+    """Return the rows of an ``.npz`` archive, mapped into memory.
+
+    Parameters
+    ----------
+    path : str or Path
+        As written by `numpy.savez`.
+    target : str, default="y"
+        Name of the array of targets.
+    features : str or sequence of str, optional
+        Name of one two-dimensional array, or names of vectors, one a feature. By default the array ``X`` if there is
+        one, else all vectors but target and weight.
+    weight : str, optional
+    chunk_rows : int, optional
+    labels : (negative, positive) or "find", optional
+        As in `ArraySource`.
+    """
+    files = [FileState.of(path)]
+    arrays = map_npz(path)
+
+    def get(name: str) -> npt.NDArray[Any]:
+        if name not in arrays:
+            raise SourceError(f"{path} holds no array {name!r}; it holds {sorted(arrays)[:20]}.")
+        return arrays[name]
+
+    y, weights = get(target), None if weight is None else get(weight)
+    if features is None:
+        features = "X" if "X" in arrays else [name for name in arrays if name not in (target, weight)]
+    if isinstance(features, str):
+        source = ArraySource(get(features), y, weights, chunk_rows=chunk_rows, labels=labels)
+        source.files = files
+        return source
+    columns = [get(name) for name in features]
+    for name, column in zip(features, columns, strict=True):
+        if column.ndim != 1 or column.size != y.size or column.dtype.kind not in "fiub":
+            raise SourceError(
+                f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {y.size} numbers."
+            )
+    if not columns:
+        raise SourceError(f"{path} holds no features besides {target!r}.")
+    source = ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows, labels=labels)
+    source.feature_names, source.files = tuple(features), files
+    return source

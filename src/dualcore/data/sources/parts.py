@@ -1,0 +1,147 @@
+"""Rows that a Python iterable hands out, part by part, as often as it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import plain_array
+from dualcore.data.rows import SparseRows, as_rows
+from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
+from dualcore.data.sources.pilot import stack_rows
+
+__all__ = ["PartsSource"]
+
+
+class PartsSource(LocalSource):
+    """Parts ``(X, y)`` or ``(X, y, weights)`` from something that can be iterated again and again.
+
+    Parameters
+    ----------
+    parts : callable or iterable
+        A function that returns a new iterator each time it is called, or an object (a list, a data loader) that can be
+        iterated more than once. It must give the same rows in the same order every time. A generator cannot: for data
+        that come once, use `CoresetStream`.
+    chunk_rows : int, optional
+        Rows computed with at a time. Smaller parts are put together, larger ones are cut.
+
+    Notes
+    -----
+    A part may be empty, or hold one class only. How many rows there are is not known before the end, so the first use
+    counts them in one read; the pilot draw is another. Memory: a few parts at a time.
+
+    Examples
+    --------
+    >>> def parts():
+    ...     for k in range(3):
+    ...         yield np.full((2, 1), float(k)), np.array([-1.0, 1.0])
+    >>> source = PartsSource(parts)
+    >>> source.n_rows, source.n_features
+    (6, 1)
+    """
+
+    labels_alone = False
+
+    def __init__(self, parts: Callable[[], Iterable[Any]] | Iterable[Any], *, chunk_rows: int | None = None) -> None:
+        super().__init__()
+        if not callable(parts) and iter(parts) is parts:
+            raise TypeError(
+                "The parts are an iterator, which can be read once only. Give a function that returns a new one, "
+                "or feed the parts to CoresetStream, which reads them once."
+            )
+        self._parts: Any = parts
+        self._chunk_rows = chunk_rows
+        self._starts: list[int] = []
+        first = next((part for part in self._all() if part.y.size), None)
+        if first is None:
+            raise SourceError("The parts hold no rows.")
+        self.n_features, self._sparse = first.X.shape[1], sp.issparse(first.X)
+        self.is_weighted = first.weights is not None
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self._sparse)
+
+    def describe(self, row: int) -> str:
+        place = max(int(np.searchsorted(self._starts, row, side="right")) - 1, 0)
+        return f"part {place}, row {row - self._starts[place]} of it"
+
+    def _all(self) -> Iterator[Chunk]:
+        """Yield all parts, checked, numbered and converted."""
+        start, self._starts = 0, []
+        for number, part in enumerate(self._parts() if callable(self._parts) else self._parts):
+            self._starts.append(start)
+            chunk = _as_chunk(part, start, f"Part {number}")
+            yield chunk
+            start += chunk.y.size
+
+    def _pieces(
+        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
+    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+        n_rows, small = 0, []
+        for number, part in enumerate(self._all()):
+            if part.y.size == 0:
+                continue
+            self._check(part, number)
+            n_rows += part.y.size
+            small.append(part)
+            if sum(chunk.y.size for chunk in small) >= self.chunk_rows:
+                yield lambda parts=small: self._cut(parts, features)  # type: ignore[misc]
+                small = []
+        if small:
+            yield lambda parts=small: self._cut(parts, features)  # type: ignore[misc]
+        if self._n_rows is not None and n_rows != self._n_rows:
+            raise SourceError(f"The parts hold {n_rows} rows now but held {self._n_rows} before: they must not change.")
+
+    def _check(self, part: Chunk, number: int) -> None:
+        if part.X.shape[1] != self.n_features:
+            raise SourceError(f"Part {number} has {part.X.shape[1]} features; the first had {self.n_features}.")
+        if (part.weights is not None) != self.is_weighted:
+            raise SourceError(f"Part {number} and the first part differ in whether they have weights.")
+        if sp.issparse(part.X) != self._sparse:
+            raise SourceError(f"Part {number} and the first part differ in whether they are sparse.")
+
+    def _cut(self, parts: list[Chunk], features: bool) -> Iterator[Chunk]:
+        """Yield chunks of up to ``chunk_rows`` rows of consecutive parts."""
+        start = parts[0].start
+        y = np.concatenate([part.y for part in parts])
+        weighted = [part.weights for part in parts if part.weights is not None]
+        weights = np.concatenate(weighted) if weighted else None
+        X = stack_rows([part.X for part in parts]) if features else None
+        for first, last in chunk_spans(start, start + y.size, self.chunk_rows):
+            span = slice(first - start, last - start)
+            yield Chunk(first, None if X is None else X[span], y[span], None if weights is None else weights[span])
+
+
+def _as_chunk(part: Any, start: int, name: str) -> Chunk:
+    """Return a part ``(X, y)`` or ``(X, y, weights)`` as float64 rows."""
+    if not isinstance(part, (tuple, list)) or len(part) not in (2, 3):
+        raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
+    try:
+        y = np.asarray(plain_array("y", part[1]), dtype=np.float64)
+    except ValueError as error:
+        raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
+    if y.ndim != 1:
+        raise SourceError(f"{name}: y must be one-dimensional, got shape {y.shape}.")
+    if y.size == 0:
+        width = part[0].shape[1] if getattr(part[0], "ndim", 0) == 2 else 0
+        return Chunk(start, np.empty((0, width)), y, None)
+    try:
+        rows = as_rows(part[0])
+    except ValueError as error:
+        raise SourceError(f"{name}: {error}") from None
+    X = (
+        rows.by_row.astype(np.float64)
+        if isinstance(rows, SparseRows)
+        else np.ascontiguousarray(rows.block(slice(None)))
+    )
+    if rows.n != y.size:
+        raise SourceError(f"{name} has {rows.n} rows but {y.size} targets.")
+    weights = None
+    if len(part) == 3 and part[2] is not None:
+        weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
+        if weights.shape != y.shape:
+            raise SourceError(f"{name} has {rows.n} rows but weights of shape {weights.shape}.")
+    return Chunk(start, X, y, weights)

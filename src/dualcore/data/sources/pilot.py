@@ -1,0 +1,254 @@
+"""What a source finds out about its rows before any model exists: how many there are, and a keyed sample of them.
+
+Every task here is called with a chunk and gives something small that merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import row_keys
+from dualcore.data.rows import LARGEST_WEIGHT
+from dualcore.data.sources.chunk import Chunk, RowError
+from dualcore.data.sums import RowSum
+
+__all__ = ["Candidates", "PilotTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Stack arrays or CSR matrices."""
+    if len(parts) == 1:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if any(sp.issparse(part) for part in parts) else np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How many rows there are, in all and of either class, and their weights.
+
+    Counts of the classes are of rows with positive weight; ``other`` is the first row (and its target) that is of
+    neither class. ``tally`` holds the different targets with how many rows have each, where there are two at most.
+    """
+
+    n_rows: int
+    counts: tuple[int, int, int]  # with positive weight: all, of class -1, of class +1
+    sums: tuple[RowSum, RowSum, RowSum] | None
+    other: tuple[int, float] | None
+    tally: tuple[tuple[float, int], ...] | None = None
+
+    @classmethod
+    def of_equal(cls, n_rows: int) -> Survey:
+        """Return the survey of rows without weights, of which the classes are not needed."""
+        return cls(n_rows, (n_rows, 0, 0), None, None)
+
+    @classmethod
+    def join(cls, parts: list[Survey]) -> Survey:
+        """Return the survey of all parts together, in any order."""
+        if not parts:
+            return cls.of_equal(0)
+        weighted = [part.sums for part in parts if part.sums is not None]
+        sums = tuple(RowSum.join([part[k] for part in weighted]) for k in range(3)) if weighted else None
+        counts = tuple(sum(part.counts[k] for part in parts) for k in range(3))
+        return cls(
+            sum(part.n_rows for part in parts),
+            counts,  # type: ignore[arg-type]
+            sums,  # type: ignore[arg-type]
+            min((part.other for part in parts if part.other is not None), default=None),
+            _join_tallies([part.tally for part in parts]),
+        )
+
+    @property
+    def weight(self) -> float:
+        """Sum of all weights."""
+        return float(self.n_rows) if self.sums is None else self.sums[0].total()
+
+    def count(self, label: float | None) -> int:
+        """How many rows of positive weight are of this class; of any, for None."""
+        return self.counts[_group(label)]
+
+    def mass(self, label: float | None) -> float:
+        """Sum of the weights of this class."""
+        return float(self.count(label)) if self.sums is None else self.sums[_group(label)].total()
+
+
+def _tally(y: FloatArray) -> tuple[tuple[float, int], ...] | None:
+    """Return the different values with their counts; None where there are more than two."""
+    if y.size == 0:
+        return ()
+    first = y == y[0]
+    count = int(np.count_nonzero(first))
+    if count == y.size:
+        return ((float(y[0]), count),)
+    second = y[int(np.argmin(first))]
+    if count + int(np.count_nonzero(y == second)) < y.size:
+        return None
+    return tuple(sorted([(float(y[0]), count), (float(second), y.size - count)]))
+
+
+def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[tuple[float, int], ...] | None:
+    counts: dict[float, int] = {}
+    for tally in tallies:
+        if tally is None:
+            return None
+        for value, count in tally:
+            counts[value] = counts.get(value, 0) + count
+    return tuple(sorted(counts.items())) if len(counts) <= 2 else None
+
+
+def _group(label: float | None) -> int:
+    return 0 if label is None else 1 if label < 0.0 else 2
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """Count a chunk, check its targets and weights."""
+
+    def __call__(self, chunk: Chunk) -> Survey:
+        y, weights = chunk.y, chunk.weights
+        _check_finite(y, chunk.start, "The target")
+        low, high = y == -1.0, y == 1.0
+        other = None
+        if not (low | high).all():
+            first = int(np.flatnonzero(~(low | high))[0])
+            other = (int(chunk.start) + first, float(y[first]))
+        if weights is None:
+            counted = (y.size, int(np.count_nonzero(low)), int(np.count_nonzero(high)))
+            return Survey(y.size, counted, None, other, _tally(y))
+        _check_finite(weights, chunk.start, "The weight")
+        if (weights < 0.0).any():
+            row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
+            raise RowError(row, "The weight is negative; weights are masses and must be non-negative")
+        if weights.max() > LARGEST_WEIGHT:
+            row = chunk.start + int(np.argmax(weights))
+            raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
+        has = weights > 0.0
+        counts = (np.count_nonzero(has), np.count_nonzero(low & has), np.count_nonzero(high & has))
+        sums = (
+            RowSum.of(chunk.start, weights),
+            RowSum.of(chunk.start, np.where(low, weights, 0.0)),
+            RowSum.of(chunk.start, np.where(high, weights, 0.0)),
+        )
+        return Survey(y.size, (int(counts[0]), int(counts[1]), int(counts[2])), sums, other, _tally(y))
+
+
+def _check_finite(values: FloatArray, start: int, what: str) -> None:
+    if not np.isfinite(values).all():
+        row = start + int(np.flatnonzero(~np.isfinite(values))[0])
+        raise RowError(row, f"{what} is missing, NaN or infinite; drop such rows first")
+
+
+class Candidates(NamedTuple):
+    """Rows that may be among those of smallest keys, with their features where those were at hand."""
+
+    keys: FloatArray
+    rows: npt.NDArray[np.int64]
+    y: FloatArray
+    weights: FloatArray | None
+    X: Any
+
+    def first(self, size: int) -> Candidates:
+        """Return the rows of the ``size`` smallest keys, ascending by key; ties by row number."""
+        order = np.lexsort((self.rows, self.keys))[:size]
+        return Candidates(
+            self.keys[order],
+            self.rows[order],
+            self.y[order],
+            None if self.weights is None else self.weights[order],
+            None if self.X is None else self.X[order],
+        )
+
+
+@dataclass(frozen=True)
+class PilotTask:
+    """Find the rows of a chunk whose keys are below a limit, in each group.
+
+    Attributes
+    ----------
+    seed : int
+    limits : tuple of float
+        One for each group.
+    groups : tuple of float or None
+        Labels; None for all rows.
+    with_features : bool
+    """
+
+    seed: int
+    limits: tuple[float, ...]
+    groups: tuple[float | None, ...]
+    with_features: bool
+
+    def __call__(self, chunk: Chunk) -> list[Candidates]:
+        rows = np.arange(chunk.start, chunk.start + chunk.y.size)
+        keys = row_keys(self.seed, rows)
+        found = []
+        for limit, label in zip(self.limits, self.groups, strict=True):
+            allowed = keys < limit
+            if label is not None:
+                allowed &= chunk.y == label
+            if chunk.weights is not None:
+                allowed &= chunk.weights > 0.0
+            chosen = np.flatnonzero(allowed)
+            found.append(
+                Candidates(
+                    keys[chosen],
+                    rows[chosen],
+                    chunk.y[chosen],
+                    None if chunk.weights is None else chunk.weights[chosen],
+                    chunk.X[chosen] if self.with_features else None,
+                )
+            )
+        return found
+
+    @staticmethod
+    def join(parts: list[list[Candidates]]) -> list[Candidates]:
+        """Return the candidates of all parts together."""
+        joined = []
+        for groups in zip(*parts, strict=True):
+            weighted = [group.weights for group in groups if group.weights is not None]
+            joined.append(
+                Candidates(
+                    np.concatenate([group.keys for group in groups]),
+                    np.concatenate([group.rows for group in groups]),
+                    np.concatenate([group.y for group in groups]),
+                    np.concatenate(weighted) if weighted else None,
+                    None if groups[0].X is None else stack_rows([group.X for group in groups]),
+                )
+            )
+        return joined
+
+
+class Taken(NamedTuple):
+    """Rows that were looked up."""
+
+    rows: npt.NDArray[np.int64]
+    X: Any
+    y: FloatArray
+
+    @staticmethod
+    def join(parts: list[Taken]) -> Taken:
+        """Return the rows of all parts, ascending."""
+        some = [part for part in parts if part.rows.size] or parts[:1]
+        rows = np.concatenate([part.rows for part in some])
+        order = np.argsort(rows, kind="stable")
+        return Taken(
+            rows[order], stack_rows([part.X for part in some])[order], np.concatenate([p.y for p in some])[order]
+        )
+
+
+@dataclass(frozen=True)
+class TakeTask:
+    """Pick the wanted rows (ascending) out of a chunk."""
+
+    rows: npt.NDArray[np.int64]
+
+    def __call__(self, chunk: Chunk) -> Taken:
+        first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
+        place = self.rows[first:last] - chunk.start
+        return Taken(self.rows[first:last], chunk.X[place], chunk.y[place])

@@ -1,0 +1,261 @@
+"""From Arrow columns to rows of numbers: which columns, in what order, and what becomes of categories and nulls.
+
+- Numbers and booleans become float64. Decimals do too.
+- A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
+  0/1 column per value, in the order of the list. A value that is not in the list is an error.
+- A null in a feature is an error unless ``fill`` gives a number for it; NaN in a float column counts as null.
+- A null target or weight is always an error.
+- Anything else (dates, lists, binary) is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
+from dualcore.data.sources.local import chunk_spans
+
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text", "kind_of"]
+
+
+def import_arrow(name: str) -> Any:
+    """Import a module of pyarrow, or say which extra brings it."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ImportError(
+            "Reading Parquet and CSV files needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
+        ) from None
+
+
+class Block(NamedTuple):
+    """Rows as columns: one vector per feature, targets, weights."""
+
+    columns: list[npt.NDArray[Any]]
+    y: FloatArray
+    weights: FloatArray | None
+
+    def chunk(self, start: int, first: int, last: int, *, features: bool) -> Chunk:
+        """Return rows ``[first, last)`` of the block as a chunk whose first row has the global number ``start``."""
+        X = None
+        if features:
+            X = np.empty((last - first, len(self.columns)))
+            for place, column in enumerate(self.columns):
+                X[:, place] = column[first:last]
+        return Chunk(start, X, self.y[first:last], None if self.weights is None else self.weights[first:last])
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features, target and weight, and how they become numbers.
+
+    Parameters
+    ----------
+    target : str
+    features : sequence of str, optional
+        In this order; all columns but target and weight by default.
+    weight : str, optional
+    labels : (negative, positive), optional
+        The two values of the target of a classifier, as they are in the table; they become -1 and +1.
+    categories : mapping of str to sequence
+        Values of category columns.
+    fill : float or mapping of str to float, optional
+        What to put for nulls and NaN in features.
+    """
+
+    target: str
+    features: tuple[str, ...] | None = None
+    weight: str | None = None
+    labels: tuple[Any, Any] | None = None
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fill: float | Mapping[str, float] | None = None
+
+    def resolve(self, schema: Any, where: str) -> Columns:
+        """Return the columns with the features written out, after checking ``schema`` (of the first file)."""
+        names = tuple(name for name in schema.names if name not in (self.target, self.weight))
+        chosen = replace(self, features=names if self.features is None else tuple(self.features))
+        if not chosen.features:
+            raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
+        strangers = sorted(set(self.categories) - set(chosen.features))
+        if strangers:
+            raise SourceError(f"categories names {strangers}, which are not among the features.")
+        chosen.check(schema, where)
+        return chosen
+
+    def check(self, schema: Any, where: str, *, exactly: bool = False) -> None:
+        """Raise SourceError unless every column is there and can become numbers.
+
+        With ``exactly`` a column that is not asked for is an error too.
+        """
+        wanted = self.names(features=True)
+        missing = [name for name in wanted if name not in schema.names]
+        if missing:
+            raise SourceError(f"{where} has no column {missing[0]!r}; its columns are {list(schema.names)[:20]}.")
+        extra = [name for name in schema.names if name not in wanted]
+        if exactly and extra:
+            raise SourceError(
+                f"{where} has a column {extra[0]!r} that the first file has not: the schemas differ. "
+                "Name the columns to use with features=[...]."
+            )
+        for name in wanted:
+            kind = kind_of(schema.field(name).type)
+            is_label = name == self.target and self.labels is not None
+            if kind == "number" or is_label or (kind == "category" and name in self.categories):
+                continue
+            advice = "leave it out with features=[...]"
+            if name == self.target:
+                advice = "give labels=(negative, positive) to map its two values to -1 and +1"
+            elif kind == "category":
+                advice = f"list its values with categories={{{name!r}: [...]}}, or {advice}"
+            raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
+
+    def names(self, *, features: bool) -> list[str]:
+        """Return the names of the columns to read."""
+        names = list(self.features or ()) if features else []
+        return [*names, self.target, *([self.weight] if self.weight else [])]
+
+    @property
+    def n_features(self) -> int:
+        """How many features come out, categories written out."""
+        return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
+
+    @property
+    def plain_names(self) -> tuple[str, ...] | None:
+        """Names of the features, None where a category becomes several."""
+        return None if self.categories else self.features
+
+    def block(self, batch: Any, start: int, *, features: bool) -> Block:
+        """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
+        columns: list[npt.NDArray[Any]] = []
+        if features:
+            for name in self.features or ():
+                columns += self._feature(batch.column(name), name, start)
+        y = self._target(batch.column(self.target), start)
+        weights = None
+        if self.weight is not None:
+            weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+        return Block(columns, y, weights)
+
+    def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
+        if name not in self.categories:
+            fill = self.fill.get(name) if isinstance(self.fill, Mapping) else self.fill
+            return [_numbers(column, name, start, fill)]
+        values = list(self.categories[name])
+        place = _places(column, values, name, start)
+        return [place == k for k in range(len(values))]
+
+    def _target(self, column: Any, start: int) -> FloatArray:
+        if self.labels is None:
+            return _numbers(column, self.target, start, None).astype(np.float64, copy=False)
+        return np.where(_places(column, list(self.labels), self.target, start) == 1, 1.0, -1.0)
+
+
+def kind_of(arrow_type: Any) -> str:
+    """Return what a type of Arrow holds: "number", "category" or "other"."""
+    types = import_arrow("pyarrow").types
+    if types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+        return "category" if kind_of(arrow_type) in ("number", "category") else "other"
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        return "number"
+    if types.is_boolean(arrow_type) or types.is_decimal(arrow_type) or types.is_null(arrow_type):
+        return "number"
+    return "category" if types.is_string(arrow_type) or types.is_large_string(arrow_type) else "other"
+
+
+def is_text(schema: Any, name: str) -> bool:
+    """Whether a column is there and holds something else than numbers."""
+    types = import_arrow("pyarrow").types
+    if name not in schema.names:
+        return False
+    kind = schema.field(name).type
+    return kind_of(kind) == "category" or types.is_boolean(kind)
+
+
+def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
+    """Return the two values of a column of text, in their order."""
+    pc, found = import_arrow("pyarrow.compute"), set[Any]()
+    for batch in batches:
+        found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
+        if len(found) > 2:
+            break
+    return two_labels(found, f"Column {target!r}")
+
+
+def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
+    """Return a numeric column as a vector, without a copy where it has no nulls."""
+    pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
+    if pa.types.is_decimal(column.type) or pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
+    if column.null_count:
+        if fill is None:
+            row = start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop such rows")
+        if not pa.types.is_floating(column.type):
+            column = column.cast(pa.float64())
+        column = pc.fill_null(column, pa.scalar(fill, column.type))
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if fill is not None and values.dtype.kind == "f" and np.isnan(values).any():
+        values = np.where(np.isnan(values), np.asarray(fill, dtype=values.dtype), values)
+    return values
+
+
+def _places(column: Any, values: list[Any], name: str, start: int) -> npt.NDArray[Any]:
+    """Return the place of each entry of a category column in ``values``."""
+    pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        known = pa.array(values).cast(column.type)
+    except pa.ArrowException:
+        raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
+    place = pc.index_in(column, value_set=known)
+    if place.null_count:
+        first = int(np.flatnonzero(place.is_null().to_numpy(zero_copy_only=False))[0])
+        raise RowError(start + first, f"Column {name!r} has the value {column[first].as_py()!r}, not among {values!r}")
+    return np.asarray(place.to_numpy(zero_copy_only=False))
+
+
+def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *, features: bool) -> Iterator[Chunk]:
+    """Cut consecutive blocks into chunks of up to ``step`` rows that end where a leaf ends, wherever a block does.
+
+    ``start`` is the global number of the first row; only the first chunk may begin, and only the last end, inside a
+    leaf.
+    """
+    rest: Chunk | None = None
+    for block in blocks:
+        size, first = block.y.size, 0
+        if rest is not None:  # the rows before this block began a leaf
+            first = min(-(start) % leaf, size)
+            rest = _glue(rest, block.chunk(start, 0, first, features=features))
+            start += first
+            if start % leaf:
+                continue
+            yield rest
+            rest = None
+        offset = start - first
+        for begin, end in chunk_spans(start, offset + size, step):
+            whole = end if end < offset + size else max(end // leaf * leaf, begin)
+            if begin < whole:
+                yield block.chunk(begin, begin - offset, whole - offset, features=features)
+            if whole < end:
+                rest = block.chunk(whole, whole - offset, end - offset, features=features)
+        start = offset + size
+    if rest is not None:
+        yield rest
+
+
+def _glue(first: Chunk, second: Chunk) -> Chunk:
+    X = None if first.X is None else np.concatenate([first.X, second.X])
+    weights = None
+    if first.weights is not None and second.weights is not None:
+        weights = np.concatenate([first.weights, second.weights])
+    return Chunk(first.start, X, np.concatenate([first.y, second.y]), weights)

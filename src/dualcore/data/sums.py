@@ -1,0 +1,424 @@
+"""Sums over rows that come out the same, to the last bit, however the rows were split.
+
+Floating-point addition is not associative, so a sum taken chunk by chunk depends on the chunks. Here it does not:
+rows are grouped in *leaves* by their global number (rows ``[k L, (k + 1) L)`` are leaf ``k``), a leaf is always
+summed by the same operations, and leaves are added along one binary tree over their numbers. A part of the data is a
+handful of complete nodes of that tree; parts merge in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "edge_spans", "leaf_rows", "split_rows"]
+
+# Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
+_LEAF_NUMBERS = 8192
+_FEWEST, _MOST = 16, 1024
+# A sparse leaf gives dense sums of m numbers, so it needs many rows.
+_SPARSE_ROWS = 4096
+
+
+def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
+    """Return ``L``, the rows of a leaf: a power of two that depends on the number of features alone.
+
+    Examples
+    --------
+    >>> leaf_rows(20), leaf_rows(785), leaf_rows(3)
+    (256, 16, 1024)
+    """
+    if sparse:
+        return _SPARSE_ROWS
+    wanted = max(_LEAF_NUMBERS // max(n_features, 1), 1)
+    return min(max(1 << (wanted.bit_length() - 1), _FEWEST), _MOST)
+
+
+@dataclass
+class TreeSum:
+    """Sums of vectors over leaves, as the nodes of a binary tree.
+
+    Attributes
+    ----------
+    nodes : dict
+        From (level, number) to the sum over leaves ``[number 2**level, (number + 1) 2**level)``. No two siblings are
+        in it: they would have been added up.
+
+    Examples
+    --------
+    >>> whole = TreeSum.of_leaves(0, np.array([[0.1], [0.2], [0.3]]))
+    >>> parts = [TreeSum.of_leaves(2, np.array([[0.3]])), TreeSum.of_leaves(0, np.array([[0.1], [0.2]]))]
+    >>> bool(TreeSum.join(parts).total() == whole.total())
+    True
+    """
+
+    nodes: dict[tuple[int, int], FloatArray] = field(default_factory=dict)
+
+    @classmethod
+    def of_leaves(cls, first: int, leaves: FloatArray) -> TreeSum:
+        """Return the sum of consecutive leaves, given one a row, ``first`` being the number of the first."""
+        nodes: dict[tuple[int, int], FloatArray] = {}
+        level, start, stop = 0, first, first + len(leaves)
+        while start < stop:
+            if start % 2:
+                nodes[level, start] = leaves[0]
+                start, leaves = start + 1, leaves[1:]
+            if stop % 2 and start < stop:
+                stop -= 1
+                nodes[level, stop] = leaves[-1]
+                leaves = leaves[:-1]
+            leaves = leaves[0::2] + leaves[1::2]
+            level, start, stop = level + 1, start // 2, stop // 2
+        return cls(nodes)
+
+    @classmethod
+    def join(cls, parts: Iterable[TreeSum]) -> TreeSum:
+        """Return the sum of parts that have no leaf in common; their order does not matter."""
+        nodes: dict[tuple[int, int], FloatArray] = {}
+        for part in parts:
+            for place, value in part.nodes.items():
+                if place in nodes:
+                    raise ValueError(f"The same rows were summed twice (leaf {place[1] << place[0]} is in two parts).")
+                nodes[place] = value
+        waiting = sorted(nodes)
+        while waiting:
+            found = []
+            for level, number in waiting:
+                left, right = (level, number & ~1), (level, number | 1)
+                if left in nodes and right in nodes:
+                    parent = (level + 1, number >> 1)
+                    nodes[parent] = nodes.pop(left) + nodes.pop(right)
+                    found.append(parent)
+            waiting = sorted(found)
+        return cls(nodes)
+
+    def total(self) -> FloatArray:
+        """Return the sum of all nodes, from the first rows to the last."""
+        places = sorted(self.nodes, key=lambda place: place[1] << place[0])
+        if not places:
+            raise ValueError("There is nothing to sum.")
+        total = self.nodes[places[0]].copy()
+        for place in places[1:]:
+            total += self.nodes[place]
+        return total
+
+
+def split_rows(start: int, stop: int, leaf: int, end: int | None = None) -> tuple[int, int]:
+    """Return where the complete leaves of rows ``[start, stop)`` begin and stop.
+
+    Rows before and after belong to leaves that are not complete. The last leaf of data of ``end`` rows is
+    complete when it reaches ``end``.
+
+    Examples
+    --------
+    >>> split_rows(3, 30, 8), split_rows(3, 30, 8, end=30), split_rows(3, 6, 8)
+    ((8, 24), (8, 30), (6, 6))
+    """
+    first = -(-start // leaf) * leaf
+    last = stop if stop == end else stop // leaf * leaf
+    return (first, last) if first < last else (stop, stop)
+
+
+def edge_spans(start: int, stop: int, leaf: int, end: int | None = None) -> list[tuple[int, int]]:
+    """Return the rows of ``[start, stop)`` that `split_rows` leaves out, as spans inside one leaf each.
+
+    Examples
+    --------
+    >>> edge_spans(3, 30, 8), edge_spans(6, 10, 8), edge_spans(0, 16, 8)
+    ([(3, 8), (24, 30)], [(6, 8), (8, 10)], [])
+    """
+    first, last = split_rows(start, stop, leaf, end)
+    middle = min(-(-start // leaf) * leaf, first)
+    return [span for span in ((start, middle), (middle, first), (last, stop)) if span[0] < span[1]]
+
+
+def complete_leaves(
+    spans: list[tuple[int, int]], leaf: int, end: int | None = None
+) -> tuple[list[list[int]], list[int]]:
+    """Return the groups of fragments that make a leaf complete, in row order, and the fragments left over.
+
+    Parameters
+    ----------
+    spans : list of (start, stop)
+        Rows of each fragment; a fragment lies inside one leaf.
+    leaf : int
+        Rows of a leaf.
+    end : int, optional
+        Rows in all: the last leaf is complete when it reaches it.
+    """
+    by_leaf: dict[int, list[int]] = {}
+    for place in sorted(range(len(spans)), key=lambda place: spans[place]):
+        by_leaf.setdefault(spans[place][0] // leaf, []).append(place)
+    complete, left = [], []
+    for number, places in by_leaf.items():
+        stop = (number + 1) * leaf if end is None else min((number + 1) * leaf, end)
+        at = number * leaf
+        for place in places:
+            at = spans[place][1] if spans[place][0] == at else -1
+        if at == stop:
+            complete.append(places)
+        else:
+            left.extend(places)
+    return complete, left
+
+
+class Leaves:
+    """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
+
+    BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
+    so a row's product depends on nothing but the row and its place in its leaf.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, m), C order, or CSR matrix
+        Rows that begin at a leaf; only the last leaf may be short.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self.n, self.m = int(X.shape[0]), int(X.shape[1])
+        self.is_sparse = sp.issparse(X)
+        self.rows = leaf_rows(self.m, sparse=self.is_sparse)
+        self.whole = self.n // self.rows * self.rows
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        """Return ``X @ coef``, shape (n,)."""
+        if self.is_sparse:
+            return np.asarray(self.X @ coef, dtype=np.float64)
+        out, whole = np.empty(self.n), self.whole
+        np.matmul(self.X[:whole].reshape(-1, self.rows, self.m), coef, out=out[:whole].reshape(-1, self.rows))
+        if whole < self.n:
+            out[whole:] = self.X[whole:] @ coef
+        return out
+
+    @property
+    def n_leaves(self) -> int:
+        """How many leaves there are, the short one included."""
+        return -(-self.n // self.rows)
+
+    def sums(self, values: npt.NDArray[Any]) -> FloatArray:
+        """Return the sum of one number per row over every leaf, shape (n_leaves,)."""
+        out = np.empty(self.n_leaves)
+        full = self.n // self.rows
+        np.add.reduce(values[: self.whole].reshape(full, self.rows), axis=1, dtype=np.float64, out=out[:full])
+        if self.whole < self.n:
+            out[full] = np.add.reduce(values[self.whole :], dtype=np.float64)
+        return out
+
+    def counts(self) -> FloatArray:
+        """Return the number of rows of every leaf."""
+        out = np.full(self.n_leaves, float(self.rows))
+        out[-1] = self.n - (self.n_leaves - 1) * self.rows
+        return out
+
+    def moments(self, values: FloatArray) -> FloatArray:
+        """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""
+        if self.is_sparse:
+            spans = [slice(start, start + self.rows) for start in range(0, self.n, self.rows)]
+            return np.stack([np.asarray(self.X[span].T @ values[span], dtype=np.float64) for span in spans])
+        whole = self.whole
+        leaves = (values[:whole].reshape(-1, 1, self.rows) @ self.X[:whole].reshape(-1, self.rows, self.m))[:, 0]
+        if whole == self.n:
+            return np.asarray(leaves)
+        return np.concatenate([leaves, (values[whole:] @ self.X[whole:])[None]])
+
+    def squares(self, weights: FloatArray | None) -> FloatArray:
+        """Return the sum of the squares of every column over every leaf, shape (n_leaves, m)."""
+        out = np.empty((self.n_leaves, self.m))
+        for number, start in enumerate(range(0, self.n, self.rows)):
+            part = self.X[start : start + self.rows]
+            if self.is_sparse:
+                ones = np.ones(part.shape[0]) if weights is None else weights[start : start + self.rows]
+                out[number] = np.asarray(part.multiply(part).T @ ones, dtype=np.float64).ravel()
+            elif weights is None:
+                np.einsum("ij,ij->j", part, part, out=out[number], dtype=np.float64)
+            else:
+                np.einsum("i,ij,ij->j", weights[start : start + self.rows], part, part, out=out[number])
+        return out
+
+    def bins(self, place: npt.NDArray[np.intp], values: FloatArray, n_bins: int) -> FloatArray:
+        """Return the sum of ``values`` by ``place`` over every leaf, shape (n_leaves, n_bins)."""
+        n_leaves = self.n_leaves
+        flat = np.arange(self.n) // self.rows * n_bins + place
+        return np.bincount(flat, values, n_leaves * n_bins).reshape(n_leaves, n_bins).astype(np.float64, copy=False)
+
+
+@dataclass
+class RowSum:
+    """Sum of one number per row, the same however the rows were split.
+
+    Examples
+    --------
+    >>> values = np.random.default_rng(0).normal(size=5000)
+    >>> parts = [RowSum.of(1700, values[1700:]), RowSum.of(0, values[:1700])]
+    >>> RowSum.join(parts).total() == RowSum.of(0, values).total()
+    True
+    """
+
+    tree: TreeSum
+    edges: list[tuple[int, FloatArray]]
+
+    @classmethod
+    def of(cls, start: int, values: FloatArray) -> RowSum:
+        """Return the sum of the numbers of consecutive rows, ``start`` being the first."""
+        stop = start + values.size
+        first, last = split_rows(start, stop, _MOST)
+        leaves = values[first - start : last - start].reshape(-1, _MOST).sum(axis=1)
+        edges = [(a, values[a - start : b - start].copy()) for a, b in edge_spans(start, stop, _MOST)]
+        return cls(TreeSum.of_leaves(first // _MOST, leaves[:, None]), edges)
+
+    @classmethod
+    def join(cls, parts: Iterable[RowSum]) -> RowSum:
+        """Return the sum of parts that have no row in common, in any order."""
+        parts = list(parts)
+        edges = [edge for part in parts for edge in part.edges]
+        complete, left = complete_leaves([(start, start + values.size) for start, values in edges], _MOST)
+        trees = [part.tree for part in parts]
+        for group in complete:
+            values = np.concatenate([edges[place][1] for place in group])
+            trees.append(TreeSum.of_leaves(edges[group[0]][0] // _MOST, values.sum(keepdims=True)[:, None]))
+        return cls(TreeSum.join(trees), [edges[place] for place in left])
+
+    def total(self) -> float:
+        """Return the sum."""
+        last = np.concatenate([values for _, values in sorted(self.edges, key=lambda edge: edge[0])] or [np.empty(0)])
+        whole = float(self.tree.total()[0]) if self.tree.nodes else 0.0
+        return whole + float(last.sum()) if last.size else whole
+
+
+# Rows beyond kappa are kept one by one up to this many, then as a histogram.
+_MOST_TAIL = 65536
+_BINS_PER_OCTAVE = 1024
+_UNIT = 2.0**-60
+
+
+@dataclass(frozen=True)
+class FlipTail:
+    r"""The rows whose flip gain ``Delta_i`` exceeds ``kappa``: what the minimum over the multiplier needs to know.
+
+    .. math:: \min_{\lambda \ge \kappa} \sigma \lambda + \bar L + \gamma \sum_i w_i (\Delta_i - \lambda)_+
+
+    Up to 65,536 rows are kept as they are and the minimum is exact. Beyond, they become a histogram with 1,024 bins
+    an octave that holds, for each bin, its mass and the sum of ``w_i (Delta_i - low)``. The objective is then known
+    exactly at every edge of a bin, and only there is it evaluated: its smallest value is an upper bound on the
+    minimum, above it by at most ``gamma`` times the mass of one bin times its width.
+
+    The sums of a histogram are whole numbers of ``2**-60`` (rounded so that the bound stays one), so they do not
+    depend on the order of addition either.
+    """
+
+    delta: FloatArray
+    mass: FloatArray
+    bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
+    scale: float = 1.0  # what a mass of one in the histogram stands for
+
+    @classmethod
+    def empty(cls) -> FlipTail:
+        """Return the tail of no rows."""
+        return cls(np.empty(0), np.empty(0))
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows are in it."""
+        return int(self.delta.size + self.counts[0].sum())
+
+    @classmethod
+    def join(cls, parts: Iterable[FlipTail]) -> FlipTail:
+        """Return the tail of all rows of the parts, whatever their order."""
+        parts = [part for part in parts if part.delta.size or part.bins.size]
+        if len(parts) <= 1:
+            return parts[0]._bounded() if parts else cls.empty()
+        joined = cls(
+            np.concatenate([part.delta for part in parts]),
+            np.concatenate([part.mass for part in parts]),
+            *_add_bins(
+                np.concatenate([part.bins for part in parts]), np.concatenate([part.counts for part in parts], axis=1)
+            ),
+        )
+        return joined._bounded()
+
+    def _bounded(self) -> FlipTail:
+        if not self.delta.size or self.n_rows <= _MOST_TAIL:
+            return self
+        mantissa, exponent = np.frexp(self.delta)
+        place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
+        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + place.astype(np.int64)
+        low, width = _bin_edges(bins)
+        mass = self.mass / _UNIT
+        excess = np.ceil(mass * ((self.delta - low) / width))
+        # Masses that sum to less than four do not overflow; of others a stream makes no use, see `CoresetStream`.
+        counts = np.minimum(np.stack([np.ones(bins.size), np.floor(mass), excess]), 2.0**62).astype(np.int64)
+        return FlipTail(
+            np.empty(0),
+            np.empty(0),
+            *_add_bins(np.concatenate([self.bins, bins]), np.concatenate([self.counts, counts], axis=1)),
+        )
+
+    def scaled(self, factor: float) -> FlipTail:
+        """Return the tail with all masses multiplied; it is to be read, not to be joined."""
+        return replace(self, mass=self.mass * factor, scale=self.scale * factor)
+
+    def sorted(self) -> tuple[FloatArray, FloatArray]:
+        """Return the rows kept one by one, largest ``Delta_i`` first."""
+        order = np.lexsort((self.mass, -self.delta))
+        return self.delta[order], self.mass[order]
+
+    def brackets(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return values and masses, shape (n,), and the least mass of each, that stand for all rows.
+
+        Of every convex, non-negative function the sum ``mass @ f(value)`` is at least that over the rows: each bin
+        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are. Of a
+        non-increasing function ``least @ f(value)`` is at most that over the rows.
+        """
+        low, width = _bin_edges(self.bins)
+        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
+        unit, nothing = _UNIT * self.scale, np.zeros(low.size)
+        at_low = np.maximum(floor + 2.0 * rows - excess, 0.0)  # mass and excess are known to a unit a row
+        return (
+            np.concatenate([self.delta, low, low + width]),
+            np.concatenate([self.mass, at_low * unit, excess * unit]),
+            np.concatenate([self.mass, nothing, floor * unit]),
+        )
+
+    def candidates(self, kappa: float) -> tuple[FloatArray, FloatArray]:
+        """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""
+        low, width = _bin_edges(self.bins)
+        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
+        unit = _UNIT * self.scale
+        most, least, beyond = (floor + rows) * unit, floor * unit, excess * unit * width
+        # Above the upper edge of bin k only the bins after it count; all their terms are positive, so masses are
+        # rounded up.
+        at = np.append(kappa, np.maximum(low + width, kappa))
+        reach = np.concatenate([np.cumsum((beyond + most * low)[::-1])[::-1], [0.0]])
+        above = np.concatenate([np.cumsum(most[::-1])[::-1], [0.0]])
+        gain = np.empty(at.size)
+        gain[1:] = np.maximum(reach[1:] - at[1:] * above[1:], 0.0)
+        step = low - kappa
+        gain[0] = float((beyond + np.where(step > 0.0, most, least) * step).sum())
+        return at, np.maximum(gain, 0.0)
+
+
+def _bin_edges(bins: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Return the lower edge and the width of bins; both are exact numbers."""
+    exponent, place = np.divmod(bins, _BINS_PER_OCTAVE)
+    low = np.ldexp(0.5 + 0.5 * place / _BINS_PER_OCTAVE, exponent)
+    return low, np.ldexp(np.full(bins.size, 0.5 / _BINS_PER_OCTAVE), exponent)
+
+
+def _add_bins(
+    bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Add up entries of the same bin; integers, so in any order."""
+    names, place = np.unique(bins, return_inverse=True)
+    out = np.zeros((3, names.size), dtype=np.int64)
+    for row, part in zip(out, counts, strict=True):
+        np.add.at(row, place, part)
+    return names, out

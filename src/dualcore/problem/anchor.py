@@ -1,0 +1,32 @@
+"""`Anchor`: a linear model with the multiplier of its worst case, the point at which the data are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["Anchor"]
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The model around which a coreset is built: coefficients, intercept and multiplier.
+
+    Attributes
+    ----------
+    coef : ndarray of shape (n_features,)
+    intercept : float
+    multiplier : float
+        The dual variable; at least ``problem.kappa(coef)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Anchor(np.array([0.5, 0.0]), 0.1, multiplier=0.5).coef.size
+    2
+    """
+
+    coef: FloatArray
+    intercept: float
+    multiplier: float

@@ -1,0 +1,56 @@
+"""The dual of the worst-case risk, one class per closed form.
+
+Strong duality turns the worst expected loss over a Wasserstein ball of radius ``sigma`` and order ``p`` into
+
+    R(theta) = min over lam >= kappa(theta) of  sigma**p * lam + sum_i w_i h_i(theta, lam).
+
+On unbounded features a row enters only through one scalar ``t`` (its margin or its residual) and the coefficients only
+through ``size = ||theta||_*``, so everything here works on vectors ``t`` and never sees the data matrix.
+"""
+
+from __future__ import annotations
+
+from dualcore.problem.forms.base import DualForm, Minimum, Partials, Subgradient, weighted_sum
+from dualcore.problem.forms.first import MarginForm, ResidualForm
+from dualcore.problem.forms.squared import SquaredForm, SquaredHingeForm
+from dualcore.problem.geometry import Geometry
+from dualcore.problem.losses import Loss, MarginLoss, Power, ResidualLoss, Squared, SquaredHinge
+
+__all__ = [
+    "DualForm",
+    "MarginForm",
+    "Minimum",
+    "Partials",
+    "ResidualForm",
+    "SquaredForm",
+    "SquaredHingeForm",
+    "Subgradient",
+    "get_form",
+    "weighted_sum",
+]
+
+
+def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
+    """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
+    if geometry.order < loss.order:
+        raise ValueError(
+            f"The {loss.name!r} loss grows like a power of {loss.order:g}, so its worst-case risk of order "
+            f"{geometry.order:g} is infinite. Use order={loss.order:g}"
+            + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
+        )
+    if geometry.order > loss.order:
+        raise ValueError(
+            f"No closed form of order {geometry.order:g} is known for the {loss.name!r} loss. Use order={loss.order:g}."
+        )
+    if loss.order > 1 and not isinstance(loss, (Squared, SquaredHinge, Power)):
+        raise TypeError(
+            f"{type(loss).__name__} is of order {loss.order:g}: no closed form is known. A loss of your own must be of "
+            "order 1; of higher order there are 'squared', 'squared_hinge' and 'power'."
+        )
+    if loss.order > 1:
+        return (SquaredHingeForm if isinstance(loss, SquaredHinge) else SquaredForm)(loss, geometry, radius)
+    if isinstance(loss, MarginLoss):
+        return MarginForm(loss, geometry, radius)
+    if isinstance(loss, ResidualLoss):
+        return ResidualForm(loss, geometry, radius)
+    raise TypeError(f"{type(loss).__name__} must derive from MarginLoss or ResidualLoss so that its dual is known.")

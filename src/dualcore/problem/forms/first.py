@@ -1,0 +1,141 @@
+"""Losses of linear growth, order 1: margins, whose labels may flip, and residuals, whose targets may move."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.forms.base import BLOCK, DualForm, Minimum, Partials, Subgradient
+from dualcore.problem.losses import MarginLoss, ResidualLoss
+
+__all__ = ["MarginForm", "ResidualForm"]
+
+
+class MarginForm(DualForm):
+    """Classification, order 1: ``h = max{L(z), L(-z) - lam gamma}`` for ``lam >= kappa = Lip ||theta||_*``."""
+
+    loss: MarginLoss
+
+    def kappa(self, size: float) -> float:
+        return self.loss.lipschitz * size
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        if multiplier < self.kappa(size) * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        stay = self.loss.value(t)
+        if np.isinf(self.geometry.label_cost):
+            return stay
+        return stay + np.maximum(self.loss.flip_gain(t) - multiplier * self.geometry.label_cost, 0.0)
+
+    def flips(self, t: FloatArray, multiplier: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Return which rows the adversary gains by flipping at this multiplier."""
+        if np.isinf(self.geometry.label_cost):
+            return np.zeros(t.shape, dtype=bool)
+        return np.asarray(self.loss.flip_gain(t) > multiplier * self.geometry.label_cost)
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        flipped = self.flips(t, multiplier)
+        slope = self.loss.slope(t)
+        if flipped.any():
+            slope[flipped] = -self.loss.slope(-t[flipped])
+        in_multiplier = np.where(flipped, -self.geometry.label_cost, 0.0) if flipped.any() else np.zeros_like(t)
+        return Partials(slope, in_multiplier, np.zeros_like(t))
+
+    def candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
+        gamma = self.geometry.label_cost
+        if np.isinf(gamma):
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        kappa = self.kappa(size)
+        # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+        least = 0.5 * gamma * kappa / self.loss.lipschitz
+        rows, deltas = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+        for start in range(0, t.size, BLOCK):
+            part = t[start : start + BLOCK]
+            near = np.flatnonzero(part > least)
+            delta = self.loss.flip_gain(part[near]) / gamma
+            keep = delta > kappa
+            rows.append(near[keep] + start)
+            deltas.append(delta[keep])
+        return np.concatenate(rows), np.concatenate(deltas)
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        rows, delta = self.candidates(t, size)
+        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
+
+    def minimise_sums(self, mean_loss: float, delta: FloatArray, masses: FloatArray, size: float) -> Minimum:
+        """Minimise from the mean loss and the few rows whose ``Delta_i`` exceeds `kappa`.
+
+        The objective is piecewise linear in the multiplier with breakpoints ``Delta_i`` and slope
+        ``sigma - gamma * mass{Delta_i > lam}``, so the minimiser is where that mass first fits the budget.
+        """
+        gamma, kappa = self.geometry.label_cost, self.kappa(size)
+        if masses.size == 0:
+            return Minimum(self.radius * kappa + mean_loss, kappa)
+        multiplier = kappa
+        if gamma * float(masses.sum()) > self.radius:
+            order = np.argsort(-delta)
+            delta, masses = delta[order], masses[order]
+            last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
+            last = min(last, delta.size - 1)
+            multiplier = float(delta[last])
+            delta, masses = delta[:last], masses[:last]
+        gain = gamma * float(masses @ (delta - multiplier))
+        return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
+
+    def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
+        rows, delta = self.candidates(t, size)
+        share = np.ones(rows.size)
+        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        gamma = self.geometry.label_cost
+        if rows.size and gamma * float(masses.sum()) > self.radius:
+            order = np.argsort(-delta, kind="stable")
+            before = gamma * (np.cumsum(masses[order]) - masses[order])
+            with np.errstate(divide="ignore", invalid="ignore"):
+                room = (self.radius - before) / (gamma * masses[order])
+            share[order] = np.clip(np.nan_to_num(room, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        return rows[share > 0.0], share[share > 0.0]
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        slope = self.loss.slope(t)
+        rows, share = self.flip_shares(t, weights, size)
+        spent = 0.0
+        if rows.size:
+            slope[rows] = (1.0 - share) * slope[rows] - share * self.loss.slope(-t[rows])
+            masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+            spent = self.geometry.label_cost * float(masses @ share)
+        return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        _, delta = self.candidates(t, size)
+        return max(self.kappa(size), float(delta.max(initial=0.0)))
+
+
+class ResidualForm(DualForm):
+    """Regression, order 1: ``h = L(r)`` for ``lam >= kappa = Lip K``, ``K = max(||theta||_*, 2 / gamma)``."""
+
+    loss: ResidualLoss
+
+    def kappa(self, size: float) -> float:
+        return self.loss.lipschitz * max(size, self.geometry.target_slope)
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        if multiplier < self.kappa(size) * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        return self.loss.value(t)
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        kappa = self.kappa(size)
+        return Minimum(self.radius * kappa + self.mean_loss(t, weights), kappa)
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        in_size = self.radius * self.loss.lipschitz if size >= self.geometry.target_slope else 0.0
+        return Subgradient(self.loss.slope(t), in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        return self.kappa(size)

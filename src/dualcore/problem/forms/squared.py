@@ -1,0 +1,293 @@
+"""Losses that grow as a power: the squared loss and its relatives, and the squared hinge, whose labels may flip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.forms.base import BLOCK, DualForm, Minimum, Partials, Subgradient, blocked_sum, weighted_sum
+
+__all__ = ["SquaredForm", "SquaredHingeForm"]
+
+# Rows of the sample that brackets the multiplier where a search is needed.
+_FEW = 4096
+
+
+class SquaredForm(DualForm):
+    r"""Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``.
+
+    The multiplier is ``lam* = K^2 + K rms / sigma``. The same holds for ``|r|^p`` of order ``p`` (`Power`), with
+    ``A = lam^{1/(p-1)}``, ``B = K^{p/(p-1)}`` and ``N`` the mean of order ``p`` of the residuals:
+
+    .. math:: h = |r|^p \Bigl(\frac{A}{A - B}\Bigr)^{p-1}, \quad R = (N + \sigma K)^p, \quad
+              \lambda^* = K \Bigl(\frac{N + \sigma K}{\sigma}\Bigr)^{p-1}
+    """
+
+    @property
+    def power(self) -> float:
+        """``p``."""
+        return self.loss.order
+
+    def slope_size(self, size: float) -> float:
+        """Return ``K``."""
+        return max(size, self.geometry.target_slope)
+
+    def shortfall(self, t: FloatArray) -> FloatArray:
+        """Return the quantity whose square, or power, is the loss."""
+        return t
+
+    def kappa(self, size: float) -> float:
+        return float(self.slope_size(size) ** self.power)
+
+    def _growth(self, multiplier: float, size: float) -> tuple[float, float]:
+        """Return ``1 - B / A`` and ``(A / (A - B))^(p - 1)``.
+
+        With ``p`` near 1 both ``A`` and ``B`` leave the range of numbers; their ratio does not.
+        """
+        p, bar = self.power, self.kappa(size)
+        if not bar > 0.0:
+            return 1.0, 1.0
+        if not multiplier > bar:
+            return 0.0, np.inf
+        near = 2.0 * bar > multiplier  # where the difference of the two is exact
+        ratio = np.log1p((bar - multiplier) / multiplier) if near else np.log(bar) - np.log(multiplier)
+        room = float(-np.expm1(ratio / (p - 1.0)))
+        return room, room ** (1.0 - p)
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        bar, value = self.kappa(size), self.loss.value(t)
+        if np.isinf(multiplier):  # nothing moves at any price
+            return value
+        if multiplier < bar * (1.0 - 1e-12):
+            return np.full(t.shape, np.inf)
+        if multiplier <= bar:
+            return np.where(value > 0.0, np.inf, 0.0) if bar > 0.0 else value
+        return value * self._growth(multiplier, size)[1]
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        p, slope_size = self.power, self.slope_size(size)
+        if np.isinf(multiplier):
+            return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
+        room, growth = self._growth(multiplier, size)
+        if room <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
+            return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
+        if not slope_size > 0.0:  # a model without coefficients: rows gain nothing by moving
+            return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
+        # d growth / d lam and / d K, by the chain rule through B / A
+        rate = growth / room * (1.0 - room)
+        value = self.loss.value(t)
+        in_size = p * rate / slope_size * value if size >= slope_size else np.zeros_like(t)
+        return Partials(self.loss.slope(t) * growth, -rate / multiplier * value, in_size)
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        return self.minimise_mean(self.mean_loss(t, weights), size)
+
+    def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
+        """Minimise from the mean loss alone; exact where nothing flips."""
+        slope_size, p = self.slope_size(size), self.power
+        if self.radius == 0.0:  # the multiplier costs nothing, and no finite one serves rows that are not seen here
+            return Minimum(float(mean_loss), np.inf)
+        mean = float(mean_loss ** (1.0 / p))
+        root = mean + self.radius * slope_size
+        with np.errstate(over="ignore"):  # of a tiny radius and a high power: as good as no radius
+            multiplier = slope_size * float(np.float_power(root / self.radius, p - 1.0)) if slope_size > 0.0 else 0.0
+        return Minimum(root**p, multiplier)
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        slope_size, p = self.slope_size(size), self.power
+        mean = self.mean_loss(t, weights) ** (1.0 / p)
+        root = mean + self.radius * slope_size
+        in_size = p * root ** (p - 1.0) * self.radius if size >= slope_size else 0.0
+        slope = self.loss.slope(t) * (root / mean) ** (p - 1.0) if mean > 0.0 else np.zeros_like(t)
+        return Subgradient(slope, in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        if self.radius == 0.0:
+            return np.inf
+        slope_size = self.slope_size(size)
+        longest = float(np.abs(self.shortfall(t)).max(initial=0.0))
+        return float(slope_size * (longest / self.radius + slope_size) ** (self.power - 1.0))
+
+
+class _Undecided(NamedTuple):
+    """Rows that may still stay or flip, and of all others: squares that scale, flipped squares, flipped mass."""
+
+    t: FloatArray
+    weights: FloatArray
+    squares: float
+    flat: float
+    flipped: float
+
+
+class SquaredHingeForm(SquaredForm):
+    """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
+
+    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)``
+    if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
+    """
+
+    def slope_size(self, size: float) -> float:
+        return size
+
+    def shortfall(self, t: FloatArray) -> FloatArray:
+        return np.maximum(1.0 - t, 0.0)
+
+    def _flip(self, t: FloatArray, multiplier: float, size: float) -> tuple[FloatArray, np.ndarray]:
+        """Return the value of the flip branch and whether the flipped row also moves."""
+        gamma, room = self.geometry.label_cost, multiplier - size**2
+        v = np.maximum(1.0 + t, 0.0)
+        moves = (v * size >= multiplier * gamma) if room > 0.0 else np.zeros(t.shape, dtype=bool)
+        value = v * v - (multiplier**0.5 * gamma) * (multiplier**0.5 * gamma)
+        if room <= 0.0 and size > 0.0:  # at lam = K^2 a flipped row that gains by moving gains without end
+            value = np.where(v > size * gamma, np.inf, value)
+        if moves.any():
+            value = np.where(moves, (v - size * gamma) ** 2 * (multiplier / room), value)
+        return value, moves
+
+    def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
+        stay = super().h(t, multiplier, size)
+        if np.isinf(self.geometry.label_cost) or not np.isfinite(multiplier):
+            return stay
+        return np.maximum(stay, self._flip(t, multiplier, size)[0])
+
+    def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
+        stay = super().partials(t, multiplier, size)
+        gamma, room = self.geometry.label_cost, multiplier - size**2
+        if np.isinf(gamma) or not np.isfinite(multiplier):
+            return stay
+        flip, moves = self._flip(t, multiplier, size)
+        flipped = flip > super().h(t, multiplier, size)
+        if not flipped.any():
+            return stay
+        v, growth = np.maximum(1.0 + t, 0.0), multiplier / room if room > 0.0 else 1.0
+        short = v - size * gamma
+        slope = np.where(moves, 2.0 * short * growth, 2.0 * v)
+        in_multiplier = np.where(moves, -((size * short / room) ** 2) if room > 0.0 else 0.0, -gamma * gamma)
+        in_size = np.where(moves, 2.0 * short * growth * (size * short / room - gamma) if room > 0.0 else 0.0, 0.0)
+        return Partials(
+            np.where(flipped, slope, stay.t),
+            np.where(flipped, in_multiplier, stay.multiplier),
+            np.where(flipped, in_size, stay.size),
+        )
+
+    def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        closed = super().minimise(t, weights, size)
+        if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
+            return closed
+        # A flip pays more and staying costs less the larger the margin: the row of the largest margin flips first.
+        last = t.max(keepdims=True)
+        if not (self._flip(last, closed.multiplier, size)[0] > super().h(last, closed.multiplier, size)).any():
+            return closed
+        return self._search(t, weights, size)
+
+    def _search(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
+        """Minimise the convex objective in the multiplier; no closed form exists once flips are active.
+
+        Within a bracket most rows are decided, by their margin alone, and enter as three sums. A sample of the rows
+        gives the first bracket; it is halved on the rows that are left.
+        """
+        low, high = self.kappa(size), self.largest_multiplier(t, size)
+        whole = _Undecided(t, np.full(t.size, 1.0 / t.size) if weights is None else weights, 0.0, 0.0, 0.0)
+        left = whole
+        if t.size > _FEW:
+            part = slice(None, None, -(-t.size // _FEW))
+            masses = whole.weights[part]
+            guess = self._search(t[part], masses / masses.sum(), size).multiplier if masses.any() else high
+            for spread in (1.1, 4.0):
+                near = max(low, guess / spread), min(high, guess * spread)
+                left = self._decide(whole, *near, size)
+                if self._slope(left, near[0], size) <= 0.0 <= self._slope(left, near[1], size):
+                    low, high = near
+                    break
+                left = whole
+        for count in range(1, 200):
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+            low, high = (middle, high) if self._slope(left, middle, size) < 0.0 else (low, middle)
+            if count % 4 == 0 and left.t.size > 256:
+                left = self._decide(left, low, high, size)
+        values = [self._objective(left, lam, size) for lam in (low, high)]
+        best = int(np.argmin(values))
+        return Minimum(values[best], (low, high)[best])
+
+    def _decide(self, rows: _Undecided, low: float, high: float, size: float) -> _Undecided:
+        """Move to the sums the rows that stay, or flip in the same way, for every multiplier between the two."""
+        gamma, room = self.geometry.label_cost, low - size**2
+        if not room > 0.0:
+            return rows
+        top = float(rows.t.max())
+        # Both branches fall with the multiplier: a row stays if its flip at low earns no more than staying at high.
+        stays, _ = self._where(lambda z: self._flip(z, low, size)[0] - SquaredForm.h(self, z, high, size), top)
+        _, flips = self._where(lambda z: self._flip(z, high, size)[0] - SquaredForm.h(self, z, low, size), top)
+        moves_low, moves_high = (lam * gamma / size - 1.0 if size > 0.0 else np.inf for lam in (low, high))
+        squares, flat, flipped, kept = rows.squares, rows.flat, rows.flipped, []
+        for start in range(0, rows.t.size, BLOCK):
+            t, w = rows.t[start : start + BLOCK], rows.weights[start : start + BLOCK]
+            staying, moving = t <= stays, t >= max(flips, moves_high)
+            flipping = (t >= flips) & (t < moves_low)
+            short, far, v = self.shortfall(t), 1.0 + t - size * gamma, 1.0 + t
+            squares += float((w * staying) @ (short * short)) + float((w * moving) @ (far * far))
+            flat, flipped = flat + float((w * flipping) @ (v * v)), flipped + float(w @ flipping)
+            kept.append(start + np.flatnonzero(~(staying | moving | flipping)))
+        left = np.concatenate(kept)
+        return _Undecided(rows.t[left], rows.weights[left], squares, flat, flipped)
+
+    @staticmethod
+    def _where(gain: Callable[[FloatArray], FloatArray], top: float) -> tuple[float, float]:
+        """Return two margins: where a rising function is not positive yet, and where it is (inf if it never is)."""
+        low, high = -1.0, np.inf  # with a margin of -1 there is nothing to gain by a flip
+        for _ in range(30):
+            grid = np.linspace(low, min(high, top), 17)
+            above = np.flatnonzero(gain(grid) > 0.0)
+            if not above.size:
+                return float(grid[-1]), high
+            first = int(above[0])
+            low, high = float(grid[max(first - 1, 0)]), float(grid[first])
+            if not high - low > 1e-12 * (1.0 + abs(high)):
+                break
+        return low, high
+
+    def _slope(self, rows: _Undecided, multiplier: float, size: float) -> float:
+        room = multiplier - size**2
+        decided = self.radius**2 - self._flip_price(rows.flipped)
+        if rows.squares:
+            decided -= rows.squares * (size / room) ** 2 if room > 0.0 else np.inf
+        return decided + blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
+
+    def _flip_price(self, mass: float) -> float:
+        gamma = self.geometry.label_cost
+        return mass * gamma * gamma if mass else 0.0
+
+    def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
+        room = multiplier - size**2
+        decided = self.radius**2 * multiplier + rows.flat - multiplier * self._flip_price(rows.flipped)
+        if rows.squares:
+            decided += rows.squares * multiplier / room if room > 0.0 else np.inf
+        return decided + blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
+
+    def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
+        multiplier = self.minimise(t, weights, size).multiplier
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0 or multiplier <= self.kappa(size):
+            return super().subgradient(t, weights, size)
+        # At the minimiser rows tied between staying and flipping share so that the derivative in lam vanishes.
+        above = self.partials(t, multiplier * (1.0 + 1e-12), size)
+        below = self.partials(t, multiplier * (1.0 - 1e-12), size)
+        budget = self.radius**2
+        up = budget + weighted_sum(above.multiplier, weights)
+        down = budget + weighted_sum(below.multiplier, weights)
+        mix = float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
+        in_t = (1.0 - mix) * above.t + mix * below.t
+        in_size = weighted_sum((1.0 - mix) * above.size + mix * below.size, weights)
+        return Subgradient(in_t, in_size)
+
+    def largest_multiplier(self, t: FloatArray, size: float) -> float:
+        ends = np.array([t.min(), t.max()]) if t.size else t  # the loss is largest at one end, a flip's at the other
+        bound = super().largest_multiplier(ends, size)
+        if np.isinf(self.geometry.label_cost) or not np.isfinite(bound):
+            return bound
+        v = float(np.maximum(1.0 + ends, 0.0).max(initial=0.0))
+        return max(bound, (v / self.geometry.label_cost) ** 2, size**2 + size * v / self.radius)

@@ -1,0 +1,393 @@
+"""The transport geometry: how far the adversary may move a row, and at what price.
+
+The cost of moving a row ``(x, y)`` to ``(x', y')`` is ``||x - x'|| + (gamma / 2) |y - y'|`` where ``||.||`` is the
+*feature norm* and ``gamma`` the *label cost*. What the feature norm is to the data its dual norm is to the
+coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from dualcore.data.arrays import LARGEST, FloatArray, plain_array
+
+# Coefficients this near to zero, or to the largest, relatively, count as there.
+_TIED = 1e-6
+
+__all__ = [
+    "Box",
+    "Geometry",
+    "L1Norm",
+    "L2Norm",
+    "LinfNorm",
+    "Norm",
+    "check_range",
+    "get_norm",
+]
+
+
+def check_range(name: str, number: float) -> None:
+    """Raise ValueError where a positive, finite number is so small or so large that arithmetic with it overflows."""
+    if 0.0 < number < np.inf and not 1.0 / LARGEST <= number <= LARGEST:
+        raise ValueError(
+            f"{name} must lie between {1.0 / LARGEST:g} and {LARGEST:g}, got {number!r}: arithmetic with it would "
+            "overflow. Use other units."
+        )
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A feature norm ``||diag(weights) v||`` and its dual ``||theta / weights||_*``.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable. ``None`` prices all alike.
+    """
+
+    weights: FloatArray | None = None
+    name: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        if self.weights is not None:
+            object.__setattr__(self, "weights", _prices(self.weights))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return _values(self.weights) == _values(other.weights)
+
+    def __hash__(self) -> int:
+        return hash((type(self), _values(self.weights)))
+
+    def value(self, vector: FloatArray) -> float:
+        """Return the feature norm of ``vector``."""
+        if self.weights is None:
+            return self._value(vector)
+        moved = vector != 0.0  # inf * 0 is a feature that stays where it is
+        return self._value(vector[moved] * self.weights[moved])
+
+    def dual(self, coef: FloatArray) -> float:
+        """Return the dual norm of ``coef``."""
+        return self._dual(coef if self.weights is None else coef / self.weights)
+
+    def steepest(self, coef: FloatArray) -> FloatArray:
+        """Return ``v`` with ``||v|| = 1`` and ``coef . v = ||coef||_*``; zero where the dual norm is zero."""
+        if self.weights is None:
+            return self._steepest(coef)
+        return self._steepest(coef / self.weights) / self.weights
+
+    def project(self, vector: FloatArray, radius: float) -> FloatArray:
+        """Return the Euclidean projection of ``vector`` on the feature-norm ball of ``radius``."""
+        if self.weights is None:
+            return self._project(vector, radius)
+        movable = np.isfinite(self.weights)
+        out = np.zeros_like(vector)
+        out[movable] = self._project_priced(vector[movable], self.weights[movable], radius)
+        return out
+
+    def face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        """Return the point nearest to ``pull`` among the subgradients of ``radius * ||coef||_*``."""
+        if not coef.any():
+            return self.project(pull, radius)
+        if self.weights is None:
+            return self._face(coef, pull, radius)
+        return self._face(coef / self.weights, _finite_product(pull, self.weights), radius) / self.weights
+
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _face")
+
+    def _value(self, vector: FloatArray) -> float:
+        raise NotImplementedError("a Norm subclass defines _value")
+
+    def _dual(self, coef: FloatArray) -> float:
+        raise NotImplementedError("a Norm subclass defines _dual")
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _steepest")
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _project")
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _project_priced")
+
+
+class L1Norm(Norm):
+    """Feature norm ``sum |v_j|``; its dual bounds every coefficient alike, ``max |theta_j|``."""
+
+    name = "l1"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.abs(vector).sum())
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.abs(coef).max(initial=0.0))
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        out = np.zeros_like(coef)
+        if coef.size:
+            j = int(np.abs(coef).argmax())
+            out[j] = np.sign(coef[j])
+        return out
+
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        out = np.zeros_like(coef)
+        top = np.flatnonzero(np.abs(coef) >= (1.0 - _TIED) * self._dual(coef))
+        along = pull[top] * np.sign(coef[top])  # to the simplex of size radius
+        size = np.sort(along)[::-1]
+        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
+        above = np.flatnonzero(size > excess)
+        out[top] = np.sign(coef[top]) * np.maximum(along - excess[above[-1] if above.size else 0], 0.0)
+        return out
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        if self._value(vector) <= radius:
+            return vector.copy()
+        if radius <= 1e-15 * self._value(vector):
+            return np.zeros_like(vector)
+        size = np.sort(np.abs(vector))[::-1]
+        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
+        threshold = excess[np.flatnonzero(size > excess)[-1]]
+        return np.asarray(np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0))
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        """Return ``sign(v) (|v| - tau p)_+`` with the least ``tau >= 0`` that makes the priced sum fit."""
+        size = np.abs(vector)
+        if float(size @ prices) <= radius:
+            return vector.copy()
+        order = np.argsort(-size / prices)
+        spent, squares = np.cumsum((prices * size)[order]), np.cumsum((prices * prices)[order])
+        threshold = (spent - radius) / squares
+        used = np.flatnonzero((size / prices)[order] > threshold)
+        tau = float(threshold[used[-1]]) if used.size else np.inf
+        return _into_ball(np.sign(vector) * np.maximum(size - tau * prices, 0.0), prices, radius, self._value)
+
+
+class L2Norm(Norm):
+    """Euclidean feature norm, its own dual."""
+
+    name = "l2"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.linalg.norm(vector))
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.linalg.norm(coef))
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        size = float(np.linalg.norm(coef))
+        return coef / size if size > 0.0 else np.zeros_like(coef)
+
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        return radius * self._steepest(coef)
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        size = float(np.linalg.norm(vector))
+        return vector.copy() if size <= radius else vector * (radius / size)
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        """Return ``v / (1 + tau p^2)`` with the ``tau >= 0`` that puts it on the ellipsoid."""
+        priced = prices * vector
+        if float(np.linalg.norm(priced)) <= radius:
+            return vector.copy()
+        if radius <= 1e-15 * float(np.linalg.norm(priced)):
+            return np.zeros_like(vector)
+
+        def excess(log_tau: float) -> float:
+            return float(np.linalg.norm(priced / (1.0 + np.exp(log_tau) * prices**2))) - radius
+
+        # At the lower end hardly anything is taken away, at the upper hardly anything is left.
+        low, high = np.log(1e-20 / float(prices.max()) ** 2), np.log(1e20 / float(prices.min()) ** 2)
+        log_tau = brentq(excess, low, high, xtol=1e-14) if excess(low) > 0.0 > excess(high) else low
+        out = vector / (1.0 + np.exp(log_tau) * prices**2)
+        return _into_ball(out, prices, radius, self._value)
+
+
+class LinfNorm(Norm):
+    """Feature norm ``max |v_j|``; its dual is ``sum |theta_j|`` and makes coefficients sparse."""
+
+    name = "linf"
+
+    def _value(self, vector: FloatArray) -> float:
+        return float(np.abs(vector).max(initial=0.0))
+
+    def _dual(self, coef: FloatArray) -> float:
+        return float(np.abs(coef).sum())
+
+    def _steepest(self, coef: FloatArray) -> FloatArray:
+        return np.sign(coef)
+
+    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+        at_rest = np.abs(coef) <= _TIED * np.abs(coef).max()
+        return np.where(at_rest, np.clip(pull, -radius, radius), radius * np.sign(coef))
+
+    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
+        return np.clip(vector, -radius, radius)
+
+    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        return np.clip(vector, -radius / prices, radius / prices)
+
+
+def _into_ball(
+    vector: FloatArray, prices: FloatArray, radius: float, value: Callable[[FloatArray], float]
+) -> FloatArray:
+    """Return the vector, shortened by what rounding may have left outside the ball."""
+    size = value(prices * vector)
+    return vector * (radius / size) if size > radius else vector
+
+
+def _finite_product(vector: FloatArray, weights: FloatArray) -> FloatArray:
+    return vector * np.where(np.isfinite(weights), weights, 0.0)
+
+
+_NORMS: dict[str, type[Norm]] = {cls.name: cls for cls in (L1Norm, L2Norm, LinfNorm)}
+
+
+def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
+    """Return the norm called ``norm``.
+
+    Examples
+    --------
+    >>> get_norm("l1").dual(np.array([1.0, -3.0]))
+    3.0
+    """
+    if isinstance(norm, Norm):
+        if weights is not None:
+            raise TypeError("norm is already a Norm: give it the feature weights when you build it.")
+        return norm
+    if not isinstance(norm, str):
+        raise TypeError(f"norm must be a string or a Norm, not {type(norm).__name__}.")
+    if norm not in _NORMS:
+        raise ValueError(f"Unknown norm {norm!r}. Use one of {sorted(_NORMS)}.")
+    return _NORMS[norm]() if weights is None else _NORMS[norm](_prices(weights))
+
+
+def _prices(weights: Any) -> FloatArray:
+    """Return feature weights, checked; a copy, so that nobody changes them later."""
+    prices = plain_array("feature_weights", weights).astype(np.float64)
+    if prices.ndim != 1 or not np.all(prices > 0.0):
+        raise ValueError("feature_weights must be one positive number (or inf) per feature.")
+    for price in prices.tolist():
+        check_range("feature_weights", price)
+    return prices
+
+
+def _values(array: FloatArray | None) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
+    """Return shape and numbers of an array, to compare and to hash."""
+    return None if array is None else (array.shape, tuple(array.ravel().tolist()))
+
+
+@dataclass(frozen=True)
+class Box:
+    """The support ``[low, high]`` of the features; either side may be infinite.
+
+    Parameters
+    ----------
+    low, high : ndarray of shape (n_features,), or a single number in shape ()
+    """
+
+    low: FloatArray
+    high: FloatArray
+
+    def __post_init__(self) -> None:
+        for name, side in (("low", self.low), ("high", self.high)):
+            if side.ndim > 1 or side.size == 0 or np.isnan(side).any():
+                raise ValueError(f"support: {name} must be a number, or one number per feature, and not NaN.")
+        if self.low.ndim == self.high.ndim == 1 and self.low.size != self.high.size:
+            raise ValueError(f"support: low holds {self.low.size} numbers but high holds {self.high.size}.")
+        low, high = np.broadcast_arrays(np.atleast_1d(self.low), np.atleast_1d(self.high))
+        if (low > high).any() or (low == np.inf).any() or (high == -np.inf).any():
+            j = int(np.flatnonzero((low > high) | (low == np.inf) | (high == -np.inf))[0])
+            raise ValueError(f"support: low must not exceed high, found [{low[j]:g}, {high[j]:g}] for feature {j}.")
+
+    @classmethod
+    def of(cls, support: Any) -> Box | None:
+        """Return the box of ``(low, high)``; None where there are no walls at all.
+
+        Examples
+        --------
+        >>> Box.of((0, 1)).spread(2)
+        (array([0., 0.]), array([1., 1.]))
+        """
+        if support is None or isinstance(support, Box):
+            return support
+        try:
+            if isinstance(support, str):
+                raise TypeError("text is no pair of numbers")
+            low, high = support
+            sides = [plain_array("support: a side", side).astype(np.float64) for side in (low, high)]
+            box = cls(*sides)
+        except (TypeError, ValueError) as error:
+            if str(error).startswith("support:"):
+                raise
+            raise ValueError("support must be None or a pair (low, high) of numbers or arrays.") from None
+        return None if np.isneginf(box.low).all() and np.isposinf(box.high).all() else box
+
+    def spread(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return both sides written out, one number per feature."""
+        for side in (self.low, self.high):
+            if side.ndim == 1 and side.size != n_features:
+                raise ValueError(f"support holds {side.size} numbers a side but X has {n_features} features.")
+        return np.broadcast_to(self.low, n_features).copy(), np.broadcast_to(self.high, n_features).copy()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Box):
+            return NotImplemented
+        return (_values(self.low), _values(self.high)) == (_values(other.low), _values(other.high))
+
+    def __hash__(self) -> int:
+        return hash((_values(self.low), _values(self.high)))
+
+    def __repr__(self) -> str:
+        return f"({self.low.tolist()!r}, {self.high.tolist()!r})"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Feature norm, label cost ``gamma``, support of the features and order ``p`` of the transport distance.
+
+    Parameters
+    ----------
+    norm : Norm
+        Feature norm of the transport cost.
+    label_cost : float, default=inf
+        ``gamma``: price of one label flip (classification); half of it prices a unit of target (regression).
+    support : Box or None, default=None
+        Where the adversary may put features. ``None`` is all of R^m.
+    order : {1, 2}, default=1
+        Order of the Wasserstein distance.
+    """
+
+    norm: Norm = field(default_factory=L2Norm)
+    label_cost: float = np.inf
+    support: Box | None = None
+    order: float = 1
+
+    def __post_init__(self) -> None:
+        if not self.label_cost > 0.0:
+            raise ValueError(
+                f"label_cost must be positive (inf forbids flips), got {self.label_cost!r}. "
+                "A label that can be changed for nothing carries no information."
+            )
+        check_range("label_cost", self.label_cost)
+        order: Any = self.order
+        is_number = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
+        if not (is_number and 1 <= order < np.inf):
+            raise ValueError(f"order must be a number of at least 1, got {order!r}.")
+        if self.support is not None and self.order != 1:
+            raise ValueError(
+                "A support needs transport order 1: no closed form of a higher order is known on a box. "
+                "Use a loss of order 1 ('hinge', 'huber', ...) or support=None."
+            )
+
+    @property
+    def target_slope(self) -> float:
+        """``2 / gamma``: how fast a regression residual changes per unit of cost spent on the target."""
+        return 2.0 / self.label_cost

@@ -1,0 +1,122 @@
+"""What a loss promises: a convex function of one scalar, the margin or the residual."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["Loss", "MarginLoss", "ResidualLoss"]
+
+
+def check_number(name: str, value: Any) -> None:
+    """Raise TypeError where a parameter of a loss is not a number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+
+
+class Loss(ABC):
+    """A convex, non-negative loss ``L(t)`` of one scalar.
+
+    A subclass gives `value`, `slope` and `lipschitz`; everything else has a default that follows from them.
+
+    Attributes
+    ----------
+    name : str
+        How the loss is called in `Problem` and on the command line.
+    order : float
+        Smallest order of transport distance for which the worst-case risk is finite.
+    lipschitz : float
+        Largest absolute slope; ``inf`` for losses of an order above 1.
+    kinks : tuple of float
+        Where the slope jumps.
+    bends : tuple of float
+        Where the curvature jumps.
+    pieces : tuple of (slope, offset) or None
+        ``L(t) = max_k slope_k t + offset_k`` where the loss is polyhedral, else None.
+    envelope_of : tuple of (slope, offset) or None
+        The polyhedral function whose Moreau envelope ``min_v f(t - v) + v^2 / 2`` the loss is, where it is one.
+    """
+
+    name: ClassVar[str] = ""
+    order: float = 1
+    lipschitz: float
+    kinks: tuple[float, ...] = ()
+    bends: tuple[float, ...] = ()
+    pieces: tuple[tuple[float, float], ...] | None = None
+    envelope_of: tuple[tuple[float, float], ...] | None = None
+
+    @abstractmethod
+    def value(self, t: FloatArray) -> FloatArray:
+        """Return ``L(t)``, elementwise."""
+
+    @abstractmethod
+    def slope(self, t: FloatArray) -> FloatArray:
+        """Return ``L'(t)``, elementwise; any subgradient at a kink."""
+
+    def curvature(self, t: FloatArray) -> FloatArray:
+        """Return ``L''(t)``, elementwise; zero on linear pieces.
+
+        The default is a central difference of `slope`.
+        """
+        step = 1e-5 * (1.0 + np.abs(t))
+        return np.maximum(self.slope(t + step) - self.slope(t - step), 0.0) / (2.0 * step)
+
+    def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``L(t)`` and ``L'(t)``; override where they share work."""
+        return self.value(t), self.slope(t)
+
+    @property
+    def slope_range(self) -> tuple[float, float]:
+        """Interval that holds every slope, hence the domain of the conjugate."""
+        return -self.lipschitz, self.lipschitz
+
+    def conjugate(self, s: FloatArray) -> FloatArray:
+        """Return ``L*(s) = sup_t s t - L(t)``, elementwise; ``inf`` outside `slope_range`.
+
+        The default finds the ``t`` whose slope is ``s`` by bisection, so it needs a slope that is continuous.
+        """
+        s = np.asarray(s, dtype=np.float64)
+        low, high = np.full(s.shape, -1.0), np.full(s.shape, 1.0)
+        for _ in range(60):  # grow the bracket until L'(low) <= s <= L'(high), or give up at 2**60
+            short_low, short_high = self.slope(low) > s, self.slope(high) < s
+            if not (short_low.any() or short_high.any()):
+                break
+            low, high = np.where(short_low, 2.0 * low, low), np.where(short_high, 2.0 * high, high)
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            below = self.slope(middle) < s
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        t = 0.5 * (low + high)
+        least, most = self.slope_range
+        return np.where((s >= least) & (s <= most), s * t - self.value(t), np.inf)
+
+    def scaled(self, unit: float) -> tuple[Loss, float] | None:
+        """Return a loss ``L'`` and a factor ``f`` with ``L(unit * t) = f L'(t)``; None where no such pair is known."""
+        return None
+
+    def __repr__(self) -> str:
+        names = inspect.signature(type(self)).parameters
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))
+        return f"{type(self).__name__}({shown})"
+
+
+class MarginLoss(Loss):
+    """A loss of the margin ``z = y (theta . x + b)``: convex and non-increasing."""
+
+    @property
+    def slope_range(self) -> tuple[float, float]:
+        """Interval that holds every slope: a margin loss never rises."""
+        return -self.lipschitz, 0.0
+
+    def flip_gain(self, z: FloatArray) -> FloatArray:
+        """Return ``L(-z) - L(z)``: what an adversary gains by flipping the label; non-decreasing in ``z``."""
+        return self.value(-z) - self.value(z)
+
+
+class ResidualLoss(Loss):
+    """A loss of the residual ``r = theta . x + b - y``: convex, zero where the prediction is right."""

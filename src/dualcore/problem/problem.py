@@ -1,0 +1,441 @@
+"""`Problem`: a loss, a transport geometry, a radius and a ridge; everything that can be asked of its dual."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import LARGEST, FloatArray
+from dualcore.data.rows import Rows, as_rows, as_target, as_weights
+from dualcore.problem.boxform import BoxForm
+from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
+from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
+from dualcore.problem.losses import Loss, MarginLoss, get_loss
+
+__all__ = ["Constants", "Data", "Gradient", "Problem"]
+
+
+class Data(NamedTuple):
+    """Validated training data: row access, targets, and masses that sum to one (None: equal masses)."""
+
+    rows: Rows
+    y: FloatArray
+    weights: FloatArray | None
+
+    @property
+    def masses(self) -> FloatArray:
+        """The masses, written out."""
+        return np.full(self.rows.n, 1.0 / self.rows.n) if self.weights is None else self.weights
+
+
+class Gradient(NamedTuple):
+    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
+
+    coef: FloatArray
+    intercept: float
+    multiplier: float
+
+
+class Constants(NamedTuple):
+    """Lipschitz constants of ``h_i``: ``parameters`` in (theta, b), ``multiplier`` in lambda."""
+
+    parameters: float
+    multiplier: float
+
+
+class Problem:
+    r"""Worst-case risk of a linear model over a Wasserstein ball.
+
+    .. math:: R(\theta, b) = \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
+              + \tfrac{\rho}{2} \|\theta\|_2^2
+
+    Parameters
+    ----------
+    loss : str or Loss
+        "logistic", "hinge", "smooth_hinge" (labels -1 and +1); "huber", "pinball", "epsilon_insensitive",
+        "absolute"; of order 2: "squared" and "squared_hinge". Or a Loss object of your own.
+    radius : float, default=0.0
+        ``sigma >= 0``; 0 is plain empirical risk.
+    norm : {"l1", "l2", "linf"} or Norm, default="l2"
+        Feature norm of the transport cost; its dual norm bounds the coefficients.
+    label_cost : float, default=inf
+        ``gamma``: price of one label flip; ``inf`` forbids flips. In regression a unit of target costs ``gamma / 2``.
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit: the norm becomes ``||weights * (x - x')||``. ``inf`` makes a
+        feature immovable, which is also how to treat a categorical column that changes all or nothing.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for a side without a wall. None is all
+        of R^m. Needs a loss of order 1.
+    ridge : float, default=0.0
+        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
+    fit_intercept : bool, default=True
+        Whether solvers may use an intercept; evaluation accepts any.
+    order : int, optional
+        Order of the transport distance; by default the one the loss needs.
+    **loss_parameters
+        Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``.
+
+    Examples
+    --------
+    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    >>> problem = Problem("hinge", radius=0.5)
+    >>> problem.risk(np.array([1.0]), 0.0, X, y)
+    0.5
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss,
+        *,
+        radius: float = 0.0,
+        norm: str | Norm = "l2",
+        label_cost: float = np.inf,
+        feature_weights: npt.ArrayLike | None = None,
+        support: Any = None,
+        ridge: float = 0.0,
+        fit_intercept: bool = True,
+        order: float | None = None,
+        **loss_parameters: Any,
+    ) -> None:
+        self.loss = get_loss(loss, **loss_parameters)
+        self.radius = _number("radius", radius)
+        self.ridge = _number("ridge", ridge, allow_tiny=True)
+        self.fit_intercept = bool(fit_intercept)
+        self.geometry = Geometry(
+            norm=get_norm(norm, feature_weights),
+            label_cost=_number("label_cost", label_cost, allow_inf=True, allow_zero=False),
+            support=Box.of(support),
+            order=self.loss.order if order is None else order,
+        )
+        _check_scale(self.radius, self.geometry, is_classification=self.is_classification)
+        self._form = get_form(self.loss, self.geometry, self.radius)
+        self.box = None if self.geometry.support is None else BoxForm(self.loss, self.geometry, self.radius)
+
+    @property
+    def form(self) -> DualForm:
+        """The closed form on unbounded features; with a support see ``box``, which needs the rows themselves."""
+        if self.box is not None:
+            raise ValueError(
+                "This needs features without a support: on a box the dual loss of a row is no function of its margin "
+                "or residual alone. Use solve, certify, a sampler's build or fit on arrays, or support=None."
+            )
+        return self._form
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether rows carry labels -1 and +1 rather than a real target."""
+        return isinstance(self.loss, MarginLoss)
+
+    @property
+    def price(self) -> float:
+        """``sigma ** p``, what a unit of the multiplier costs."""
+        return float(self.radius**self.geometry.order)
+
+    def replace(self, **changes: Any) -> Problem:
+        """Return the same problem with some of radius, norm, label_cost, support, ridge, fit_intercept, loss new."""
+        settings: dict[str, Any] = {
+            "loss": self.loss,
+            "radius": self.radius,
+            "norm": self.geometry.norm.name,
+            "feature_weights": self.geometry.norm.weights,
+            "label_cost": self.geometry.label_cost,
+            "support": self.geometry.support,
+            "ridge": self.ridge,
+            "fit_intercept": self.fit_intercept,
+        }
+        if isinstance(changes.get("norm"), Norm):  # a norm that is built already brings its own prices
+            del settings["feature_weights"]
+        return Problem(**(settings | changes))
+
+    def _value(self) -> tuple[Any, ...]:
+        """Return everything that makes the problem what it is, to compare and to hash."""
+        loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
+        return loss, self.geometry, self.radius, self.ridge, self.fit_intercept
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash(self._value())
+
+    def __repr__(self) -> str:
+        geometry = self.geometry
+        parts = [repr(self.loss), f"radius={self.radius!r}", f"norm={geometry.norm.name!r}"]
+        if geometry.norm.weights is not None:
+            parts.append(f"feature_weights={geometry.norm.weights.tolist()!r}")
+        parts.append(f"label_cost={geometry.label_cost!r}")
+        if geometry.support is not None:
+            parts.append(f"support={geometry.support!r}")
+        parts += [f"ridge={self.ridge!r}", f"fit_intercept={self.fit_intercept!r}"]
+        if geometry.order != self.loss.order:
+            parts.append(f"order={geometry.order!r}")
+        return f"Problem({', '.join(parts)})"
+
+    # Data in
+
+    def validate(self, X: Any, y: Any, sample_weight: Any = None) -> Data:
+        """Check shapes, labels and weights, and return row access without copying ``X``."""
+        rows = as_rows(X)
+        prices = self.geometry.norm.weights
+        if prices is not None and prices.size != rows.m:
+            raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
+        target = as_target(y, rows.n)
+        if self.is_classification:
+            low, high = float(target.min()), float(target.max())
+            if low == high and abs(low) == 1.0:
+                raise ValueError(f"y holds one class only ({low:+g}); a classifier needs rows of both classes.")
+            if low != -1.0 or high != 1.0 or not bool((np.abs(target) == 1.0).all()):
+                found = np.unique(target[:100000])
+                raise ValueError(
+                    f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
+                    f"{' and more' if found.size > 5 else ''}. "
+                    "Map your classes to -1 and +1, or use an estimator, which does."
+                )
+        if self.box is not None:
+            self.box.check(rows)
+        return Data(rows, target, as_weights(sample_weight, rows.n))
+
+    def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
+        """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
+        theta = np.asarray(coef, dtype=np.float64)
+        if theta.shape != (data.rows.m,):
+            raise ValueError(f"coef must hold one number per feature ({data.rows.m}), got shape {theta.shape}.")
+        if not (np.isfinite(theta).all() and np.isfinite(intercept)):
+            raise ValueError("coef and intercept must be finite.")
+        with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+            t = data.rows.dot(theta)
+        t += intercept
+        if self.is_classification:
+            t *= data.y
+        else:
+            t -= data.y
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = t.sum()
+        if not abs(total) <= LARGEST:
+            data.rows.check_finite()
+        return t
+
+    # The dual, row by row
+
+    def kappa(self, coef: npt.ArrayLike) -> float:
+        """Return the smallest multiplier for which every ``h_i`` is finite."""
+        if self.box is not None:
+            return self.box.kappa(np.asarray(coef, dtype=np.float64))
+        return self.form.kappa(self.size(coef))
+
+    def size(self, coef: npt.ArrayLike) -> float:
+        """Return ``||coef||_*``."""
+        return self.geometry.norm.dual(np.asarray(coef, dtype=np.float64))
+
+    def h(self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any) -> FloatArray:
+        """Return the exact per-row dual loss ``h_i = sup { l(x', y') - lam d((x', y'), row_i)^p }``, shape (n,).
+
+        On a support with l2 and a curved loss it is the upper of `bounds`, at most 1e-9 (relative above 1) too high.
+        """
+        if self.box is not None:
+            return self.bounds(coef, intercept, multiplier, X, y)[1]
+        return self.form.h(self.signal(coef, intercept, self.validate(X, y)), float(multiplier), self.size(coef))
+
+    def bounds(
+        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, *, rule: str = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``a_i <= h_i <= b_i``; the two coincide wherever ``h_i`` has a closed form.
+
+        On a support ``rule="paper"`` gives the paper's own bounds instead: the loss, and the value of a feasible point
+        of the dual programme.
+        """
+        if rule not in ("exact", "paper"):
+            raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
+        if self.box is None:
+            h = self.h(coef, intercept, multiplier, X, y)
+            return h, h
+        data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
+        self.signal(theta, intercept, data)  # the model must fit the data, and both be finite
+        rule_of = self.box.paper_bounds if rule == "paper" else self.box.bounds
+        return rule_of(data.rows, data.y, theta, float(intercept), float(multiplier))
+
+    # The risk
+
+    def risk(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""
+        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).value
+
+    def multiplier(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the multiplier at which the worst-case risk is attained."""
+        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+
+    def evaluate(self, coef: npt.ArrayLike, intercept: float, data: Data) -> Minimum:
+        """Return risk (ridge included) and multiplier on validated data."""
+        theta = np.asarray(coef, dtype=np.float64)
+        t = self.signal(theta, intercept, data)
+        if self.box is not None:
+            self.box.check(data.rows)  # cheap beside the search, and data may come here without `validate`
+            value, multiplier = self.box.minimise(data.rows, data.y, data.weights, theta, float(intercept))
+            return Minimum(value + self.penalty(theta), multiplier)
+        value, multiplier = self.form.minimise(t, data.weights, self.size(theta))
+        return Minimum(float(value + self.penalty(theta)), float(multiplier))
+
+    def penalty(self, coef: FloatArray) -> float:
+        """Return ``ridge / 2 * ||coef||_2^2``."""
+        return 0.5 * self.ridge * float(coef @ coef)
+
+    def objective(
+        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, sample_weight: Any = None
+    ) -> float:
+        """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
+        theta = np.asarray(coef, dtype=np.float64)
+        data = self.validate(X, y, sample_weight)
+        t = self.signal(theta, intercept, data)
+        if self.box is None:
+            h = self.form.h(t, float(multiplier), self.size(theta))
+        else:
+            h = self.box.bounds(data.rows, data.y, theta, float(intercept), float(multiplier))[1]
+        return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
+
+    def gradient(
+        self,
+        coef: npt.ArrayLike,
+        intercept: float,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        multiplier: float | None = None,
+    ) -> Gradient:
+        """Return a subgradient of `risk`, or of `objective` where a multiplier is given.
+
+        Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
+        is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
+        """
+        theta = np.asarray(coef, dtype=np.float64)
+        data = self.validate(X, y, sample_weight)
+        t, size = self.signal(theta, intercept, data), self.size(theta)
+        if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
+            raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
+        if self.box is not None:
+            pull = self.box.gradient(data.rows, data.y, data.weights, theta, float(intercept), multiplier)
+            in_multiplier = 0.0 if multiplier is None else self.price - pull.cost
+            return Gradient(pull.coef + self.ridge * theta, pull.intercept, in_multiplier)
+        if multiplier is None:
+            slope, in_size = self.form.subgradient(t, data.weights, size)
+            in_multiplier = 0.0
+        else:
+            parts = self.form.partials(t, float(multiplier), size)
+            slope, in_size = parts.t, weighted_sum(parts.size, data.weights)
+            in_multiplier = self.price + weighted_sum(parts.multiplier, data.weights)
+        slope *= data.masses
+        if self.is_classification:
+            slope *= data.y
+        in_coef = data.rows.transpose_dot(slope) + in_size * self.geometry.norm.steepest(theta) + self.ridge * theta
+        return Gradient(in_coef, float(slope.sum()), float(in_multiplier))
+
+    # Constants of the theory
+
+    def multiplier_interval(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> tuple[float, float]:
+        """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
+        data, size = self.validate(X, y), self.size(coef)
+        if self.box is not None:
+            theta = np.asarray(coef, dtype=np.float64)
+            self.signal(theta, intercept, data)
+            return self.box.kappa(theta), self.box.largest_multiplier(data.rows, data.y, theta, float(intercept))
+        return self.form.kappa(size), self.form.largest_multiplier(self.signal(coef, intercept, data), size)
+
+    def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
+        r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
+
+        ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
+        ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
+        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
+        """
+        size, offset = self.size(coef), abs(float(intercept))
+        if self.is_classification:
+            rate = size if self.geometry.order > 1 else self.loss.lipschitz * size
+            base = 1.0 + offset if self.geometry.order > 1 else float(self.loss.value(np.array([-offset]))[0])
+        else:
+            if y is not None and np.isinf(self.geometry.label_cost):
+                offset += float(np.abs(np.asarray(y, dtype=np.float64)).max(initial=0.0))
+            scale = 1.0 if self.geometry.order > 1 else self.loss.lipschitz
+            rate, base = scale * max(size, self.geometry.target_slope), scale * offset
+        order = self.geometry.order
+        return float(2.0 ** (order - 1) * max(base, rate) ** order)
+
+    def multiplier_bound(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> float:
+        """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
+
+        ``rho`` is the largest distance of a row to ``xi_0 = (0, +1)`` (classification) or ``(0, 0)`` (regression). The
+        interval of `multiplier_interval` is exact and far smaller; prefer it.
+        """
+        if self.radius == 0.0:
+            return np.inf
+        data, gamma, order = self.validate(X, y), self.geometry.label_cost, self.geometry.order
+        self.signal(coef, intercept, data)  # the model must fit the data, and both be finite
+        data.rows.check_finite()
+        distance = data.rows.row_norms(self.geometry.norm.name, self.geometry.norm.weights)
+        if np.isfinite(gamma):
+            distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
+        spread = 2.0 ** (order - 1)
+        reach = float(distance.max()) ** order
+        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price))
+
+    def constants(self, X: Any) -> Constants:
+        """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
+        if self.geometry.order != 1:
+            raise ValueError("The Lipschitz constants of h exist for order 1 only; the squared losses have none.")
+        rows = as_rows(X)
+        rows.check_finite()
+        longest = float(rows.row_norms().max())
+        if self.fit_intercept:
+            longest = float(np.hypot(longest, 1.0))
+        flips = self.is_classification and np.isfinite(self.geometry.label_cost)
+        in_multiplier = self.geometry.label_cost if flips else 0.0
+        if self.geometry.support is not None:  # moved rows may be longer, and moving them has a cost of its own
+            low, high = self.geometry.support.spread(rows.m)
+            longest = float(np.linalg.norm(np.append(np.maximum(np.abs(low), np.abs(high)), float(self.fit_intercept))))
+            in_multiplier += self.geometry.norm.value(high - low)
+        return Constants(self.loss.lipschitz * longest, in_multiplier)
+
+
+def _number(
+    name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True, allow_tiny: bool = False
+) -> float:
+    """Return ``value`` as a non-negative float, or say what is wrong with it."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+    number = float(value)
+    if np.isnan(number) or number < 0.0 or (np.isinf(number) and not allow_inf) or (number == 0.0 and not allow_zero):
+        sign = "non-negative" if allow_zero else "positive (inf forbids flips)"
+        raise ValueError(f"{name} must be {sign if allow_inf else 'finite and ' + sign}, got {value!r}.")
+    if not (allow_tiny and number < 1.0):  # nothing is divided by a ridge
+        check_range(name, number)
+    return number
+
+
+def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) -> None:
+    """Raise ValueError where the price of a unit of the multiplier, or the risk of every model, would overflow."""
+    shift = 0.0 if is_classification else radius * geometry.target_slope  # no residual can be held below
+    for number, limit in ((radius, 2.0), (shift, 1.0)):
+        if number > 1.0 and geometry.order * np.log10(number) > limit * np.log10(LARGEST):
+            raise ValueError(
+                f"radius {radius!r} with label_cost {geometry.label_cost!r} and order {geometry.order!r} makes every "
+                "worst-case risk overflow. Use a smaller radius, a larger label_cost, or other units."
+            )
+
+
+def _frozen(value: Any) -> Any:
+    """Return a parameter of a loss as something that can be compared and hashed; by identity where it cannot."""
+    if isinstance(value, np.ndarray):
+        return value.shape, tuple(value.ravel().tolist())
+    if isinstance(value, dict):
+        return tuple((name, _frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(part) for part in value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value

@@ -1,0 +1,7 @@
+"""One read of the data at a model: risk, gradient, a lower bound on the optimum, and a sample of every cell."""
+
+from __future__ import annotations
+
+from dualcore.reading.reading import Reading, read
+
+__all__ = ["Reading", "read"]

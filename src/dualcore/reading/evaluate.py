@@ -1,0 +1,56 @@
+"""One read at a model: its risk on the full data, and a lower bound on the best possible one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
+from dualcore.problem import Anchor, Problem
+from dualcore.reading.cells import CellRule
+from dualcore.reading.flips import flips_of_order_two, settle_flips
+from dualcore.reading.reading import Reading, read
+from dualcore.reading.summary import Pass
+
+__all__ = ["as_source", "evaluate", "feasible_multiplier"]
+
+
+def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
+    """Return what `open_source` makes of a source, a path, a Dask collection or parts; else the validated arrays."""
+    if is_source_like(X):
+        return open_source(X, y, sample_weight)
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    return ArraySource(data.rows, data.y, sample_weight, checked=True)
+
+
+def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
+    """Read the data once at a model, drawing nothing: its risk, and a lower bound on the best possible one.
+
+    The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
+    """
+    coef = np.asarray(solution.coef, dtype=np.float64)
+    lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
+    multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
+    anchor = Anchor(coef, float(solution.intercept), feasible_multiplier(problem, coef, float(multiplier)))
+    width = 0.05 if problem.loss.kinks else 0.0
+    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
+    if flips_of_order_two(problem):
+        known, multiplier = settle_flips(problem, source, anchor)
+        reading.settle(known.upper, multiplier, known.lower)
+    return reading
+
+
+def feasible_multiplier(problem: Problem, coef: FloatArray, multiplier: float) -> float:
+    """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
+    flips = problem.is_classification and bool(np.isfinite(problem.geometry.label_cost))
+    if problem.radius == 0.0 and problem.box is None and (flips or problem.geometry.order > 1):
+        return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
+    if problem.geometry.order == 1:
+        return max(multiplier, problem.kappa(coef))
+    if not np.isfinite(multiplier):
+        return multiplier
+    # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+    return max(multiplier, 1.01 * problem.kappa(coef) + 1e-9)

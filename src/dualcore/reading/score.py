@@ -1,0 +1,436 @@
+"""Many models scored in one read: exact worst-case risks at any radius, and lower bounds on the best possible one.
+
+The products ``X coef`` of all models are one matrix product, and what a radius needs of a model are a few sums that do
+not depend on the radius: its mean loss, the rows that may flip, and the sums of a dual point at its slopes. So the
+slopes of one model bound the optimum of every radius, not of its own alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, slope_power, trivial_bound
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import Chunk, Source
+from dualcore.problem import Problem
+from dualcore.problem.forms import MarginForm, SquaredForm
+from dualcore.problem.losses import Logistic
+from dualcore.reading.summary import Extent, in_range
+
+__all__ = ["Model", "Scores", "score_models"]
+
+# Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
+_BLOCK_NUMBERS = 49152
+# What a dual point sums, for each model and side: value, balance, square, then the moment.
+_VALUE, _BALANCE, _SQUARE, _MOMENT = 0, 1, 2, 3
+# Flip tails are cut to what the largest radius can spend once they hold this many rows.
+_TAIL_ROWS = 65536
+
+
+class Model(LinearModel, Protocol):
+    """A linear model with its multiplier; a Solution is one."""
+
+    @property
+    def dual_variable(self) -> float:
+        """The multiplier."""
+        ...
+
+
+class _Plan(NamedTuple):
+    """What every chunk is asked: the models as matrices, and where their flips begin.
+
+    The first ``full`` models are asked for everything, the others for their risk only.
+    """
+
+    problem: Problem
+    coef: FloatArray  # (k, m)
+    intercept: FloatArray  # (k, 1)
+    kappa: FloatArray  # (k,)
+    multiplier: FloatArray  # (k,)
+    widths: FloatArray  # (full, 1)
+    full: int
+    flips: bool
+    sized: bool
+
+
+class _Tail(NamedTuple):
+    """Rows beyond kappa: model, ``Delta = (L(-z) - L(z)) / gamma``, mass."""
+
+    model: npt.NDArray[np.intp]
+    delta: FloatArray
+    mass: FloatArray
+
+
+@dataclass
+class _Sums:
+    """Sums over a chunk. Each dual point is (full, 2, 3 + m): by the side a row pulls to, see `_VALUE` and the rest."""
+
+    loss: FloatArray  # (k,)
+    exact: FloatArray
+    change: FloatArray  # what `exact` gains where the flipped rows flip
+    smooth: FloatArray
+    flipped: FloatArray  # (full,)
+    positive: FloatArray  # (1,), mass of class +1
+    squares: FloatArray  # (m,) of the columns; zero where they are known already
+    tail: _Tail
+
+    def add(self, other: _Sums, scale: float = 1.0) -> None:
+        """Add ``scale`` times the sums of other rows; tails are joined apart."""
+        for name in ("loss", "exact", "change", "smooth", "flipped", "positive", "squares"):
+            mine: FloatArray = getattr(self, name)
+            mine += scale * getattr(other, name)
+
+
+def _no_sums(plan: _Plan) -> _Sums:
+    k, m = plan.coef.shape
+    shape = (plan.full, 2, _MOMENT + m)
+    return _Sums(
+        loss=np.zeros(k),
+        exact=np.zeros(shape),
+        change=np.zeros(shape),
+        smooth=np.zeros(shape),
+        flipped=np.zeros(plan.full),
+        positive=np.zeros(1),
+        squares=np.zeros(m),
+        tail=_join([]),
+    )
+
+
+def score_models(
+    source: Source,
+    problem: Problem,
+    models: Sequence[Model],
+    widths: Sequence[float],
+    largest_radius: float,
+    others: Sequence[Model] = (),
+    column_sizes: FloatArray | None = None,
+) -> Scores:
+    """Read the data once and return the scores of all models.
+
+    Parameters
+    ----------
+    source : Source
+    problem : Problem
+        Loss and geometry; its radius is not used. Not the squared hinge with a finite label cost.
+    models : sequence of Solution
+        With the multipliers at which rows flip in the dual point.
+    widths : sequence of float
+        Smoothing of a second dual point for losses with kinks, for each model; 0 for none.
+    largest_radius : float
+        Of the radii that will be asked about.
+    others : sequence of Solution
+        Models of which only the risk will be asked, numbered after the first ones: they cost less.
+    column_sizes : ndarray of shape (n_features,), optional
+        Root mean squares of the columns, where they are known; else they are summed too.
+    """
+    both = [*models, *others]
+    coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
+    plan = _Plan(
+        problem,
+        coef,
+        np.array([[float(model.intercept)] for model in both]),
+        np.array([problem.kappa(row) for row in coef]),
+        np.array([float(model.dual_variable) for model in both]),
+        np.asarray(widths, dtype=np.float64)[:, None],
+        len(models),
+        isinstance(problem.form, MarginForm) and bool(np.isfinite(problem.geometry.label_cost)),
+        column_sizes is None,
+    )
+    n_rows, total_weight = source.n_rows, source.total_weight
+    total = _no_sums(plan)
+    tails: list[_Tail] = []
+    held = 0
+    for part in source.map(lambda chunk: _sum_chunk(chunk, plan, n_rows, total_weight)):
+        total.add(part)
+        tails.append(part.tail)
+        held += part.tail.delta.size
+        if held > _TAIL_ROWS:
+            tails = [_cut(_join(tails), largest_radius / problem.geometry.label_cost)]
+            held = 0
+    total.tail = _join(tails)
+    sizes = np.sqrt(total.squares) if column_sizes is None else column_sizes
+    return Scores(plan, total, sizes, n_rows)
+
+
+class Scores:
+    """What one read says about several models at any radius."""
+
+    def __init__(self, plan: _Plan, sums: _Sums, column_sizes: FloatArray, n_rows: int) -> None:
+        self._coef, self._intercept, self._sums = plan.coef, plan.intercept[:, 0], sums
+        self._multiplier, self._n_rows, self.column_sizes = plan.multiplier, n_rows, column_sizes
+        self._duals = [sums.exact, sums.smooth] if plan.widths.any() else [sums.exact]
+
+    def risk(self, problem: Problem, model: int) -> tuple[float, float]:
+        """Return the exact worst-case risk of a model, ridge included, and its multiplier."""
+        coef, mean_loss, form = self._coef[model], float(self._sums.loss[model]), problem.form
+        size = problem.size(coef)
+        if isinstance(form, MarginForm):
+            tail = self._sums.tail
+            own = tail.model == model
+            value, multiplier = form.minimise_sums(mean_loss, tail.delta[own], tail.mass[own], size)
+        elif isinstance(form, SquaredForm):
+            value, multiplier = form.minimise_mean(mean_loss, size)
+        else:
+            multiplier = form.kappa(size)
+            value = problem.radius * multiplier + mean_loss
+        return float(value + problem.penalty(coef)), float(multiplier)
+
+    def moments(self, model: int) -> FloatArray:
+        """Return what calibration at a model matches: mass of class +1, mean loss, mean gradient, flipped mass.
+
+        The gradient, in the intercept and in the coefficients, is that with the flips of the model's multiplier.
+        """
+        sums = self._sums
+        dual = sums.exact[model] + sums.change[model]
+        gradient = dual[:, _MOMENT:].sum(axis=0)
+        pulled = dual[1, _BALANCE] - dual[0, _BALANCE]
+        return np.concatenate([sums.positive, [sums.loss[model], pulled], gradient, [sums.flipped[model]]])
+
+    def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
+        """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
+
+        ``upper`` is the risk of any model at that radius.
+        """
+        sums, at = self._sums, self._level_set(problem, model, upper)
+        best = trivial_bound(problem)
+        for dual in self._duals:
+            best = max(best, self._bound(at, model, dual[model], 0.0))
+        flipped = float(sums.flipped[model])
+        if flipped > 0.0 and problem.radius > 0.0:
+            # Any share of the flips is a dual point too: all of them, or what the budget pays for.
+            share = min(1.0, problem.radius / (problem.geometry.label_cost * flipped) * (1.0 - 1e-15))
+            mixed = sums.exact[model] + share * sums.change[model]
+            best = max(best, self._bound(at, model, mixed, share * flipped))
+        return best
+
+    def rounding(self, problem: Problem, model: int) -> float:
+        """Return the error of the risk of a model."""
+        at = self._level_set(problem, model, self.risk(problem, model)[0])
+        return at.risk_error(self._coef[model], float(self._intercept[model]))
+
+    def _score_size(self, model: int) -> float:
+        """Return at least the root mean square of the scores of a model."""
+        return float(np.abs(self._coef[model]) @ self.column_sizes) + abs(float(self._intercept[model]))
+
+    def _level_set(self, problem: Problem, model: int, upper: float) -> LevelSet:
+        targets = 0.0
+        if not problem.is_classification:  # |y| <= |score| + |r|
+            targets = self._score_size(model) + residual_size(problem, float(self._sums.loss[model]))
+        return LevelSet(problem, upper, self.column_sizes, self._n_rows, target_size=targets)
+
+    def _bound(self, at: LevelSet, model: int, dual: FloatArray, flipped: float) -> float:
+        problem, balance = at.problem, dual[:, _BALANCE]
+        slopes = problem.loss.lipschitz if problem.geometry.order == 1 else 2.0 * float(np.abs(balance).sum())
+        paid = problem.geometry.label_cost * flipped * float(self._multiplier[model]) if flipped else 0.0
+        terms = 2.0 * float(self._sums.loss[model]) + slopes * self._score_size(model) + paid
+        sums = SideSums(dual[:, _VALUE], balance, dual[:, _SQUARE], dual[:, _MOMENT:], flipped)
+        return side_bound(at, sums, terms, self._n_rows)
+
+
+def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
+    """Sum one chunk, in blocks of rows of one class: there every slope pulls to the same side.
+
+    Rows of equal mass are counted, and the counts turned into masses at the end.
+    """
+    loss, full = plan.problem.loss, plan.full
+    counts, tails = _no_sums(plan), []
+    chunk, extent = in_range(chunk, Extent(n_rows, total_weight))
+    unit = 1.0 / n_rows if chunk.weights is None else 1.0 / extent.total_weight
+    for X, y, label, mass in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // len(plan.coef))):
+        if plan.sized:
+            _add_squares(counts.squares, X, mass)
+        t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
+        t += plan.intercept
+        if label:
+            t *= label
+        else:
+            t -= y
+        if mass is None and isinstance(loss, Logistic):
+            total, slope = _logistic(t[:full])
+            counts.loss[full:] += _logistic(t[full:], sloped=False)[0]
+        else:
+            value, slope = loss.value_and_slope(t[:full])
+            total = _weigh(value, mass)
+            counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
+        counts.loss[:full] += total
+        if label:
+            counts.positive += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
+            _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
+        else:
+            worth = -slope * y if plan.problem.geometry.order > 1 else value - slope * (t[:full] + y)
+            _add_residuals(counts.exact, plan, X, mass, slope, worth)
+        if plan.widths.any():
+            _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
+        if plan.flips:
+            tails.append(_add_flips(counts, plan, X, label, mass, t, slope))
+    sums = _no_sums(plan)
+    sums.add(counts, unit)
+    tail = _join(tails)
+    sums.tail = tail._replace(mass=unit * tail.mass)
+    return sums
+
+
+def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
+    """Add the squares of the columns, weighted."""
+    if sp.issparse(X):
+        square = X.multiply(X)
+        out += np.asarray(square.sum(axis=0) if mass is None else square.T @ mass).ravel()
+    else:
+        out += np.einsum("ij,ij->j", X, X) if mass is None else np.einsum("i,ij,ij->j", mass, X, X)
+
+
+def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
+    """Sum along the rows of the data, shape (k,)."""
+    return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
+
+
+def _logistic(t: FloatArray, *, sloped: bool = True) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes.
+
+    ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
+    dearest part, is taken once for all of them.
+    """
+    if not t.size:
+        return np.zeros(t.shape[0]), t
+    decay = np.abs(t)
+    np.negative(decay, out=decay)
+    np.exp(decay, out=decay)
+    decay += 1.0
+    products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
+    total = np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1)
+    if not sloped:
+        return total, decay
+    np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
+    decay -= 0.5
+    np.copysign(decay, t, out=decay)
+    decay -= 0.5
+    return total, decay
+
+
+def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
+    """Yield features, targets, label (0 in regression) and weights of blocks of at most ``step`` rows."""
+    for start in range(0, chunk.y.size, step):
+        part = slice(start, min(start + step, chunk.y.size))
+        X, y = chunk.X[part], chunk.y[part]
+        weights = None if chunk.weights is None else chunk.weights[part]
+        if not by_class:
+            yield X, y, 0.0, weights
+            continue
+        for label in (-1.0, 1.0):
+            rows = np.flatnonzero(y == label)
+            if rows.size:
+                yield X[rows], y[rows], label, None if weights is None else weights[rows]
+
+
+def _add_margins(
+    dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
+    total: FloatArray,
+) -> None:  # fmt: skip
+    """Add a block of one class: a margin's slope is never positive, so all rows pull to one side."""
+    side, pull = int(label < 0.0), slope if mass is None else slope * mass
+    pulled = pull.sum(axis=1)
+    dual[:, side, _BALANCE] -= pulled
+    dual[:, side, _MOMENT:] += label * _moments(pull, X)
+    if plan.problem.geometry.order > 1:  # the linear part alone; the square comes apart
+        dual[:, side, _VALUE] -= pulled
+        dual[:, side, _SQUARE] += _weigh(slope_power(plan.problem, slope), mass)
+    else:  # -L*(s) = L(t) - s t, by Fenchel's equality
+        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", pull, t)
+
+
+def _add_residuals(
+    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray | None, slope: FloatArray, worth: FloatArray
+) -> None:
+    """Add a block of a regression, each row to the side it pulls to."""
+    pull = slope if mass is None else slope * mass
+    upward = pull > 0.0
+    squared = plan.problem.geometry.order > 1
+    steep = slope_power(plan.problem, slope) if squared else slope
+    # Each side by itself: one may be so light that it would be lost in a difference of sums.
+    for side, own in ((0, ~upward), (1, upward)):
+        part = pull * own
+        dual[:, side, _VALUE] += _weigh(worth * own, mass)
+        dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
+        if squared:
+            dual[:, side, _SQUARE] += _weigh(steep * own, mass)
+        dual[:, side, _MOMENT:] += _moments(part, X)
+
+
+def _add_smooth(
+    dual: FloatArray, plan: _Plan, X: Any, y: FloatArray, label: float, mass: FloatArray | None, t: FloatArray
+) -> None:
+    """Add a block at slopes averaged over ``[t - width, t + width]``."""
+    loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
+    low, high = loss.slope_range
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    worth = -loss.conjugate(slope)
+    if label:
+        total = _weigh(worth + slope * t, mass)  # which the other takes off again
+        _add_margins(dual, plan, X, label, mass, t, slope, total)
+    else:
+        _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
+
+
+def _moments(pull: FloatArray, X: Any) -> FloatArray:
+    return np.asarray(X.T @ pull.T).T if sp.issparse(X) else pull @ X
+
+
+def _add_flips(
+    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
+) -> _Tail:
+    """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
+    problem, gamma = plan.problem, plan.problem.geometry.label_cost
+    form = problem.form
+    if not isinstance(form, MarginForm):
+        return _join([])
+    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+    model, row = np.nonzero(t > (0.5 * gamma * plan.kappa / problem.loss.lipschitz)[:, None])
+    gain = form.loss.flip_gain(t[model, row])
+    keep = gain > gamma * plan.kappa[model]
+    model, row, gain = model[keep], row[keep], gain[keep]
+    masses = np.ones(row.size) if mass is None else mass[row]
+    tail = _Tail(model, gain / gamma, masses)
+    flips = (gain > gamma * plan.multiplier[model]) & (model < plan.full)
+    model, row = model[flips], row[flips]
+    if not model.size:
+        return tail
+    z, w = t[model, row], masses[flips]
+    there, pull_there = problem.loss.value_and_slope(-z)
+    here, pull_here = problem.loss.value(z), slope[model, row]
+    side = int(label < 0.0)
+    for number in np.unique(model):
+        own = model == number
+        features, weight = X[row[own]], w[own]
+        for at, sign, worth, pull in (
+            (side, -1.0, here[own] - pull_here[own] * z[own], pull_here[own]),
+            (1 - side, 1.0, there[own] + pull_there[own] * z[own], pull_there[own]),
+        ):
+            change = sums.change[number, at]
+            change[_VALUE] += sign * float(weight @ worth)
+            change[_BALANCE] -= sign * float(weight @ pull)
+            # Leaving a side takes its pull away; the flipped slope pulls the other way.
+            change[_MOMENT:] -= label * np.asarray(features.T @ (weight * pull)).ravel()
+        sums.flipped[number] += float(weight.sum())
+    return tail
+
+
+def _join(tails: Sequence[_Tail]) -> _Tail:
+    if not tails:
+        return _Tail(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0))
+    return _Tail(*(np.concatenate(parts) for parts in zip(*tails, strict=True)))
+
+
+def _cut(tail: _Tail, spendable: float) -> _Tail:
+    """Drop rows that no radius can reach: those behind more mass, of larger ``Delta``, than can be flipped at all."""
+    order = np.lexsort((-tail.delta, tail.model))
+    model, mass = tail.model[order], tail.mass[order]
+    before = np.cumsum(mass) - mass
+    first = np.searchsorted(model, model)
+    keep = order[before - before[first] <= spendable * (1.0 + 1e-9)]
+    return _Tail(tail.model[keep], tail.delta[keep], tail.mass[keep])

@@ -1,0 +1,111 @@
+"""Pictures: drawn without a screen, showing what they are given; a clear error where matplotlib is missing."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from dualcore import DualCoreset, Problem, fit_coreset, radius_path
+from dualcore.cli.plots import (
+    SizeResult,
+    count_cells,
+    plot_cells,
+    plot_path,
+    plot_rounds,
+    plot_sizes,
+    plot_weights,
+    save_figure,
+    to_png,
+)
+
+needs_matplotlib = pytest.mark.needs("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    y = np.where(X[:, 0] + rng.logistic(size=2000) > 0, 1.0, -1.0)
+    problem = Problem("hinge", radius=0.05)
+    sampler = DualCoreset(size=200, rounds=3, random_state=0)
+    return problem, X, y, fit_coreset(problem, X, y, sampler)
+
+
+@needs_matplotlib
+def test_cells_count_every_row_and_every_draw(fitted):
+    problem, X, y, fit = fitted
+    cells = count_cells(problem, fit.coreset, fit.solution, X, y)
+    assert cells.rows.sum() == 2000
+    assert cells.draws.sum() == len(fit.coreset)
+    assert (cells.draws <= cells.rows).all()
+    # Rows near the kink are drawn far more often than others.
+    share = cells.draws.sum(axis=1) / np.maximum(cells.rows.sum(axis=1), 1)
+    assert share[0] == share.max()
+    [axes, *_] = plot_cells(cells).axes
+    texts = {text.get_text() for text in axes.texts}
+    assert len(texts) > 3
+    assert f"{cells.draws.max():,}\nof {cells.rows.flat[cells.draws.argmax()]:,}" in texts
+
+
+@needs_matplotlib
+def test_weights_show_every_row_of_the_coreset(fitted):
+    problem, _, _, fit = fitted
+    h = problem.loss.value(problem.signal(fit.solution.coef, 0.0, problem.validate(fit.coreset.X, fit.coreset.y)))
+    [axes] = plot_weights(fit.coreset, h).axes
+    drawn = np.concatenate([part.get_offsets() for part in axes.collections])
+    assert len(drawn) == len(fit.coreset)
+    assert drawn[:, 1].sum() == pytest.approx(2000.0)
+
+
+@needs_matplotlib
+def test_rounds_show_every_read(fitted):
+    *_, fit = fitted
+    left, right = plot_rounds(fit.history).axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [done.relative_gap for done in fit.history])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), [done.upper for done in fit.history])
+    assert left.get_yscale() == "log"
+
+
+@needs_matplotlib
+def test_sizes_show_the_median_of_every_sampler():
+    results = [
+        SizeResult(method, size, seed, 1.0 + seed / size, 0.9)
+        for method in ("DualCoreset", "UniformCoreset", "of my own")
+        for size in (100, 10)
+        for seed in (0, 1, 2)
+    ]
+    left, right = plot_sizes(results, optimum=1.0, reference=0.8).axes
+    assert [line.get_label() for line in left.lines] == ["DualCoreset", "UniformCoreset", "of my own"]
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [10.0, 1.0])
+    assert right.lines[-1].get_label() == "this model"
+    assert plot_sizes(results).axes[0].get_yscale() == "linear"
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("coreset", [None, 0.2])
+def test_the_path_shows_risks_and_builds(fitted, coreset):
+    problem, X, y, _ = fitted
+    path = radius_path(problem, X, y, [0.01, 0.02, 0.1], coreset, random_state=0)
+    figure = plot_path(path, marked=0.02, names=["a", "b", "c"])
+    left, middle, right = figure.axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), path.risk)
+    assert {text.get_text() for text in middle.get_legend().get_texts()} == {"a", "b", "c"}
+    served = {point.build for point in path.points} - {None}
+    assert sum(line.get_linestyle() == ":" for line in right.lines) == len(served)
+
+
+@needs_matplotlib
+def test_pictures_need_no_screen_and_no_window(fitted, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "TkAgg")
+    *_, fit = fitted
+    save_figure(plot_rounds(fit.history), tmp_path / "rounds.png")
+    assert (tmp_path / "rounds.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["rounds.png"]
+    assert to_png(plot_rounds(fit.history)) == (tmp_path / "rounds.png").read_bytes()
+
+
+def test_without_matplotlib_the_extra_is_named(fitted, monkeypatch):
+    *_, fit = fitted
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'dualcore\[plots\]'"):
+        plot_rounds(fit.history)

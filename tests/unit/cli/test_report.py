@@ -1,0 +1,148 @@
+"""The report: one file, nothing fetched, every picture in it; opened in a browser where there is one."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from dualcore import Problem
+from dualcore.cli.report import Picture, Report, Section, compare_sizes, describe, explain_fit, software
+
+pytestmark = pytest.mark.needs("matplotlib")
+
+NAMES = ["rounds", "cells", "weights", "sizes", "path"]
+# What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
+PROBE = """<script>addEventListener("load", () => {
+document.body.dataset.pictures = [...document.images].map(image => image.naturalWidth).join(" ");
+document.body.dataset.done = "yes";
+});</script></body>"""
+
+
+def make_data(n=1500, classification=True):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 3))
+    score = X @ [1.0, -0.5, 0.0]
+    return X, np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0) if classification else score + rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def report():
+    X, y = make_data()
+    told = []
+    certificate, sections = explain_fit(
+        Problem("logistic", radius=0.05), X, y, 0.1, names=["a", "<b>", "c"], seeds=(0,), progress=told.append
+    )
+    assert told[0] == "training through a coreset"
+    return Report("A <model> & more", str(certificate), sections, "dualcore fit 'a b.csv'", software())
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the visible text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_report_stands_alone(report, tmp_path):
+    report.write(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    images = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(images) == len(NAMES)
+    assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "figure"] == NAMES
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert "default-src 'none'" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_report_says_what_is_known_and_how_to_get_there(report):
+    page = Page(report.render())
+    assert "A <model> & more" in page.text
+    assert re.search(r"The worst-case risk of this model on the full data is 0\.\d+; no model can have less", page.text)
+    assert "dualcore fit 'a b.csv'" in page.text
+    assert "numpy" in page.text
+    assert "relative gap" in page.text
+
+
+def test_text_is_escaped():
+    picture = Picture("x", "t<i>tle", 'c"aption', b"png")
+    section = Section("<s>", "te<xt", (("h<1>",), ("c<2>",)), (picture,))
+    page = Page(Report("<t>", "<c>", (section,), "<r>", (("<f>", "<g>"),)).render())
+    assert not {"t", "c", "s", "r", "f", "g", "i"} & {tag for tag, _ in page.tags}
+    for part in ("<t>", "<c>", "<s>", "te<xt", "h<1>", "c<2>", "t<i>tle", 'c"aption', "<r>", "<f>", "<g>"):
+        assert part in page.text
+
+
+def test_a_browser_draws_every_picture_and_complains_about_nothing(report, tmp_path):
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("no chromium on PATH")
+    text = report.render()
+    probed = text.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
+    probed = probed.replace("</body>", PROBE)
+    outcomes = {}
+    broken = probed.replace("base64,iVBOR", "base64,XXXXX", 1).replace("</body>", "<script>fetch('x:')</script></body>")
+    for name, content in (("report", probed), ("broken", broken)):
+        (tmp_path / f"{name}.html").write_text(content, encoding="utf-8")
+        outcomes[name] = open_page(browser, tmp_path, name)
+    pictures, complaints = outcomes["report"]
+    assert len(pictures) == len(NAMES)
+    assert all(width > 300 for width in pictures)
+    assert complaints == []
+    # The probe itself: a broken picture and a forbidden request are seen.
+    pictures, complaints = outcomes["broken"]
+    assert pictures[0] == 0
+    assert complaints
+
+
+def open_page(browser, folder, name):
+    """The widths of all pictures of a page, and what its console says."""
+    command = [
+        browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync", f"--user-data-dir={folder / 'profile'}",
+        "--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom", (folder / f"{name}.html").as_uri(),
+    ]  # fmt: skip
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    body = dict(next((attributes for tag, attributes in Page(ran.stdout).tags if tag == "body"), {}))
+    assert body.get("data-done") == "yes", ran.stderr[-2000:]
+    widths = [int(width) for width in body["data-pictures"].split()]
+    return widths, [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_every_sampler_is_compared_on_the_full_data():
+    X, y = make_data()
+    problem = Problem("logistic", radius=0.05)
+    results = compare_sizes(problem, X, y, (100, 400), seeds=(0, 1))
+    assert len({result.method for result in results}) == 4
+    assert len(results) == 16
+    ours = [r.risk for r in results if r.method == "DualCoreset" and r.size == 400]
+    uniform = [r.risk for r in results if r.method == "UniformCoreset" and r.size == 100]
+    assert max(ours) < min(uniform)
+    assert all(0.5 < r.accuracy < 0.9 for r in results)
+
+
+def test_a_regression_has_a_report_too():
+    X, y = make_data(600, classification=False)
+    certificate, sections = explain_fit(Problem("huber", radius=0.05), X, y, 0.3, seeds=(0,))
+    assert [picture.name for section in sections for picture in section.pictures] == NAMES
+    assert certificate.relative_gap < 0.05
+
+
+def test_problems_in_words():
+    assert describe(Problem("hinge", radius=0.5, label_cost=2.0, ridge=0.1)) == (
+        "hinge loss, radius 0.5, feature norm l2, label cost 2, ridge 0.1"
+    )
+    assert "targets fixed" in describe(Problem("huber"))

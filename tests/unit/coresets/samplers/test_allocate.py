@@ -1,0 +1,102 @@
+"""Draws shared among cells: at least one, at most all, none lost; and cells merged where there are too many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualcore.coresets.samplers.allocate import allocate, merge_cells
+
+cells_of = st.lists(st.tuples(st.integers(0, 50), st.floats(0.0, 1e6)), min_size=1, max_size=12)
+
+
+@given(cells=cells_of, extra=st.integers(0, 300))
+def test_every_cell_gives_between_one_and_all_and_the_budget_is_spent(cells, extra):
+    counts, scores = np.array([c for c, _ in cells]), np.array([s for _, s in cells])
+    size = int(np.count_nonzero(counts)) + extra
+    draws = allocate(size, counts, scores)
+    assert (draws <= counts).all()
+    assert (draws[counts > 0] >= 1).all()
+    assert draws.sum() == min(size, counts.sum())
+
+
+@given(cells=cells_of, extra=st.integers(0, 100))
+def test_a_cell_of_larger_score_never_gets_fewer_where_there_is_room(cells, extra):
+    scores = np.array([s for _, s in cells])
+    counts = np.full(scores.size, 1000)
+    draws = allocate(scores.size + extra, counts, scores)
+    order = np.argsort(scores)
+    assert (np.diff(draws[order]) >= -1).all()
+
+
+def test_shares_are_in_proportion():
+    draws = allocate(1003, np.full(3, 5000), np.array([5.0, 3.0, 2.0]))
+    np.testing.assert_allclose(draws, [500, 300, 200], atol=2)
+
+
+def test_what_a_full_cell_cannot_take_goes_to_the_others():
+    np.testing.assert_array_equal(allocate(14, np.array([2, 100, 100]), np.array([1e9, 1.0, 1.0])), [2, 6, 6])
+
+
+def test_no_scores_at_all_share_by_room():
+    draws = allocate(12, np.array([1, 0, 20]), np.zeros(3))
+    np.testing.assert_array_equal(draws, [1, 0, 11])
+
+
+def test_all_rows():
+    counts = np.array([3, 0, 4])
+    np.testing.assert_array_equal(allocate(100, counts, np.array([1.0, 5.0, 0.0])), counts)
+
+
+def test_fractions_are_rounded_by_largest_remainder():
+    """Beyond one row each, 4 draws at shares .5, .3, .2 are 2, 1.2 and 0.8: the last remainder is the largest."""
+    np.testing.assert_array_equal(allocate(7, np.full(3, 100), np.array([0.5, 0.3, 0.2])), [3, 2, 2])
+
+
+def test_too_few_draws_are_refused():
+    with pytest.raises(ValueError, match="2 draws cannot cover 3 non-empty cells"):
+        allocate(2, np.array([5, 1, 0, 4]), np.ones(4))
+
+
+# Merging
+
+
+@given(cells=st.lists(st.integers(0, 9), min_size=1, max_size=60), size=st.integers(1, 12))
+def test_merged_cells_are_runs_of_neighbours(cells, size):
+    old = np.array(cells)
+    new = merge_cells(old, size)
+    occupied = np.unique(old).size
+    assert np.unique(new).size == min(occupied, size)
+    # One new cell a old cell, and in the same order: so each new cell is a run of old ones.
+    pairs = sorted(set(zip(old.tolist(), new.tolist(), strict=True)))
+    assert len(pairs) == occupied
+    assert [b for _, b in pairs] == sorted(b for _, b in pairs)
+    assert set(new.tolist()) == set(range(min(occupied, size)))
+
+
+def test_the_smallest_cell_joins_its_smaller_neighbour():
+    old = np.repeat([0, 1, 2, 3], [10, 1, 3, 20])
+    np.testing.assert_array_equal(np.unique(merge_cells(old, 3), return_counts=True)[1], [10, 4, 20])
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-320, 1e-300, 1e300, np.finfo(float).max])
+def test_scores_of_any_magnitude_are_shared_alike(unit):
+    scores = np.array([unit, unit, 0.0, unit])
+    np.testing.assert_array_equal(allocate(12, np.array([3, 50, 50, 50]), scores), [3, 4, 1, 4])
+
+
+def test_infinite_scores_come_first_and_none_may_be_nan():
+    np.testing.assert_array_equal(allocate(9, np.array([4, 50, 50]), np.array([np.inf, 1.0, 1.0])), [4, 3, 2])
+    with pytest.raises(ValueError, match="NaN"):
+        allocate(9, np.array([4, 50]), np.array([np.nan, 1.0]))
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_cells_on_two_sides_of_a_border_are_not_merged(size):
+    rng = np.random.default_rng(size)
+    cells = np.concatenate([rng.integers(0, 6, size=200), [7]])
+    merged = merge_cells(cells, size, border=6)
+    assert merged.max() + 1 <= size
+    assert not set(merged[cells < 6]) & set(merged[cells >= 6])

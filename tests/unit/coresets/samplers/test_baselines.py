@@ -1,0 +1,238 @@
+"""The baselines: the formulas of their papers, the same anchor for all, and no class lost without a word."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import (
+    Anchor,
+    DualCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Problem,
+    UniformCoreset,
+    solve,
+)
+from dualcore.coresets.samplers.baselines import _sensitivities
+from dualcore.coresets.samplers.grid import build_grid, layers
+from dualcore.data.keys import row_keys, seed_from
+from dualcore.data.sources import ArraySource
+
+LOGISTIC = Problem("logistic", radius=0.1, norm="l1", label_cost=2.0)
+HUBER = Problem("huber", radius=0.1)
+
+
+def sample(n: int = 400, m: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, labels, targets."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(4, size=(n, m)) * np.array([1.0, 3.0, 0.1, 1.0])[:m]
+    score = X[:, 0] - 0.3 * X[:, 1] + 0.4
+    return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0), score + 0.3 * rng.normal(size=n)
+
+
+# Uniform
+
+
+def test_uniform_takes_the_rows_of_smallest_keys_with_equal_weights():
+    X, y, _ = sample()
+    coreset = UniformCoreset(size=30, random_state=7).build(LOGISTIC, X, y)
+    keys = row_keys(seed_from(7), np.arange(400))
+    np.testing.assert_array_equal(coreset.indices, np.sort(np.argsort(keys)[:30]))
+    np.testing.assert_allclose(coreset.weights, 1.0 / 30, rtol=1e-14)
+    np.testing.assert_array_equal(coreset.X, X[coreset.indices])
+    np.testing.assert_array_equal(coreset.y, y[coreset.indices])
+    assert coreset.anchor is None
+    assert coreset.n_rows == 400
+
+
+def test_uniform_weights_follow_the_weights_of_the_rows():
+    X, y, _ = sample()
+    weights = np.random.default_rng(1).uniform(0.1, 3.0, size=400)
+    coreset = UniformCoreset(size=30, random_state=7).build(LOGISTIC, X, y, weights)
+    chosen = weights[coreset.indices]
+    np.testing.assert_allclose(coreset.weights, chosen / chosen.sum(), rtol=1e-13)
+
+
+# Importance
+
+
+def leverages(columns: np.ndarray) -> np.ndarray:
+    """Squared row norms of the left singular vectors of the directions that are there."""
+    U, s, _ = np.linalg.svd(columns, full_matrices=False)
+    return (U[:, s > 1e-10 * s.max()] ** 2).sum(axis=1)
+
+
+def design(problem: Problem, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    ones = np.ones((len(y), 1))
+    return np.hstack([X, ones]) if problem.is_classification else np.hstack([X, ones, -y[:, None]])
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber"])
+@pytest.mark.parametrize("deficient", [False, True])
+def test_importance_sensitivities_are_those_of_a_direct_decomposition(loss, deficient):
+    problem = Problem(loss, radius=0.1)
+    X, labels, targets = sample(300)
+    if deficient:
+        X = np.hstack([X, X[:, :1] - X[:, 1:2]])
+    y = labels if problem.is_classification else targets
+    found = _sensitivities(problem, ArraySource(X, y, chunk_rows=77))
+    Z = design(problem, X, y)
+    expected = np.empty(300)
+    if loss == "huber":
+        expected = np.sqrt(leverages(Z))
+    else:
+        for label in (-1.0, 1.0):
+            rows = y == label
+            leverage = leverages(Z[rows])
+            expected[rows] = 2.0 + rows.sum() * leverage if loss == "logistic" else leverage + 1.0 / 300
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_importance_weights_are_counts_over_chances_self_normalised():
+    X, y, _ = sample()
+    coreset = ImportanceCoreset(size=60, random_state=3).build(LOGISTIC, X, y)
+    scores = _sensitivities(LOGISTIC, ArraySource(X, y))
+    chances = scores / scores.sum()
+    # weight_i ~ count_i / p_i: times p_i they are whole multiples of one number, and the counts add up to the draws.
+    counts = coreset.weights * chances[coreset.indices]
+    counts *= 60 / counts.sum()
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
+    assert counts.min() == pytest.approx(1.0)
+    assert len(coreset) <= 60
+
+
+def test_importance_draws_in_proportion_to_sensitivity():
+    """Inclusion of the 20 most and least sensitive rows over 200 draws: 8 standard errors apart, chance below 1e-14."""
+    X, y, _ = sample()
+    scores = _sensitivities(LOGISTIC, ArraySource(X, y))
+    order = np.argsort(scores)
+    counts = np.zeros(400)
+    for seed in range(200):
+        counts[ImportanceCoreset(size=40, random_state=seed).build(LOGISTIC, X, y).indices] += 1
+    few, many = counts[order[:20]].mean(), counts[order[-20:]].mean()
+    chances = scores / scores.sum()
+    expected = 200 * (1.0 - (1.0 - chances) ** 40)
+    for rows, seen in ((order[:20], few), (order[-20:], many)):
+        error = np.sqrt(expected[rows].sum()) / 20
+        assert abs(seen - expected[rows].mean()) < 8.0 * error
+
+
+def test_importance_takes_sparse_rows():
+    X, y, _ = sample()
+    X = np.where(np.abs(X) > 0.5, X, 0.0)
+    dense = ImportanceCoreset(size=50, random_state=0).build(LOGISTIC, X, y)
+    sparse = ImportanceCoreset(size=50, random_state=0).build(LOGISTIC, sp.csr_matrix(X), y)
+    np.testing.assert_array_equal(dense.indices, sparse.indices)
+    np.testing.assert_allclose(dense.weights, sparse.weights, rtol=1e-10)
+    assert sp.issparse(sparse.X)
+
+
+# Layered
+
+
+def test_layered_is_the_formula_of_its_paper():
+    X, y, _ = sample()
+    anchor = solve(LOGISTIC, X[:100], y[:100])
+    coreset = LayeredCoreset(size=50, anchor=anchor, random_state=2).build(LOGISTIC, X, y)
+    losses = np.logaddexp(0.0, -y * (X @ anchor.coef + anchor.intercept))
+    layer = layers(losses, float(losses.mean()))
+    for j in np.unique(layer):
+        drawn = layer[coreset.indices] == j
+        assert drawn.any()
+        np.testing.assert_allclose(coreset.weights[drawn], (layer == j).sum() / (400 * drawn.sum()), rtol=1e-12)
+    assert coreset.details["cells"] == np.unique(layer).size
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber"])
+def test_layered_is_dual_where_labels_cannot_flip(loss):
+    problem = Problem(loss, radius=0.1)
+    X, labels, targets = sample()
+    y = labels if problem.is_classification else targets
+    layered = LayeredCoreset(size=50, random_state=2).build(problem, X, y)
+    dual = DualCoreset(size=50, calibrate=False, focus=False, random_state=2).build(problem, X, y)
+    np.testing.assert_array_equal(layered.indices, dual.indices)
+    np.testing.assert_allclose(layered.weights, dual.weights, rtol=1e-13)
+
+
+def test_layered_and_dual_part_ways_where_labels_flip():
+    X, y, _ = sample()
+    anchor = Anchor(np.array([3.0, -0.9, 0.0, 0.0]), 0.0, 3.0)
+    problem = LOGISTIC.replace(label_cost=0.5)
+    h = problem.h(anchor.coef, anchor.intercept, anchor.multiplier, X, y)
+    plain = problem.loss.value(y * (X @ anchor.coef))
+    assert (h > plain).mean() > 0.1
+    layered = LayeredCoreset(size=50, anchor=anchor, random_state=2).build(problem, X, y)
+    dual = DualCoreset(size=50, calibrate=False, focus=False, anchor=anchor, random_state=2).build(problem, X, y)
+    assert dual.details["cells"] == build_grid(h, h).n_cells
+    assert not np.array_equal(layered.indices, dual.indices)
+
+
+def test_all_samplers_of_one_seed_share_their_pilot_anchor():
+    X, y, _ = sample()
+    layered = LayeredCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
+    dual = DualCoreset(size=50, calibrate=False, focus=False, random_state=2).build(LOGISTIC, X, y)
+    ours = DualCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
+    np.testing.assert_array_equal(layered.anchor.coef, dual.anchor.coef)
+    np.testing.assert_allclose(ours.anchor.coef, dual.anchor.coef, atol=1e-3)
+
+
+# A class is never lost without a word
+
+
+def rare(n: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+    """One row in a thousand is of class +1, away from the others."""
+    X = np.random.default_rng(4).normal(size=(n, 2))
+    y = np.full(n, -1.0)
+    y[:: n // 3] = 1.0
+    X[y > 0] += 3.0
+    return X, y
+
+
+def test_a_class_that_uniform_missed_is_put_back_with_a_warning():
+    X, y = rare()
+    with pytest.warns(UserWarning, match=r"missed class \+1"):
+        coreset = UniformCoreset(size=20, random_state=0).build(LOGISTIC, X, y)
+    assert set(coreset.y) == {-1.0, 1.0}
+    assert len(coreset) == 20
+    assert "missed class +1" in coreset.details["message"]
+    np.testing.assert_allclose(coreset.weights, 1.0 / 20)
+
+
+def test_a_class_that_importance_missed_is_put_back_with_a_warning():
+    X, y = rare(30000)
+    with pytest.warns(UserWarning, match=r"missed class \+1"):
+        coreset = ImportanceCoreset(size=5, random_state=0).build(LOGISTIC, X, y)
+    assert set(coreset.y) == {-1.0, 1.0}
+    assert coreset.weights.sum() == pytest.approx(1.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("sampler", [UniformCoreset(size=1, random_state=0), ImportanceCoreset(size=1, random_state=0)])
+def test_one_row_becomes_two_with_a_warning(sampler):
+    X, y, _ = sample()
+    with pytest.warns(UserWarning, match="one row cannot hold both classes"):
+        coreset = sampler.build(LOGISTIC, X, y)
+    assert set(coreset.y) == {-1.0, 1.0}
+
+
+def test_regression_needs_no_classes():
+    X, _, targets = sample()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(UniformCoreset(size=1, random_state=0).build(HUBER, X, targets)) == 1
+        assert len(ImportanceCoreset(size=1, random_state=0).build(HUBER, X, targets)) == 1
+
+
+@pytest.mark.parametrize("written", [LayeredCoreset(size=20), DualCoreset(size=20, calibrate=False, focus=False)])
+def test_a_rare_class_on_which_the_anchor_does_well_is_not_lost_in_silence(written):
+    """Layers look at the loss alone: rare rows of small loss share a layer with thousands of the other class."""
+    X, y = rare()
+    written.anchor = Anchor(np.array([3.0, 3.0]), -9.0, 3.0)
+    written.random_state = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        coreset = written.build(LOGISTIC, X, y)
+    assert set(coreset.y) == {-1.0, 1.0} or any("class" in str(warning.message) for warning in caught)

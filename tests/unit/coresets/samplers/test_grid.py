@@ -1,0 +1,198 @@
+"""Algorithm 1: layers, their grid, draws and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualcore import grid_coreset
+from dualcore.coresets.samplers.grid import build_grid, draw_grid, layers
+from dualcore.data.keys import seed_from
+
+
+def heavy_tailed(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).lognormal(sigma=1.5, size=n)
+
+
+# Layers
+
+
+def test_layers_double_and_close_above():
+    values = np.array([0.0, 0.5, 1.0, np.nextafter(1.0, 2.0), 2.0, np.nextafter(2.0, 3.0), 4.0, 4.5, 1024.0, 1025.0])
+    np.testing.assert_array_equal(layers(values, 1.0), [0, 0, 0, 1, 1, 2, 2, 3, 10, 11])
+
+
+@pytest.mark.parametrize("mean", [1.0, 0.1, 3.7, 1e-200, 1e200, 5e-320])
+def test_layers_obey_their_inequality_at_any_scale(mean):
+    values = mean * np.array([0.0, 0.3, 1.0, 1.1, 1.9, 2.0, 2.1, 63.0, 64.0, 65.0])
+    layer = layers(values, mean)
+    assert (values <= np.ldexp(mean, layer) * (1.0 + 1e-15)).all()
+    above = layer > 0
+    assert (values[above] > np.ldexp(mean, layer[above] - 1) * (1.0 - 1e-15)).all()
+
+
+def test_the_number_of_layers_is_the_one_of_the_theory():
+    values = heavy_tailed(1000)
+    mean = float(values.mean())
+    assert layers(values, mean).max() == np.ceil(np.log2(values.max() / mean))
+
+
+def test_values_of_zero_are_one_layer():
+    np.testing.assert_array_equal(layers(np.zeros(4), 0.0), np.zeros(4))
+
+
+# The grid
+
+
+def test_the_grid_is_the_intersection_of_two_partitions():
+    lower = heavy_tailed(400)
+    upper = lower * np.random.default_rng(1).uniform(1.0, 5.0, size=400)
+    grid = build_grid(lower, upper)
+    assert grid.lower_mean == pytest.approx(lower.mean())
+    assert grid.upper_mean == pytest.approx(upper.mean())
+    pairs = {}
+    for cell, i, j in zip(grid.cell, grid.lower_layer, grid.upper_layer, strict=True):
+        assert pairs.setdefault(int(cell), (i, j)) == (i, j)
+    assert len(set(pairs.values())) == len(pairs) == grid.n_cells > 3
+    np.testing.assert_array_equal(grid.counts, np.bincount(grid.cell))
+    np.testing.assert_allclose(grid.masses, grid.counts / 400)
+    for cell in pairs:
+        rows = grid.cell == cell
+        assert grid.ranges[cell] == pytest.approx(upper[rows].max() - lower[rows].min())
+    assert (grid.ranges[grid.counts == 0] == 0.0).all()
+
+
+def test_weighted_rows_have_weighted_means_and_masses():
+    lower = heavy_tailed(50)
+    masses = np.random.default_rng(2).dirichlet(np.ones(50))
+    grid = build_grid(lower, lower, masses)
+    assert grid.lower_mean == pytest.approx(masses @ lower)
+    np.testing.assert_allclose(grid.masses, np.bincount(grid.cell, masses))
+
+
+# Draws
+
+
+@pytest.mark.parametrize("size", [12, 40, 199, 200])
+def test_weights_are_the_share_of_the_cell_over_the_draws_from_it(size):
+    h = heavy_tailed(200)
+    grid = build_grid(h, h)
+    draw = draw_grid(grid, size, 5)
+    assert not draw.merged
+    assert len(draw.indices) == draw.draws.sum() == size
+    assert (np.diff(draw.indices) > 0).all()
+    cell = grid.cell[draw.indices]
+    np.testing.assert_array_equal(np.bincount(cell, minlength=grid.counts.size), draw.draws)
+    np.testing.assert_allclose(draw.weights, grid.counts[cell] / (200 * draw.draws[cell]), rtol=1e-14)
+    # No mass is lost: that of every cell is what it was.
+    np.testing.assert_allclose(np.bincount(cell, draw.weights, grid.counts.size), grid.masses, rtol=1e-13)
+
+
+def test_draws_can_be_prescribed_and_are_capped_at_the_cell():
+    h = heavy_tailed(100)
+    grid = build_grid(h, h)
+    draw = draw_grid(grid, np.full(grid.counts.size, 3), 0)
+    np.testing.assert_array_equal(draw.draws, np.minimum(grid.counts, 3))
+    np.testing.assert_allclose(np.bincount(grid.cell[draw.indices], draw.weights), grid.masses, rtol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_more_cells_than_draws_are_merged_and_no_mass_is_lost(size):
+    h = heavy_tailed(300)
+    draw = draw_grid(build_grid(h, h), size, 1)
+    assert draw.merged
+    assert len(draw.indices) == size
+    assert draw.weights.sum() == pytest.approx(1.0, abs=1e-15)
+    assert (draw.weights > 0.0).all()
+
+
+def test_slack_moves_draws_from_wide_cells_to_large_ones():
+    h = np.concatenate([np.full(900, 1.0), np.random.default_rng(0).uniform(10.0, 11.9, size=100)])
+    grid = build_grid(h, h)
+    tight, loose = (draw_grid(grid, 50, 0, slack=slack).draws for slack in (0.0, 100.0))
+    first = grid.cell[0]
+    assert tight[first] == 1  # where h is constant one row tells all
+    assert loose[first] == pytest.approx(45, abs=2)
+
+
+def test_a_weighted_draw_keeps_every_cell_its_mass():
+    h = heavy_tailed(200)
+    masses = np.random.default_rng(2).dirichlet(np.ones(200))
+    grid = build_grid(h, h, masses)
+    draw = draw_grid(grid, 40, 0, masses=masses)
+    np.testing.assert_allclose(np.bincount(grid.cell[draw.indices], draw.weights), grid.masses, rtol=1e-12)
+
+
+# The front door
+
+
+def test_same_seed_same_draw_another_seed_another():
+    h = heavy_tailed(500)
+    one, same, other = (grid_coreset(h, h, size=0.1, random_state=seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one.indices, same.indices)
+    np.testing.assert_array_equal(one.weights, same.weights)
+    assert not np.array_equal(one.indices, other.indices)
+    np.testing.assert_array_equal(one.indices, draw_grid(build_grid(h, h), 50, seed_from(3)).indices)
+
+
+def test_a_larger_draw_contains_the_smaller_where_no_cell_gives_less():
+    h = heavy_tailed(500)
+    small, large = (grid_coreset(h, h, size=size, random_state=3) for size in (60, 200))
+    assert (large.draws >= small.draws).all()
+    assert set(small.indices) <= set(large.indices)
+
+
+def test_lists_are_accepted_and_rounding_in_the_bounds_is_forgiven():
+    draw = grid_coreset([1.0, 2.0, 3.0], [1.0, 2.0 - 1e-13, 3.0], size=3, random_state=0)
+    np.testing.assert_allclose(draw.weights, 1.0 / 3.0)
+
+
+def test_sample_weight_is_a_mass():
+    h = heavy_tailed(30)
+    weights = np.arange(30.0) + 1.0
+    all_rows = grid_coreset(h, h, size=30, sample_weight=weights, random_state=0)
+    np.testing.assert_allclose(all_rows.weights, weights / weights.sum(), rtol=1e-13)
+    scaled = grid_coreset(h, h, size=9, sample_weight=1e5 * weights, random_state=0)
+    np.testing.assert_allclose(
+        scaled.weights, grid_coreset(h, h, size=9, sample_weight=weights, random_state=0).weights
+    )
+
+
+def test_a_row_without_weight_is_not_drawn():
+    h = heavy_tailed(300)
+    weights = np.tile([1.0, 0.0, 2.0], 100)
+    draw = grid_coreset(h, h, size=60, sample_weight=weights, random_state=0)
+    assert len(draw.indices) == 60
+    assert (weights[draw.indices] > 0.0).all()
+    assert (draw.weights > 0.0).all()
+
+
+def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
+    """One row of weight among a thousand without, in a cell of its own: it stands for the cell, or the mean is off."""
+    h = np.concatenate([np.full(1000, 8.0), np.full(1000, 1.0)])
+    weights = np.concatenate([np.zeros(999), [1.0], np.full(1000, 1e-3)])
+    draw = grid_coreset(h, h, size=20, sample_weight=weights, random_state=0)
+    assert draw.weights @ h[draw.indices] == pytest.approx(weights @ h / weights.sum())
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "message"),
+    [
+        ([1.0, 2.0], [1.0], "vectors of one length"),
+        ([[1.0]], [[1.0]], "vectors of one length"),
+        ([], [], "vectors of one length"),
+        ([np.nan], [1.0], "finite"),
+        ([1.0], [np.inf], "finite"),
+        ([-1.0], [1.0], "non-negative"),
+        ([1.0, 3.0], [1.0, 2.0], r"exceeds upper in row 1 \(.*3.0.* > .*2.0"),
+    ],
+)
+def test_what_is_not_a_pair_of_bounds_is_refused(lower, upper, message):
+    with pytest.raises(ValueError, match=message):
+        grid_coreset(lower, upper, size=1)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]])
+def test_what_is_not_a_weight_is_refused(weights):
+    with pytest.raises(ValueError, match="sample_weight must hold one non-negative number per row"):
+        grid_coreset([1.0, 2.0], [1.0, 2.0], size=1, sample_weight=weights)

@@ -1,0 +1,78 @@
+"""The pilot: a keyed sample by class, in proportion, and the model trained on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualcore import Problem, solve
+from dualcore.coresets.samplers.pilot import pilot_anchor, pilot_sample
+from dualcore.data.keys import row_keys
+from dualcore.data.sources import ArraySource
+
+PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
+
+
+def sample(n: int = 500, positive: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(n) < positive, 1.0, -1.0)
+    return rng.normal(size=(n, 3)) + 0.5 * y[:, None], rng.permutation(y)
+
+
+def test_each_class_gives_its_smallest_keys_in_proportion():
+    X, y = sample()
+    pilot = pilot_sample(PROBLEM, ArraySource(X, y), 50, seed=9)
+    keys = row_keys(9, np.arange(500))
+    expected = []
+    for label, share in ((1.0, 10), (-1.0, 40)):
+        rows = np.flatnonzero(y == label)
+        expected += rows[np.argsort(keys[rows])[:share]].tolist()
+    np.testing.assert_array_equal(pilot.rows, np.sort(expected))
+    np.testing.assert_allclose(pilot.weights, 1.0 / 50, rtol=1e-13)
+    np.testing.assert_array_equal(pilot.X, X[pilot.rows])
+    np.testing.assert_array_equal(pilot.y, y[pilot.rows])
+
+
+def test_a_rare_class_is_there_with_its_own_mass():
+    X, y = sample(1000, 1)
+    pilot = pilot_sample(PROBLEM, ArraySource(X, y), 20, seed=0)
+    assert (pilot.y > 0.0).sum() == 1
+    assert pilot.weights[pilot.y > 0.0].sum() == pytest.approx(1e-3)
+
+
+def test_in_regression_there_are_no_classes():
+    X, y = sample()
+    pilot = pilot_sample(Problem("huber", radius=0.1), ArraySource(X, y), 37, seed=0)
+    assert pilot.rows.size == 37
+    np.testing.assert_array_equal(pilot.rows, np.sort(np.argsort(row_keys(0, np.arange(500)))[:37]))
+
+
+def test_rows_without_weight_are_not_in_it_and_classes_keep_their_mass():
+    X, y = sample()
+    weights = np.random.default_rng(1).uniform(size=500)
+    weights[::2] = 0.0
+    weights /= weights.sum()
+    pilot = pilot_sample(PROBLEM, ArraySource(X, y, weights), 60, seed=0)
+    assert (weights[pilot.rows] > 0.0).all()
+    for label in (-1.0, 1.0):
+        assert pilot.weights[pilot.y == label].sum() == pytest.approx(weights[y == label].sum())
+
+
+def test_a_class_without_weight_is_an_error():
+    X, y = sample()
+    weights = np.where(y > 0.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match=r"No row of class \+1 has weight"):
+        pilot_sample(PROBLEM, ArraySource(X, y, weights / weights.sum()), 20, seed=0)
+
+
+def test_the_anchor_is_the_model_of_the_pilot_and_reads_nothing():
+    X, y = sample()
+    source = ArraySource(X, y)
+    anchor = pilot_anchor(PROBLEM, source, 80, seed=3)
+    assert source.n_reads == 0
+    pilot = pilot_sample(PROBLEM, source, 80, seed=3)
+    best = solve(PROBLEM, pilot.X, pilot.y, pilot.weights)
+    assert PROBLEM.risk(anchor.coef, anchor.intercept, pilot.X, pilot.y, pilot.weights) == pytest.approx(
+        best.value, rel=1e-5
+    )
+    assert anchor.multiplier >= PROBLEM.kappa(anchor.coef) * (1.0 - 1e-9)

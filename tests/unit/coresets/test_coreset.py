@@ -1,0 +1,358 @@
+"""`Coreset`: what it holds, how it is measured, saved, shown, and used with scikit-learn."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import stat
+import sys
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+
+from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset, solve
+from dualcore.coresets.coreset import normalised, write_atomically
+
+PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
+
+
+def sample(n: int = 800, m: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, m))
+    return X, np.where(2.0 * X[:, 0] + rng.normal(size=n) > 0.0, 1.0, -1.0)
+
+
+@pytest.fixture(scope="module")
+def coreset() -> Coreset:
+    return DualCoreset(size=60, random_state=1).build(PROBLEM, *sample())
+
+
+def same(one: Coreset, other: Coreset) -> bool:
+    arrays = all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        and getattr(one, name).dtype == getattr(other, name).dtype
+        for name in ("indices", "y", "weights")
+    )
+    dense = [c.X.toarray() if sp.issparse(c.X) else c.X for c in (one, other)]
+    anchors = (one.anchor is None) == (other.anchor is None)
+    if one.anchor is not None and other.anchor is not None:
+        anchors = np.array_equal(one.anchor.coef, other.anchor.coef) and (
+            (one.anchor.intercept, one.anchor.multiplier) == (other.anchor.intercept, other.anchor.multiplier)
+        )
+    rest = (one.n_rows, one.method, one.details) == (other.n_rows, other.method, other.details)
+    return arrays and np.array_equal(*dense) and anchors and rest
+
+
+def test_the_comparison_of_this_file_can_fail(coreset):
+    assert same(coreset, coreset)
+    assert not same(coreset, DualCoreset(size=60, random_state=2).build(PROBLEM, *sample()))
+    assert not same(coreset, Coreset(coreset.indices, coreset.X, coreset.y, coreset.weights, 800))
+
+
+# What it holds
+
+
+def test_it_says_what_it_is(coreset):
+    assert len(coreset) == coreset.indices.size
+    assert repr(coreset) == f"<Coreset of {len(coreset)} rows for 800, by DualCoreset>"
+    by_hand = Coreset(np.array([3]), np.ones((1, 2)), np.ones(1), np.ones(1), n_rows=10)
+    assert repr(by_hand) == "<Coreset of 1 rows for 10, by hand>"
+    with pytest.raises(AttributeError):
+        by_hand.n_rows = 3
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 99991])
+def test_normalised_weights_sum_to_one(size):
+    weights = np.random.default_rng(size).lognormal(sigma=5.0, size=size)
+    new = normalised(weights)
+    assert abs(new.sum() - 1.0) <= 1e-14
+    np.testing.assert_allclose(new / new[0], weights / weights[0], rtol=1e-13)
+
+
+# On disk
+
+
+@pytest.mark.parametrize("anchored", [True, False])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_saved_and_loaded_it_is_the_same(tmp_path, anchored, sparse):
+    X, y = sample()
+    X = np.where(np.abs(X) > 0.7, X, 0.0)
+    X = sp.csr_matrix(X) if sparse else X
+    sampler = DualCoreset(size=60, random_state=1) if anchored else UniformCoreset(size=60, random_state=1)
+    coreset = sampler.build(PROBLEM, X, y)
+    coreset.save(tmp_path / "some" / "coreset.npz")
+    loaded = Coreset.load(tmp_path / "some" / "coreset.npz")
+    assert same(coreset, loaded)
+    assert sp.issparse(loaded.X) == sparse
+    one, other = (solve(PROBLEM, c.X, c.y, c.weights) for c in (coreset, loaded))
+    np.testing.assert_array_equal(one.coef, other.coef)
+    # A name without an ending stays one, and a string is a path.
+    coreset.save(str(tmp_path / "plain"))
+    assert same(coreset, Coreset.load(str(tmp_path / "plain")))
+
+
+def test_messages_and_reports_survive_the_file(tmp_path):
+    coreset = DualCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(PROBLEM, *sample(100))
+    coreset.save(tmp_path / "c.npz")
+    assert Coreset.load(tmp_path / "c.npz").details == coreset.details
+    assert coreset.details["sizes"]["vacuous"]
+
+
+def test_nothing_in_the_file_is_a_pickle(tmp_path, coreset, monkeypatch):
+    monkeypatch.setattr(pickle, "loads", lambda *_: pytest.fail("something was unpickled"))
+    monkeypatch.setattr(pickle, "load", lambda *_: pytest.fail("something was unpickled"))
+    path = tmp_path / "c.npz"
+    coreset.save(path)
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as member:
+                version = np.lib.format.read_magic(member)
+                header = np.lib.format.read_array_header_1_0(member)
+                assert version == (1, 0)
+                assert not header[2].hasobject
+    with np.load(path, allow_pickle=False) as file:
+        assert json.loads(file["header"].tobytes())["n_rows"] == 800
+    assert same(coreset, Coreset.load(path))
+
+
+def test_a_file_with_objects_in_it_is_refused(tmp_path):
+    np.savez(tmp_path / "evil.npz", header=np.array([{"format": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"evil\.npz is not a coreset file"):
+        Coreset.load(tmp_path / "evil.npz")
+
+
+def damaged(kind: str, whole: bytes) -> bytes:
+    if kind == "cut short":
+        return whole[: len(whole) // 2]
+    if kind == "one byte changed":
+        return whole[:300] + bytes([whole[300] ^ 0xFF]) + whole[301:]
+    return {"text": b"not a coreset at all", "empty": b""}[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text",
+        "cut short",
+        "one byte changed",
+        "empty",
+    ],
+)
+def test_a_damaged_file_is_a_clear_error(tmp_path, coreset, kind):
+    path = tmp_path / "c.npz"
+    coreset.save(path)
+    path.write_bytes(damaged(kind, path.read_bytes()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # see the next test
+        with pytest.raises(ValueError, match=r"c\.npz is not a coreset file written by Coreset\.save"):
+            Coreset.load(path)
+        gc.collect()
+
+
+def test_a_damaged_file_is_closed(tmp_path, coreset):
+    path = tmp_path / "c.npz"
+    coreset.save(path)
+    path.write_bytes(damaged("cut short", path.read_bytes()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(ValueError, match="not a coreset file"):
+            Coreset.load(path)
+        gc.collect()
+    assert [w for w in caught if issubclass(w.category, ResourceWarning)] == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"not json",
+        b"[]",
+        b'{"format": 1}',
+    ],
+)
+def test_an_archive_that_is_no_coreset_is_a_clear_error(tmp_path, header):
+    np.savez(tmp_path / "c.npz", header=np.frombuffer(header, dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"c\.npz"):
+        Coreset.load(tmp_path / "c.npz")
+
+
+def test_a_plain_array_file_is_a_clear_error(tmp_path):
+    np.save(tmp_path / "c.npy", np.ones(3))
+    with pytest.raises(ValueError, match=r"c\.npy is not a coreset file"):
+        Coreset.load(tmp_path / "c.npy")
+
+
+def test_a_format_from_the_future_is_named(tmp_path):
+    np.savez(tmp_path / "c.npz", header=np.frombuffer(b'{"format": 99}', dtype=np.uint8))
+    with pytest.raises(ValueError, match="format 99; this version reads 1"):
+        Coreset.load(tmp_path / "c.npz")
+
+
+def test_no_file_is_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Coreset.load(tmp_path / "nothing.npz")
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, coreset, monkeypatch):
+    path = tmp_path / "c.npz"
+    coreset.save(path)
+    before = path.read_bytes()
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for step in ("fsync", "replace"):
+        monkeypatch.setattr(os, step, stop)
+        with pytest.raises(KeyboardInterrupt):
+            UniformCoreset(size=9, random_state=0).build(PROBLEM, *sample()).save(path)
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        assert os.listdir(tmp_path) == ["c.npz"]
+
+
+def test_writing_replaces_and_makes_folders(tmp_path):
+    path = tmp_path / "a" / "b" / "c.bin"
+    write_atomically(path, b"one")
+    write_atomically(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert os.listdir(path.parent) == ["c.bin"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_a_saved_file_has_the_permissions_of_any_other(tmp_path, coreset):
+    (tmp_path / "other").write_bytes(b"")
+    coreset.save(tmp_path / "c.npz")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("other", "c.npz")]
+    assert modes[0] == modes[1]
+
+
+# As a table
+
+
+@pytest.mark.needs("pandas")
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+def test_the_frame_has_rows_weights_targets_and_features(container):
+    X, y = sample()
+    coreset = DualCoreset(size=40, random_state=1).build(PROBLEM, container(X), y)
+    frame = coreset.to_frame()
+    assert list(frame.columns) == ["row", "weight", "y", "x0", "x1", "x2"]
+    np.testing.assert_array_equal(frame["row"], coreset.indices)
+    np.testing.assert_array_equal(frame["weight"], coreset.weights)
+    np.testing.assert_array_equal(frame["y"], y[coreset.indices])
+    np.testing.assert_array_equal(frame[["x0", "x1", "x2"]].to_numpy(), X[coreset.indices])
+
+
+def test_without_pandas_the_error_names_what_to_install(coreset, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"needs pandas\. Install it with: pip install 'dualcore\["):
+        coreset.to_frame()
+
+
+# Measured epsilon
+
+
+def error_at(problem: Problem, coreset: Coreset, X, y, weights, model) -> float:
+    full, few = (
+        w @ problem.h(*model, rows, targets)
+        for rows, targets, w in ((X, y, weights), (coreset.X, coreset.y, coreset.weights))
+    )
+    return abs(few / full - 1.0)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        PROBLEM,
+        Problem("hinge", radius=0.1),
+        Problem("hinge", radius=0.1, fit_intercept=False),
+        Problem("squared_hinge", radius=0.2),
+    ],
+    ids=["flips", "hinge", "no intercept", "order 2"],
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_measured_error_is_found_where_it_says(problem, weighted):
+    X, y = sample()
+    weights = np.random.default_rng(3).uniform(0.2, 2.0, size=len(y)) if weighted else np.ones(len(y))
+    weights /= weights.sum()
+    coreset = LayeredCoreset(size=60, random_state=1).build(problem, X, y, weights)
+    measured = coreset.measure(problem, X, y, weights, queries=50, radius=0.3)
+    assert measured.epsilon >= measured.random_epsilon > 0.0
+    model = (measured.coef, measured.intercept, measured.multiplier)
+    assert error_at(problem, coreset, X, y, weights, model) == pytest.approx(measured.epsilon, rel=1e-9)
+    step = np.append(measured.coef - coreset.anchor.coef, measured.intercept - coreset.anchor.intercept)
+    assert np.linalg.norm(step) <= 0.3 * (1.0 + 1e-9)
+    low, high = problem.multiplier_interval(measured.coef, measured.intercept, X, y)
+    assert low * (1.0 - 1e-9) <= measured.multiplier <= high * (1.0 + 1e-9)
+    assert measured.n_queries > 50
+
+
+def test_the_ascent_finds_more_than_chance(coreset):
+    X, y = sample()
+    found = [coreset.measure(PROBLEM, X, y, queries=20, radius=0.5, random_state=seed) for seed in range(5)]
+    assert all(m.epsilon > 1.1 * m.random_epsilon for m in found)
+    still = coreset.measure(PROBLEM, X, y, queries=20, radius=0.5, ascents=0)
+    assert still.epsilon == still.random_epsilon
+    assert still.n_queries == 20
+
+
+def test_a_larger_ball_is_not_measured_smaller(coreset):
+    X, y = sample()
+    near, far = (coreset.measure(PROBLEM, X, y, radius=radius).epsilon for radius in (0.05, 1.0))
+    assert near < far
+
+
+def test_a_calibrated_coreset_is_exact_to_first_order(coreset):
+    """The error falls with the square of the radius, or as fast as rounding lets it."""
+    X, y = sample()
+    problem = PROBLEM.replace(label_cost=np.inf)
+    smooth = DualCoreset(size=100, random_state=1).build(problem, X, y)
+    near, far = (smooth.measure(problem, X, y, radius=radius, queries=30).epsilon for radius in (0.01, 0.1))
+    assert near < far / 30.0
+
+
+def test_all_rows_have_no_error():
+    X, y = sample(200)
+    full = LayeredCoreset(size=200, random_state=0).build(PROBLEM, X, y)
+    assert full.measure(PROBLEM, X, y, queries=10).epsilon <= 1e-12
+
+
+def test_measuring_repeats_itself(coreset):
+    X, y = sample()
+    one, other = (coreset.measure(PROBLEM, X, y, queries=10, random_state=4) for _ in range(2))
+    assert one.epsilon == other.epsilon
+    assert one.epsilon != coreset.measure(PROBLEM, X, y, queries=10, random_state=5).epsilon
+
+
+def test_what_cannot_be_measured_says_why(coreset):
+    X, y = sample()
+    with pytest.raises(ValueError, match="no anchor to measure around"):
+        UniformCoreset(size=20, random_state=0).build(PROBLEM, X, y).measure(PROBLEM, X, y)
+    with pytest.raises(ValueError, match="queries must be at least 1, got 0"):
+        coreset.measure(PROBLEM, X, y, queries=0)
+
+
+def test_an_objective_of_zero_is_reproduced_or_infinitely_wrong():
+    """All margins exceed 1 in the whole ball: the hinge loss is 0 there, on the full data and on any coreset."""
+    X = np.array([[5.0], [-5.0], [6.0], [-6.0]])
+    y = np.array([1.0, -1.0, 1.0, -1.0])
+    anchor = Anchor(np.ones(1), 0.0, 1.0)
+    half = Coreset(np.array([0, 1]), X[:2], y[:2], np.full(2, 0.5), 4, anchor)
+    assert half.measure(Problem("hinge", radius=0.1), X, y, queries=5, radius=0.1).epsilon == 0.0
+
+
+# As plain sample weights
+
+
+def test_it_trains_a_model_of_scikit_learn():
+    X, y = sample(5000)
+    coreset = DualCoreset(size=200, rounds=3, random_state=0).build(Problem("logistic", radius=0.05), X, y)
+    settings = {"C": 1.0 / 50.0, "tol": 1e-8}
+    whole = LogisticRegression(**settings).fit(X, y, sample_weight=np.full(len(y), 1000.0 / len(y)))
+    through = LogisticRegression(**settings).fit(coreset.X, coreset.y, sample_weight=1000.0 * coreset.weights)
+    np.testing.assert_allclose(through.coef_, whole.coef_, atol=0.05)
+    assert (through.predict(X) == whole.predict(X)).mean() > 0.99

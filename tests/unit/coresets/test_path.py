@@ -1,0 +1,438 @@
+"""Radius paths: few builds, every point certified; the batched read against one model at a time; choosing a radius."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import DualCoreset, Problem, UniformCoreset, solve
+from dualcore.coresets.path import PathStep, radius_path, select_radius, suggest_radius
+from dualcore.coresets.path.run import _doubling
+from dualcore.data.sources import ArraySource
+from dualcore.reading.evaluate import as_source
+from dualcore.reading.score import _cut, _Tail, score_models
+from dualcore.solvers import Solution
+from dualcore.solvers.base import Status
+
+RADII = np.geomspace(0.02, 0.2, 6)
+CASES = [
+    ("logistic", {}),
+    ("logistic", {"label_cost": 1.0}),
+    ("logistic", {"norm": "l1", "ridge": 0.01}),
+    ("hinge", {}),
+    ("hinge", {"label_cost": 2.0, "norm": "linf"}),
+    ("smooth_hinge", {"fit_intercept": False}),
+    ("squared_hinge", {}),
+    ("huber", {"label_cost": 5.0}),
+    ("pinball", {"quantile": 0.8}),
+    ("epsilon_insensitive", {"ridge": 0.01}),
+    ("squared", {"norm": "l1"}),
+]
+
+
+def make_data(classification, n=1500, m=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    score = X @ np.linspace(-1.0, 1.5, m) + 0.3
+    if classification:
+        return X, np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
+    return X, score + rng.standard_t(3, size=n)
+
+
+def model_of(problem, coef, intercept, X, y, weights=None, stretch=1.0):
+    """A model as `score_models` takes it, with a multiplier that need not be the best one."""
+    multiplier = stretch * problem.multiplier(coef, intercept, X, y, weights)
+    return Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
+
+
+def some_models(problem, X, y, weights=None):
+    rng = np.random.default_rng(5)
+    return [
+        model_of(problem, rng.normal(size=X.shape[1]) * s, float(rng.normal()), X, y, weights, stretch)
+        for s, stretch in ((0.3, 1.0), (1.0, 1.3), (2.0, 1.0))
+    ]
+
+
+# One read, many models
+
+
+@pytest.mark.parametrize(("loss", "settings"), CASES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_risks_of_a_batch_are_those_of_each_model(loss, settings, weighted):
+    problem = Problem(loss, radius=0.1, **settings)
+    X, y = make_data(problem.is_classification)
+    weights = np.random.default_rng(1).random(y.size) if weighted else None
+    models = some_models(problem, X, y, weights)
+    scores = score_models(as_source(problem, X, y, weights), problem, models, [0.0] * 3, 0.4)
+    for radius in (0.0, 0.03, 0.4):
+        at = problem.replace(radius=radius)
+        for j, model in enumerate(models):
+            expected = at.evaluate(model.coef, model.intercept, at.validate(X, y, weights))
+            risk, multiplier = scores.risk(at, j)
+            assert risk == pytest.approx(expected.value, rel=1e-12)
+            assert multiplier == pytest.approx(expected.multiplier, rel=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "settings"), CASES)
+def test_no_model_beats_the_lower_bound_of_any_other(loss, settings):
+    problem = Problem(loss, radius=0.1, **settings)
+    X, y = make_data(problem.is_classification)
+    widths = [0.05, 0.2, 0.5] if problem.loss.kinks else [0.0] * 3
+    models = some_models(problem, X, y)
+    for radius in (0.03, 0.4):
+        at = problem.replace(radius=radius)
+        best = solve(at, X, y, tol=1e-7)
+        scores = score_models(as_source(at, X, y), problem, [*models[:2], best], widths, 0.4)
+        bounds = [scores.lower_bound(at, j, scores.risk(at, j)[0]) for j in range(3)]
+        assert max(bounds) <= best.value * (1.0 + 1e-9)
+        # The slopes of the optimum itself close the gap; where slopes jump, their smoothing does so in part.
+        sharp = bool(problem.loss.kinks) or np.isfinite(problem.geometry.label_cost)
+        assert bounds[2] >= best.value * (0.5 if sharp else 1.0 - 1e-3)
+
+
+@pytest.mark.parametrize(("loss", "settings"), [CASES[1], CASES[3], CASES[7]])
+def test_chunks_and_sparse_rows_score_alike(loss, settings):
+    problem = Problem(loss, radius=0.1, **settings)
+    X, y = make_data(problem.is_classification)
+    X[np.abs(X) < 0.7] = 0.0
+    models, widths = some_models(problem, X, y), [0.1, 0.1, 0.1]
+    whole = score_models(ArraySource(X, y), problem, models, widths, 0.1)
+    for source in (ArraySource(X, y, chunk_rows=37), ArraySource(sp.csr_array(X), y), ArraySource(sp.csc_array(X), y)):
+        parts = score_models(source, problem, models, widths, 0.1)
+        for j in range(3):
+            assert parts.risk(problem, j) == pytest.approx(whole.risk(problem, j), rel=1e-12)
+            np.testing.assert_allclose(parts.moments(j), whole.moments(j), rtol=1e-9, atol=1e-12)
+            upper = whole.risk(problem, j)[0]
+            assert parts.lower_bound(problem, j, upper) == pytest.approx(whole.lower_bound(problem, j, upper), rel=1e-9)
+
+
+def test_the_moments_are_those_of_the_objective():
+    X, y = make_data(True)
+    problem = Problem("logistic", radius=0.1, label_cost=1.0)
+    coef, intercept, multiplier = np.array([1.0, -2.0, 0.5, 1.0]), 0.4, 3.0
+    model = Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
+    positive, loss, pull, *gradient, flipped = score_models(ArraySource(X, y), problem, [model], [0.0], 1.0).moments(0)
+    expected = problem.gradient(coef, intercept, X, y, multiplier=multiplier)
+    t = problem.signal(coef, intercept, problem.validate(X, y))
+    assert flipped == pytest.approx(float((t > multiplier).mean()))
+    assert flipped > 0.0
+    assert positive == pytest.approx(float((y > 0).mean()))
+    assert loss == pytest.approx(float(problem.loss.value(t).mean()))
+    assert pull == pytest.approx(expected.intercept)
+    np.testing.assert_allclose(gradient, expected.coef, rtol=1e-10)
+
+
+def test_a_cut_tail_keeps_what_the_budget_can_reach():
+    rng = np.random.default_rng(0)
+    model, delta, mass = rng.integers(3, size=500), rng.random(500), np.full(500, 1e-3)
+    cut = _cut(_Tail(model, delta, mass), 0.02)
+    assert cut.delta.size < 80
+    for j in range(3):
+        kept, full = np.sort(cut.delta[cut.model == j])[::-1], np.sort(delta[model == j])[::-1]
+        assert kept.size >= 21
+        np.testing.assert_array_equal(kept, full[: kept.size])
+
+
+# The path
+
+
+def test_radii_are_grouped_by_doubling():
+    radii = [0.0, 0.01, 0.015, 0.02, 0.021, 0.042, 0.1]
+    assert list(_doubling(radii)) == [[0], [1, 2, 3], [4, 5], [6]]
+
+
+@pytest.mark.parametrize(("loss", "settings"), CASES)
+def test_every_point_is_certified_on_the_full_data(loss, settings):
+    problem = Problem(loss, **settings)
+    X, y = make_data(problem.is_classification, n=3000)
+    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
+    path = radius_path(problem, X, y, RADII, coreset=0.2, rounds=1 if flips else 5, random_state=0)
+    np.testing.assert_array_equal(path.radii, RADII)
+    for point in path.points:
+        at = problem.replace(radius=point.radius)
+        best = solve(at, X, y, tol=1e-5)
+        model, certificate = point.solution, point.certificate
+        assert certificate.upper == pytest.approx(at.risk(model.coef, model.intercept, X, y), rel=1e-10)
+        assert certificate.lower <= best.value * (1.0 + 1e-9)
+        assert certificate.upper <= best.value * (1.1 if flips else 1.03)
+        assert (model.value, model.lower_bound) == (certificate.upper, certificate.lower)
+    if not flips:
+        assert path.relative_gap.max() <= 1e-2
+    assert path.coef.shape == (6, 4)
+    assert path.intercept.shape == path.risk.shape == (6,)
+
+
+def test_the_number_of_builds_is_that_of_the_doublings():
+    X, y = make_data(True, n=6000)
+    path = radius_path(Problem("logistic"), X, y, np.geomspace(0.01, 0.16, 17), coreset=0.2, random_state=0)
+    assert path.n_builds == 4  # [0.01, 0.02], then just beyond 0.02, 0.04 and 0.08
+    assert path.n_reads == path.n_builds + 1
+    assert all(point.certificate.n_reads == path.n_reads for point in path.points)
+    served = [[p.radius for p in path.points if p.build == k] for k in range(4)]
+    assert all(radii and max(radii) <= 2.0 * min(radii) * (1 + 1e-9) for radii in served)
+    assert "4 coresets" in repr(path)
+
+
+@pytest.mark.parametrize(("loss", "settings"), [CASES[0], CASES[3], CASES[7], CASES[10]])
+def test_models_of_close_radii_lie_between_others_and_are_certified_alike(loss, settings):
+    problem = Problem(loss, **settings)
+    X, y = make_data(problem.is_classification, n=3000)
+    path = radius_path(problem, X, y, np.geomspace(0.05, 0.2, 17), coreset=0.2, rounds=0, random_state=0)
+    between = [k for k, point in enumerate(path.points) if point.solution.solver == "interpolation"]
+    assert 6 <= len(between) <= 12
+    for k in between:
+        point, at = path.points[k], problem.replace(radius=path.points[k].radius)
+        risk = at.risk(point.solution.coef, point.solution.intercept, X, y)
+        assert point.certificate.upper == pytest.approx(risk, rel=1e-10)
+        assert point.certificate.lower <= solve(at, X, y, tol=1e-5).value * (1.0 + 1e-9)
+        beside = [path.points[k + step].certificate.relative_gap for step in (-1, 1)]
+        assert point.certificate.relative_gap <= max(0.02, 3.0 * max(beside))
+
+
+def test_lower_bounds_are_lifted_to_their_concave_hull():
+    X, y = make_data(True, n=3000)
+    path = radius_path(Problem("hinge"), X, y, np.linspace(0.02, 0.2, 10), coreset=0.1, rounds=0, random_state=0)
+    lower = np.array([point.certificate.lower for point in path.points])
+    assert (np.diff(lower, 2) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
+def test_loose_points_are_trained_again(loss):
+    problem = Problem(loss)
+    X, y = make_data(problem.is_classification, n=6000)
+    once = radius_path(problem, X, y, RADII, coreset=150, target_gap=3e-3, rounds=0, random_state=0)
+    again = radius_path(problem, X, y, RADII, coreset=150, target_gap=3e-3, rounds=6, random_state=0)
+    assert once.relative_gap.max() > 1e-2
+    assert again.relative_gap.max() <= (1e-2 if problem.loss.kinks else 3e-3)
+    assert (again.risk <= once.risk).all()
+    assert again.n_reads > once.n_reads
+
+
+def test_the_whole_data_path_is_a_solve_per_radius():
+    X, y = make_data(True, n=400)
+    problem = Problem("logistic")
+    path = radius_path(problem, X, y, RADII[::-1])
+    np.testing.assert_array_equal(path.radii, RADII)
+    for point in path.points:
+        cold = solve(problem.replace(radius=point.radius), X, y)
+        assert point.certificate.upper == pytest.approx(cold.value, rel=1e-6)
+        assert point.build is None
+    assert path.n_builds == 0
+    assert path.relative_gap.max() <= 1e-6
+    assert len(radius_path(problem, X, y, [0.1], coreset=400).coresets) == 0  # a coreset of all rows is the data
+
+
+def test_a_radius_of_zero_has_a_coreset_of_its_own():
+    X, y = make_data(True, n=3000)
+    path = radius_path(Problem("logistic", ridge=0.01), X, y, [0.0, 0.01], coreset=0.2, random_state=0)
+    assert path.n_builds == 2
+    assert path.relative_gap.max() < 1e-2
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        UniformCoreset(size=0.2, random_state=1),
+        DualCoreset(size=0.2, calibrate=False, focus=False, random_state=1),
+        DualCoreset(size=0.2, calibrate=False, random_state=1),
+    ],
+)
+def test_any_sampler_serves(sampler):
+    X, y = make_data(True, n=3000)
+    problem = Problem("hinge", ridge=0.1)
+    path = radius_path(problem, X, y, RADII, coreset=sampler)
+    assert path.n_builds >= 3
+    best = [solve(problem.replace(radius=r), X, y).value for r in RADII]
+    assert (path.risk <= 1.05 * np.array(best)).all()
+
+
+def test_weights_and_seeds_are_used():
+    X, y = make_data(True, n=3000)
+    weights = np.where(X[:, 0] > 0, 3.0, 1.0)
+    problem = Problem("logistic")
+    paths = [radius_path(problem, X, y, RADII, 0.2, weights, random_state=seed) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(paths[0].coef, paths[1].coef)
+    assert not np.array_equal(paths[0].coef, paths[2].coef)
+    at, point = problem.replace(radius=RADII[2]), paths[0].points[2]
+    assert point.certificate.upper == pytest.approx(
+        at.risk(point.solution.coef, point.solution.intercept, X, y, weights), rel=1e-10
+    )
+
+
+def test_progress_is_told():
+    X, y = make_data(True, n=3000)
+    steps: list[PathStep] = []
+    path = radius_path(Problem("logistic"), X, y, RADII, 0.2, random_state=0, callback=steps.append)
+    assert [step.stage for step in steps].count("build") == path.n_builds
+    done = [step.done for step in steps if step.stage == "solve"]
+    assert done == sorted(done)
+    assert done[-1] == 6
+    assert steps[0].worst_gap is None
+    assert steps[-1] == PathStep("certify", 6, 6, path.n_builds, path.n_reads, float(path.relative_gap.max()))
+    steps.clear()
+    radius_path(Problem("logistic"), X, y, RADII, callback=steps.append)
+    assert [step.done for step in steps] == list(range(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("radii", "message"),
+    [
+        ([], "non-empty"),
+        ([[0.1]], "non-empty"),
+        ([0.1, -0.1], "non-negative"),
+        ([0.1, np.nan], "finite"),
+        ([0.1, 0.1], "different"),
+    ],
+)
+def test_wrong_radii_are_refused(radii, message):
+    X, y = make_data(True, n=50)
+    with pytest.raises(ValueError, match=message):
+        radius_path(Problem("logistic"), X, y, radii)
+
+
+def test_wrong_calls_are_refused():
+    X, y = make_data(True, n=50)
+    problem = Problem("logistic")
+    with pytest.raises(TypeError, match="give coreset="):
+        radius_path(problem, as_source(problem, X, y), None, RADII)
+    with pytest.raises(ValueError, match="target_gap"):
+        radius_path(problem, X, y, RADII, coreset=0.5, target_gap=0.0)
+
+
+# Choosing
+
+
+def test_selection_prefers_a_radius_that_generalises():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(100, 20))
+    y = np.where(3.0 * X[:, 0] + rng.normal(size=100) > 0, 1.0, -1.0)
+    chosen = select_radius(Problem("logistic"), X, y, [1e-3, 0.1, 5.0], random_state=0)
+    assert chosen.radius == 0.1
+    assert chosen.scores.shape == (3, 5)
+    assert chosen.radii[chosen.mean.argmin()] == 0.1
+    assert (chosen.standard_error > 0.0).all()
+    robust = select_radius(Problem("logistic"), X, y, [1e-3, 0.1, 0.11, 5.0], rule="one_standard_error", random_state=0)
+    assert robust.radius >= chosen.radius
+
+
+def test_selection_scores_held_out_rows_only():
+    X, y = make_data(True, n=200)
+    folds = [(np.arange(100), np.arange(100, 200)), (np.arange(100, 200), np.arange(100))]
+    problem = Problem("hinge")
+    weights = np.linspace(1.0, 2.0, 200)
+    seen = []
+
+    def score(problem, coef, intercept, data):
+        seen.append(data)
+        return float(data.masses @ problem.loss.value(problem.signal(coef, intercept, data)))
+
+    mine = select_radius(problem, X, y, [0.1, 0.2], folds, None, score, weights)
+    named = select_radius(problem, X, y, [0.1, 0.2], folds, None, "loss", weights)
+    np.testing.assert_array_equal(mine.scores, named.scores)
+    np.testing.assert_array_equal(seen[0].y, y[100:])
+    np.testing.assert_allclose(seen[0].masses, weights[100:] / weights[100:].sum())
+    fit = solve(problem.replace(radius=0.1), X[:100], y[:100], weights[:100])
+    held = problem.validate(X[100:], y[100:], weights[100:])
+    assert named.scores[0, 0] == pytest.approx(score(problem, fit.coef, fit.intercept, held), rel=1e-4)
+
+
+def test_selection_by_error_and_through_coresets():
+    X, y = make_data(True, n=2000)
+    chosen = select_radius(Problem("logistic"), X, y, RADII, 3, 0.2, "error", random_state=0)
+    assert ((chosen.scores > 0.1) & (chosen.scores < 0.4)).all()
+    X, y = make_data(False, n=400)
+    assert (select_radius(Problem("huber"), X, y, RADII, 3, None, "error", random_state=0).scores > 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"scoring": "luck"}, "Unknown scoring 'luck'"),
+        ({"rule": "worst"}, "Unknown rule 'worst'"),
+        ({"cv": 1}, "at least 2 folds"),
+        ({"cv": [(np.arange(40), np.arange(40, 50))]}, "at least two folds"),
+    ],
+)
+def test_wrong_selections_are_refused(arguments, message):
+    X, y = make_data(True, n=50)
+    with pytest.raises(ValueError, match=message):
+        select_radius(Problem("logistic"), X, y, [0.1], **arguments)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_the_suggestion_covers_the_noise_of_the_score(norm):
+    # Coverage: at the population's best model the condition must hold in about 95 of 100 samples. With 200 samples the
+    # share found is below 0.88 with probability 1e-4 if the true coverage is 0.95.
+    problem, coef = Problem("logistic", norm=norm), np.array([0.5, -1.0, 0.0, 0.3])
+    rng = np.random.default_rng(7)
+    covered = []
+    radii = []
+    for _ in range(200):
+        X = rng.normal(size=(800, 4))
+        y = np.where(X @ coef + rng.logistic(size=800) > 0, 1.0, -1.0)
+        if len(radii) < 10:
+            radii.append(suggest_radius(problem, X, y, random_state=0))
+        slope = problem.loss.slope(y * (X @ coef)) * y
+        slope -= slope.mean()
+        covered.append(problem.geometry.norm.value(X.T @ slope / 800) <= np.mean(radii))
+    assert 0.88 <= np.mean(covered) <= 0.995
+    assert np.std(radii) < 0.15 * np.mean(radii)
+
+
+@pytest.mark.parametrize(("loss", "settings"), CASES)
+def test_a_suggestion_exists_for_every_loss(loss, settings):
+    problem = Problem(loss, **settings)
+    X, y = make_data(problem.is_classification, n=400)
+    low, high = (suggest_radius(problem, X, y, c, random_state=0) for c in (0.5, 0.99))
+    assert 0.0 < low < high < 1.0
+    assert suggest_radius(problem, 10.0 * X, y, 0.5, random_state=0) == pytest.approx(10.0 * low, rel=0.3)
+
+
+def test_suggestions_for_odd_data():
+    X, y = make_data(True, n=300)
+    problem = Problem("logistic")
+    separable = np.where(X[:, 0] > 0, 1.0, -1.0)
+    assert 0.0 < suggest_radius(problem, X, separable, random_state=0) < 1.0
+    assert suggest_radius(Problem("squared"), X, np.ones(300), random_state=0) == 0.0
+    wide = np.random.default_rng(0).normal(size=(60, 2100))
+    small = suggest_radius(problem, wide, y[:60], draws=50, random_state=0)
+    assert np.isfinite(small)
+    assert suggest_radius(problem, X, y, coreset=0.5, random_state=0) == pytest.approx(
+        suggest_radius(problem, X, y, random_state=0), rel=0.1
+    )
+    for bad in ({"confidence": 1.0}, {"draws": 0}):
+        with pytest.raises(ValueError, match="must"):
+            suggest_radius(problem, X, y, **bad)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_class_is_lost_on_a_path_through_tiny_coresets(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 4))
+    y = np.where(X[:, 0] + 0.5 * rng.normal(size=300) > rng.uniform(0.0, 1.5), 1.0, -1.0)
+    loss = ("logistic", "hinge", "smooth_hinge")[seed % 3]
+    path = radius_path(Problem(loss), X, y, np.geomspace(0.001, 1.0, 6), coreset=20, random_state=seed)
+    assert len(path.points) == 6
+    for coreset in path.coresets:
+        assert min(coreset.weights[coreset.y == label].sum() for label in (-1.0, 1.0)) > 0.0
+
+
+@pytest.mark.parametrize("weight", [1e-320, 1e-300, 1e300])
+def test_a_path_takes_weights_of_any_magnitude(weight):
+    X, y = make_data(True, n=400)
+    one, two = (
+        radius_path(Problem("logistic"), X, y, [0.05, 0.1], coreset=60, sample_weight=w, random_state=0)
+        for w in (np.ones(400), np.full(400, weight))
+    )
+    np.testing.assert_allclose(one.risk, two.risk, rtol=1e-2)  # both are within that of the best
+
+
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+def test_a_path_of_order_two_begins_at_no_radius(loss):
+    X, y = make_data(loss == "squared_hinge", n=500)
+    path = radius_path(Problem(loss), X, y, [0.0, 0.01, 0.1], coreset=30, random_state=0)
+    for point in path.points:
+        problem = Problem(loss, radius=point.radius)
+        assert point.certificate.upper == pytest.approx(
+            problem.risk(point.solution.coef, point.solution.intercept, X, y)
+        )
+        assert point.certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-7)

@@ -1,0 +1,375 @@
+"""Streams: bounded, exact where exactness is promised, and back after a crash."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualcore import Anchor, Coreset, DualCoreset, Problem, certify, solve
+from dualcore.coresets.stream import CoresetStream
+from source_kinds import Table, make_table
+
+PROBLEM = Problem("logistic", radius=0.1, label_cost=2.0)
+N = 30_000
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["equal", "weighted"])
+def table(request) -> Table:
+    return make_table(N, 5, weighted=request.param)
+
+
+def feed(stream: CoresetStream, table: Table, ends: list[int]) -> CoresetStream:
+    for start, stop in pairwise(ends):
+        stream.update(*table.cut(start, stop))
+    return stream
+
+
+def new(size: int = 300, problem: Problem = PROBLEM, **options) -> CoresetStream:
+    return CoresetStream(problem, size, random_state=4, **options)
+
+
+def assert_same(found: Coreset, expected: Coreset) -> None:
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    np.testing.assert_array_equal(found.X, expected.X)
+    assert found.n_rows == expected.n_rows
+
+
+# What a coreset of a stream is worth
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared"])
+def test_a_model_from_the_stream_is_nearly_the_best_one(loss):
+    table = make_table(N, 5, classification=loss in ("logistic", "hinge"))
+    problem = Problem(loss, radius=0.1)
+    coreset = feed(new(problem=problem), table, [0, 1000, 9000, N]).coreset()
+    assert len(coreset) <= 300
+    assert coreset.weights.min() >= 0.0
+    assert coreset.weights.sum() == pytest.approx(1.0, rel=1e-12)
+    model = solve(problem, coreset.X, coreset.y, coreset.weights)
+    best = solve(problem, table.X, table.y)
+    assert certify(problem, model, table.X, table.y).upper <= 1.01 * certify(problem, best, table.X, table.y).upper
+
+
+def test_sums_are_those_of_all_rows(table):
+    stream = feed(new(), table, [0, 777, 5000, N])
+    coreset = stream.coreset()
+    anchor, rows = coreset.anchor, (table.X, table.y)
+    full = PROBLEM.gradient(anchor.coef, anchor.intercept, *rows, table.weights, multiplier=anchor.multiplier)
+    part = PROBLEM.gradient(
+        anchor.coef, anchor.intercept, coreset.X, coreset.y, coreset.weights, multiplier=anchor.multiplier
+    )
+    np.testing.assert_allclose(part.coef, full.coef, atol=1e-9)
+    assert part.intercept == pytest.approx(full.intercept, abs=1e-9)
+    risk = PROBLEM.risk(anchor.coef, anchor.intercept, *rows, table.weights)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
+    assert coreset.details["anchor_lower"] <= solve(PROBLEM, *rows, table.weights).value
+
+
+def test_a_stream_is_a_read_with_the_same_anchor(table):
+    """The rows are drawn as a sampler of one round would, so the mean of h agrees with theirs to rounding."""
+    coreset = feed(new(), table, [0, N]).coreset()
+    other = DualCoreset(size=300, anchor=coreset.anchor, random_state=9).build(PROBLEM, *table)
+    at = (coreset.anchor.coef, coreset.anchor.intercept, coreset.anchor.multiplier)
+    ours = coreset.weights @ PROBLEM.h(*at, coreset.X, coreset.y)
+    assert ours == pytest.approx(other.weights @ PROBLEM.h(*at, other.X, other.y), rel=1e-9)
+
+
+# How the rows arrive
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 5999), max_size=20, unique=True).map(sorted))
+def test_updates_of_any_size_give_the_same_coreset(ends):
+    table = make_table(6000, 3)
+    assert_same(feed(new(100), table, [0, *ends, 6000]).coreset(), feed(new(100), table, [0, 6000]).coreset())
+
+
+def test_a_coreset_on_the_way_changes_nothing(table):
+    stream = new()
+    for start, stop in pairwise([0, 100, 500, 12_345, N]):
+        stream.update(*table.cut(start, stop))
+        assert stream.coreset().n_rows == stop
+    assert_same(stream.coreset(), feed(new(), table, [0, N]).coreset())
+
+
+def test_the_state_is_bounded():
+    table = make_table(200_000, 3)
+    stream = new(200)
+    for start in range(0, 200_000, 10_000):
+        stream.update(*table.cut(start, start + 10_000))
+        assert stream.state_rows <= 3 * 200 + 32 * 48 + 4096
+    assert stream.n_rows == 200_000
+
+
+def test_fewer_rows_than_the_coreset_are_all_of_them(table):
+    coreset = feed(new(), table, [0, 10, 200]).coreset()
+    np.testing.assert_array_equal(coreset.indices, np.arange(200))
+    expected = np.full(200, 1 / 200) if table.weights is None else table.weights[:200] / table.weights[:200].sum()
+    np.testing.assert_allclose(coreset.weights, expected)
+
+
+def test_empty_parts_and_parts_of_one_class():
+    table = make_table(4000, 3)
+    order = np.argsort(table.y, kind="stable")
+    stream = new(100)
+    stream.update(table.X[:0], table.y[:0])
+    for start in range(0, 4000, 250):
+        part = order[start : start + 250]
+        stream.update(table.X[part], table.y[part])
+    coreset = stream.coreset()
+    assert set(coreset.y) == {-1.0, 1.0}
+    assert coreset.weights @ (coreset.y == 1.0) == pytest.approx(np.mean(table.y == 1.0), rel=1e-9)
+
+
+def test_the_anchor_may_be_given(table):
+    anchor = Anchor(np.array([1.0, 0.0, -1.0, 0.5, 0.0]), 0.1, 3.0)
+    coreset = feed(new(anchor=anchor), table, [0, 9000]).coreset()
+    np.testing.assert_array_equal(coreset.anchor.coef, anchor.coef)
+
+
+def test_sparse_rows_stay_sparse():
+    table = make_table(9000, 20)
+    X = sp.csr_matrix(np.where(np.abs(table.X) > 1.5, table.X, 0.0))
+    one, two = new(200), new(200)
+    one.update(X, table.y)
+    for start in range(0, 9000, 1000):
+        two.update(X[start : start + 1000], table.y[start : start + 1000])
+    assert sp.issparse(one.coreset().X)
+    np.testing.assert_array_equal(one.coreset().indices, two.coreset().indices)
+    np.testing.assert_array_equal(one.coreset().weights, two.coreset().weights)
+
+
+def test_the_caller_may_reuse_the_array(table):
+    stream, buffer = new(), np.empty((1000, 5), dtype=np.float32)
+    for start in range(0, 5000, 1000):
+        buffer[:] = table.X[start : start + 1000]
+        stream.update(buffer, *table.cut(start, start + 1000)[1:])
+    assert_same(stream.coreset(), feed(new(), table, [0, 5000]).coreset())
+
+
+# Streams together
+
+
+def test_siblings_merge_exactly_in_any_order_and_grouping(table):
+    first = feed(new(), table, [0, 3000])
+    others = []
+    for start, stop in ((3000, 9001), (9001, 9002), (9002, 21_000), (21_000, N)):
+        sibling = first.sibling(first_row=start)
+        others.append(feed(sibling, table, [start, (start + stop) // 2, stop] if stop > start + 1 else [start, stop]))
+    expected = feed(new(), table, [0, N]).coreset()
+    a, b, c, d = others
+    left = copy.deepcopy(first).merge(d).merge(b).merge(a).merge(c)
+    right = copy.deepcopy(c).merge(copy.deepcopy(b).merge(copy.deepcopy(d).merge(first))).merge(a)
+    assert_same(left.coreset(), expected)
+    assert_same(right.coreset(), expected)
+    assert left.n_rows == N
+
+
+def test_streams_that_have_not_learned_yet_merge_exactly(table):
+    one, two = feed(new(), table, [0, 100]), new(first_row=100)
+    feed(two, table, [100, 250])
+    assert_same(copy.deepcopy(one).merge(two).coreset(), copy.deepcopy(two).merge(one).coreset())
+    merged = one.merge(two)
+    assert merged.coreset().n_rows == 250
+    learned = feed(new(first_row=250), table, [250, N])
+    assert_same(copy.deepcopy(merged).merge(learned).coreset(), copy.deepcopy(learned).merge(merged).coreset())
+
+
+def test_streams_of_different_anchors_merge_within_the_guarantee(table):
+    """H~ at each stream's own anchor is exact for its own rows, so the risk of the union is a mean of good ones."""
+    streams = []
+    for k in range(8):
+        start, stop = k * N // 8, (k + 1) * N // 8
+        stream = CoresetStream(PROBLEM, 300, random_state=k, first_row=start)
+        streams.append(feed(stream, table, [start, stop]))
+    forwards, backwards = copy.deepcopy(streams[0]), copy.deepcopy(streams[-1])
+    for stream in streams[1:]:
+        forwards.merge(stream)
+    for stream in streams[-2::-1]:
+        backwards.merge(stream)
+    best = solve(PROBLEM, *table).value
+    for merged in (forwards, backwards):
+        coreset = merged.coreset()
+        assert len(coreset) <= 300 + 8
+        assert coreset.n_rows == N
+        assert np.unique(coreset.indices).size == len(coreset)
+        assert coreset.weights.sum() == pytest.approx(1.0, rel=1e-12)
+        model = solve(PROBLEM, coreset.X, coreset.y, coreset.weights)
+        assert certify(PROBLEM, model, *table).upper <= 1.02 * best
+        assert merged.state_rows <= 4 * (3 * 300 + 32 * 48 + 4096) + 300
+
+
+def test_rows_seen_twice_are_refused(table):
+    one, two = feed(new(), table, [0, 1000]), feed(new(), table, [0, 500])
+    with pytest.raises(ValueError, match=r"Rows 0 to 499 are in both.*first_row"):
+        one.merge(two)
+
+
+def test_streams_that_do_not_fit_are_refused(table):
+    one = feed(new(), table, [0, 1000])
+    with pytest.raises(TypeError, match="Only a CoresetStream"):
+        one.merge(3)
+    with pytest.raises(ValueError, match="different problems or sizes"):
+        one.merge(CoresetStream(Problem("hinge", radius=0.1), 300))
+    narrow = new(first_row=5000)
+    narrow.update(table.X[:10, :2], table.y[:10], None if table.weights is None else table.weights[:10])
+    with pytest.raises(ValueError, match="features, sparse, weighted"):
+        one.merge(narrow)
+    with pytest.raises(ValueError, match="not known yet"):
+        new().sibling(5)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "said"),
+    [
+        (np.ones((2, 5)), [1.0, 2.0], "labels -1 and"),
+        (np.full((2, 5), np.nan), [1.0, -1.0], "NaN"),
+        (np.ones((2, 4)), [1.0, -1.0], "features, sparse, weighted"),
+        (np.ones((3, 5)), [1.0, -1.0], "3 rows but y has 2"),
+    ],
+)
+def test_bad_parts_are_refused_and_leave_the_stream_as_it_was(X, y, said):
+    table = make_table(1000, 5)
+    stream = feed(new(), table, [0, 500])
+    with pytest.raises(ValueError, match=said):
+        stream.update(X, np.array(y))
+    feed(stream, table, [500, 1000])
+    assert_same(stream.coreset(), feed(new(), table, [0, 1000]).coreset())
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="size must be a whole number"):
+        CoresetStream(PROBLEM, 1)
+    with pytest.raises(ValueError, match="first_row"):
+        CoresetStream(PROBLEM, first_row=-1)
+    with pytest.raises(ValueError, match="No row has arrived"):
+        new().coreset()
+    stream = new(2)
+    stream.update(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]), np.zeros(4))
+    with pytest.raises(ValueError, match="weight zero"):
+        stream.coreset()
+
+
+# To disk and back
+
+
+@pytest.mark.parametrize("stop", [120, 299, 5000, 17_777])
+def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(table, tmp_path, stop):
+    stream = feed(new(), table, [0, stop // 2, stop])
+    stream.save(tmp_path / "state.npz")
+    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
+    assert loaded.next_row == stop
+    assert loaded.n_rows == stop
+    assert_same(loaded.coreset(), stream.coreset())
+    assert_same(feed(loaded, table, [stop, N]).coreset(), feed(new(), table, [0, N]).coreset())
+
+
+def test_a_merged_stream_is_saved_whole(table, tmp_path):
+    merged = feed(new(), table, [0, 3000])
+    for k in range(1, 7):
+        merged.merge(
+            feed(CoresetStream(PROBLEM, 300, random_state=k, first_row=3000 * k), table, [3000 * k, 3000 * (k + 1)])
+        )
+    assert merged.reduced
+    merged.save(tmp_path / "state.npz")
+    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
+    assert_same(loaded.coreset(), merged.coreset())
+
+
+def test_sparse_and_given_anchor_come_back(tmp_path):
+    table = make_table(5000, 20)
+    X = sp.csr_matrix(np.where(np.abs(table.X) > 1.5, table.X, 0.0))
+    stream = new(100, anchor=Anchor(np.zeros(20), 0.5, 1.0))
+    stream.update(X[:3000], table.y[:3000])
+    stream.save(tmp_path / "state.npz")
+    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
+    for one in (stream, loaded):
+        one.update(X[3000:], table.y[3000:])
+    np.testing.assert_array_equal(loaded.coreset().X.toarray(), stream.coreset().X.toarray())
+    assert loaded.anchor.intercept == 0.5
+
+
+def test_a_long_tail_of_flips_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("dualcore.data.sums._MOST_TAIL", 500)
+    table, problem = make_table(9000, 3), Problem("logistic", radius=0.05, label_cost=0.3)
+    stream = feed(new(problem=problem), table, [0, 5000])
+    assert stream.groups[0].summary.tails[0].bins.size
+    stream.save(tmp_path / "state.npz")
+    loaded = CoresetStream.load(tmp_path / "state.npz", problem)
+    ends = feed(loaded, table, [5000, 9000]).coreset(), feed(new(problem=problem), table, [0, 9000]).coreset()
+    assert_same(*ends)
+    assert ends[0].details["anchor_risk"] == ends[1].details["anchor_risk"]
+
+
+def test_what_is_no_stream_is_refused(table, tmp_path):
+    path = tmp_path / "state.npz"
+    with pytest.raises(FileNotFoundError):
+        CoresetStream.load(path, PROBLEM)
+    path.write_text("something else")
+    with pytest.raises(ValueError, match="not a file written by CoresetStream"):
+        CoresetStream.load(path, PROBLEM)
+    feed(new(), table, [0, 1000]).save(path)
+    with pytest.raises(ValueError, match="is about Problem"):
+        CoresetStream.load(path, Problem("hinge", radius=0.1))
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(arrays["header"].tobytes())
+    arrays["header"] = np.frombuffer(json.dumps(header | {"format": 99}).encode(), dtype=np.uint8)
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match="format 99"):
+        CoresetStream.load(path, PROBLEM)
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {source!r}]
+from source_kinds import make_table
+from dualcore import Problem
+from dualcore.stream import CoresetStream
+table = make_table(30000, 5)
+stream = CoresetStream(Problem("logistic", radius=0.1, label_cost=2.0), 300, random_state=4)
+for start in range(0, 30000, 500):
+    stream.update(*table.cut(start, start + 500))
+    if start % 1500 == 0:
+        stream.save({path!r})
+    Path({path!r} + ".at").write_text(str(start))
+    time.sleep(0.01)
+"""
+
+
+def test_a_process_that_is_killed_loses_only_what_it_had_not_saved(tmp_path):
+    tests = Path(__file__).resolve().parents[2]
+    path = tmp_path / "state.npz"
+    code = CHILD.format(tests=str(tests), source=str(tests.parent / "src"), path=str(path))
+    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
+    try:
+        reached, patience = Path(str(path) + ".at"), time.monotonic() + 60.0
+        while not (reached.exists() and int(reached.read_text() or 0) >= 4000):
+            assert child.poll() is None, child.stderr.read().decode()
+            assert time.monotonic() < patience
+            time.sleep(0.005)
+        os.kill(child.pid, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
+    stream = CoresetStream.load(path, PROBLEM)
+    assert stream.next_row % 500 == 0
+    assert 0 < stream.next_row < N
+    table = make_table(N, 5)
+    assert_same(feed(stream, table, [stream.next_row, N]).coreset(), feed(new(), table, [0, N]).coreset())

@@ -1,0 +1,144 @@
+"""Files that are rewritten while they are read: no read of two versions passes for one of the data."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from dualcore import CsvSource, Problem, SourceError, fit_coreset, open_source
+from dualcore.cli.tables import TableError, read_table, write_csv
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(6000, 2))
+Y = np.where(X[:, 0] + RNG.normal(size=6000) > 0.0, 1.0, -1.0)
+
+
+def write(folder, kind, X, y=Y, w=None):
+    if kind == "npy":
+        np.save(folder / "X.npy", X)
+        np.save(folder / "y.npy", y)
+        return folder / "X.npy", folder / "y.npy"
+    columns = {"a": X[:, 0], "b": X[:, 1], "y": y}
+    if kind == "npz":
+        np.savez(folder / "d.npz", X=X, y=y)
+    elif kind == "columns":
+        np.savez(folder / "d.npz", **columns)
+    elif kind == "csv":
+        (folder / "d.csv").write_text(write_csv({name: column.tolist() for name, column in columns.items()}))
+        return folder / "d.csv", "y"
+    else:
+        pa = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pa.table(columns), folder / "d.parquet", row_group_size=1000)
+        return folder / "d.parquet", "y"
+    return folder / "d.npz", "y"
+
+
+KINDS = ["npy", "npz", "columns", "csv", "parquet"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_rewritten_between_reads_is_noticed(tmp_path, kind):
+    source = open_source(*write(tmp_path, kind, X))
+    total = source.fold(lambda chunk: float(chunk.X.sum()), sum)
+    assert total == pytest.approx(X.sum())
+    path, _ = write(tmp_path, kind, X[::-1] + 1.0)
+    with pytest.raises(SourceError, match=rf"{path.name} has changed since it was opened"):
+        source.fold(lambda chunk: float(chunk.X.sum()), sum)
+    with pytest.raises(SourceError, match="has changed since it was opened"):
+        source.take(np.arange(5))
+    with pytest.raises(SourceError, match="has changed since it was opened"):
+        fit_coreset(Problem("logistic", radius=0.1), source, coreset=200, random_state=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_rewritten_during_a_read_is_noticed_before_its_end(tmp_path, kind):
+    """The last read is the one whose result is believed: nothing comes after it."""
+    source = open_source(*write(tmp_path, kind, X), chunk_rows=1000)
+    seen = []
+
+    def look(chunk):
+        if not seen:
+            seen.append(chunk.start)
+            path = next(iter(tmp_path.iterdir()))
+            status = path.stat()
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**6))  # what any write does
+        return float(chunk.X.sum())
+
+    with pytest.raises(SourceError, match="has changed since it was opened"):
+        source.fold(look, sum)
+
+
+@pytest.mark.parametrize("name", ["X.npy", "y.npy", "w.npy"])
+@pytest.mark.parametrize("replaced", [True, False])
+def test_targets_and_weights_are_watched_too(tmp_path, name, replaced):
+    for file, array in (("X.npy", X), ("y.npy", Y), ("w.npy", np.ones(6000))):
+        np.save(tmp_path / file, array)
+    source = open_source(tmp_path / "X.npy", tmp_path / "y.npy", tmp_path / "w.npy")
+    assert source.survey().n_rows == 6000
+    array = np.load(tmp_path / name)
+    if replaced:
+        np.save(tmp_path / "new.npy", array[::-1])
+        os.replace(tmp_path / "new.npy", tmp_path / name)
+    else:
+        mapped = np.load(tmp_path / name, mmap_mode="r+")
+        mapped[0] = mapped[1] + 1.0
+        mapped.flush()
+    with pytest.raises(SourceError, match=rf"{name} has changed"):
+        source.fold(lambda chunk: float(chunk.X.sum()), sum)
+
+
+def test_a_mapped_file_that_was_cut_short_is_an_error_and_not_the_end_of_the_process(tmp_path):
+    source = open_source(*write(tmp_path, "npy", X))
+    with open(tmp_path / "X.npy", "r+b") as file:
+        file.truncate(200)
+    with pytest.raises(SourceError, match=r"X\.npy has changed"):
+        source.take(np.array([5999]))
+    (tmp_path / "X.npy").unlink()
+    with pytest.raises(SourceError, match=r"X\.npy has gone"):
+        source.fold(lambda chunk: float(chunk.X.sum()), sum)
+
+
+def test_a_file_that_is_no_array_is_named(tmp_path):
+    np.savez(tmp_path / "a.npz", X=X)
+    os.rename(tmp_path / "a.npz", tmp_path / "a.npy")
+    with pytest.raises(SourceError, match=r"a\.npy is not a whole \.npy file"):
+        open_source(tmp_path / "a.npy", Y)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "csv"])
+def test_a_table_rewritten_while_it_is_loaded_is_refused(tmp_path, kind, monkeypatch):
+    from dualcore.cli import tables
+
+    path, _ = write(tmp_path, kind, X)
+    reader = f"_read_{kind}"
+    read = getattr(tables, reader)
+
+    def meanwhile(path):
+        columns = read(path)
+        os.utime(path, ns=(1, 1))
+        return columns
+
+    read_table(path)
+    monkeypatch.setattr(tables, reader, meanwhile)
+    with pytest.raises(TableError, match=f"{path.name} has changed since it was opened"):
+        read_table(path)
+
+
+def test_an_array_file_whose_header_lies_is_refused(tmp_path):
+    with open(tmp_path / "X.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)})
+        file.write(bytes(160))
+    with pytest.raises(TableError, match=r"X\.npy cannot be read"):
+        read_table(tmp_path / "X.npy")
+    with pytest.raises(SourceError, match=r"X\.npy is not a whole \.npy file"):
+        open_source(tmp_path / "X.npy", np.ones(10))
+
+
+@pytest.mark.needs("pyarrow")
+def test_files_with_tabs_are_told_by_their_names(tmp_path):
+    (tmp_path / "a.tsv").write_text("x\ty\n1.5\t-1\n")
+    (tmp_path / "b.csv").write_text("x,y\n2.5,1\n")
+    assert open_source(tmp_path, "y").take(np.arange(2))[0].tolist() == [[1.5], [2.5]]
+    assert CsvSource([tmp_path / "a.tsv", tmp_path / "b.csv"], "y").n_rows == 2

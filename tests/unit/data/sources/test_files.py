@@ -1,0 +1,353 @@
+"""Parquet and CSV: what becomes of columns, categories and nulls, and what is said when a file is at fault."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+
+from dualcore import DualCoreset, Problem
+from dualcore.data.sources import CsvSource, ParquetSource, SourceError, open_source
+from source_kinds import make_table, write_parquet
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def rows_of(source):
+    chunks = list(source.map(lambda chunk: chunk))
+    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
+
+
+def write_folder(folder, n_files=5, n=600, m=3):
+    table = make_table(n_files * n, m)
+    for k in range(n_files):
+        part = table._replace(X=table.X[k * n : (k + 1) * n], y=table.y[k * n : (k + 1) * n])
+        write_parquet(part, folder / f"part-{k}.parquet", 250)
+    return table
+
+
+def rewrite(path, change):
+    pq.write_table(change(pq.read_table(path)), path, row_group_size=250)
+
+
+# Columns
+
+
+def test_features_are_taken_in_the_order_given(tmp_path):
+    table = make_table(50, 4)
+    path = write_parquet(table, tmp_path / "a.parquet", 20)
+    source = ParquetSource(path, "y", features=["x3", "x0"])
+    np.testing.assert_array_equal(rows_of(source)[0], table.X[:, [3, 0]].astype(float))
+    assert source.columns.features == ("x3", "x0")
+
+
+def test_only_the_columns_asked_for_are_read(tmp_path):
+    path = write_parquet(make_table(5000, 10), tmp_path / "a.parquet", 1000)
+    few, all_of_them = ParquetSource(path, "y", features=["x1"]), ParquetSource(path, "y")
+    for source in (few, all_of_them):
+        list(source.map(lambda chunk: 0))
+    assert few.bytes_read < all_of_them.bytes_read / 3
+    labels = all_of_them.bytes_read
+    all_of_them.survey()
+    assert 0 < all_of_them.bytes_read - labels < labels / 5
+    assert 0.0 < all_of_them.partial_reads < 0.2
+    assert all_of_them.n_reads == 1
+
+
+def test_integers_booleans_and_decimals_are_numbers(tmp_path):
+    columns = {
+        "i": pa.array([1, -2, 3], pa.int16()),
+        "b": pa.array([True, False, True]),
+        "d": pa.array([1, 2, 3], pa.decimal128(5, 2)),
+        "f": pa.array([0.5, 1.5, 2.5], pa.float32()),
+        "y": pa.array([1, -1, 1], pa.int8()),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    X, y = rows_of(ParquetSource(tmp_path / "a.parquet", "y"))
+    np.testing.assert_array_equal(X, [[1, 1, 1, 0.5], [-2, 0, 2, 1.5], [3, 1, 3, 2.5]])
+    np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_category_is_refused_or_written_out(tmp_path, dictionary):
+    colour = pa.array(["red", "green", "red", "blue"])
+    columns = {"colour": colour.dictionary_encode() if dictionary else colour, "x": [1.0, 2.0, 3.0, 4.0]}
+    pq.write_table(pa.table(columns | {"y": [1.0, -1.0, 1.0, -1.0]}), tmp_path / "a.parquet", row_group_size=2)
+    with pytest.raises(SourceError, match=r"column 'colour' is .*; list its values with categories="):
+        ParquetSource(tmp_path / "a.parquet", "y")
+    source = ParquetSource(tmp_path / "a.parquet", "y", categories={"colour": ["blue", "green", "red"]})
+    assert source.n_features == 4
+    np.testing.assert_array_equal(rows_of(source)[0], [[0, 0, 1, 1], [0, 1, 0, 2], [0, 0, 1, 3], [1, 0, 0, 4]])
+    source = ParquetSource(tmp_path / "a.parquet", "y", categories={"colour": ["green", "red"]})
+    with pytest.raises(SourceError, match=r"'blue', not among .*row group 1, row 1"):
+        rows_of(source)
+
+
+def test_categories_of_no_feature_are_a_mistake(tmp_path):
+    path = write_parquet(make_table(20, 2), tmp_path / "a.parquet", 20)
+    with pytest.raises(SourceError, match="not among the features"):
+        ParquetSource(path, "y", categories={"z": [1]})
+
+
+def test_labels_are_mapped(tmp_path):
+    pq.write_table(pa.table({"x": [1.0, 2.0, 3.0], "y": ["no", "yes", "no"]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"column 'y' is string, not a number; give labels="):
+        ParquetSource(tmp_path / "a.parquet", "y")
+    np.testing.assert_array_equal(
+        rows_of(ParquetSource(tmp_path / "a.parquet", "y", labels=("no", "yes")))[1], [-1, 1, -1]
+    )
+    with pytest.raises(SourceError, match="'no', not among"):
+        ParquetSource(tmp_path / "a.parquet", "y", labels=("maybe", "yes")).survey()
+
+
+def test_nulls_are_an_error_or_filled(tmp_path):
+    columns = {"x": [1.0, None, 3.0, float("nan")], "i": pa.array([1, 2, None, 4]), "y": [1.0, -1.0, 1.0, -1.0]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"Column 'x' has a null; give fill=.*row group 0, row 1"):
+        rows_of(ParquetSource(tmp_path / "a.parquet", "y"))
+    X, _ = rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill=9.0))
+    np.testing.assert_array_equal(X, [[1, 1], [9, 2], [3, 9], [9, 4]])
+    X, _ = rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill={"x": 0.0, "i": -1.0}))
+    np.testing.assert_array_equal(X, [[1, 1], [0, 2], [3, -1], [0, 4]])
+    with pytest.raises(SourceError, match="Column 'i' has a null"):
+        rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill={"x": 0.0}))
+
+
+@pytest.mark.parametrize("name", ["y", "w"])
+def test_a_null_target_or_weight_is_always_an_error(tmp_path, name):
+    columns = {"x": [1.0, 2.0, 3.0], "y": [1.0, -1.0, 1.0], "w": [1.0, 1.0, 2.0]}
+    columns[name] = [1.0, None, 1.0]
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=f"Column '{name}' has a null"):
+        ParquetSource(tmp_path / "a.parquet", "y", weight="w", fill=0.0).survey()
+
+
+def test_a_negative_weight_is_named(tmp_path):
+    pq.write_table(pa.table({"x": [1.0, 2.0], "y": [1.0, -1.0], "w": [1.0, -1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"negative.*row group 0, row 1"):
+        ParquetSource(tmp_path / "a.parquet", "y", weight="w").survey()
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()])
+def test_other_columns_are_refused_by_name(tmp_path, kind):
+    pq.write_table(pa.table({"odd": pa.nulls(3, kind), "x": [1.0] * 3, "y": [1.0] * 3}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out with features="):
+        ParquetSource(tmp_path / "a.parquet", "y")
+    assert ParquetSource(tmp_path / "a.parquet", "y", features=["x"]).n_features == 1
+
+
+# Files at fault
+
+
+def test_files_are_read_in_the_order_of_their_names_and_hidden_ones_left_out(tmp_path):
+    table = write_folder(tmp_path)
+    (tmp_path / "_metadata.parquet").write_text("not data")
+    (tmp_path / ".hidden").mkdir()
+    write_parquet(make_table(10, 3), tmp_path / ".hidden" / "part.parquet", 10)
+    source = ParquetSource(tmp_path, "y")
+    np.testing.assert_array_equal(rows_of(source)[0], table.X.astype(float))
+    assert "part-3.parquet, row group 1, row 7 of it" in source.describe(3 * 600 + 257)
+
+
+def test_a_truncated_file_is_named_before_any_read(tmp_path):
+    write_folder(tmp_path)
+    whole = (tmp_path / "part-3.parquet").read_bytes()
+    (tmp_path / "part-3.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=r"part-3.parquet is not a whole Parquet file"):
+        ParquetSource(tmp_path, "y")
+
+
+def test_a_file_that_is_damaged_inside_is_named_with_its_row_group(tmp_path):
+    write_folder(tmp_path, n=3000)
+    path = tmp_path / "part-2.parquet"
+    content = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(4).column(0).data_page_offset
+    content[start : start + 60] = os.urandom(60)
+    path.write_bytes(bytes(content))
+    with pytest.raises(SourceError, match=r"part-2.parquet, row group 4"):
+        rows_of(ParquetSource(tmp_path, "y"))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    write_folder(tmp_path)
+    paths = [tmp_path / f"part-{k}.parquet" for k in range(5)]
+    source = ParquetSource(paths, "y")
+    paths[2].unlink()
+    with pytest.raises(SourceError, match=r"part-2.parquet has gone since it was opened"):
+        rows_of(source)
+    with pytest.raises(FileNotFoundError, match=r"part-2.parquet"):
+        ParquetSource(paths, "y")
+
+
+def test_a_file_that_changed_is_named(tmp_path):
+    write_folder(tmp_path)
+    source = ParquetSource(tmp_path, "y")
+    write_parquet(make_table(601, 3), tmp_path / "part-1.parquet", 100)
+    with pytest.raises(SourceError, match=r"part-1.parquet has changed since it was opened"):
+        rows_of(source)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.drop_columns(["x1"]), "part-2.parquet has no column 'x1'"),
+        (lambda t: t.rename_columns(["x0", "other", "x2", "y"]), "part-2.parquet has no column 'x1'"),
+        (lambda t: t.append_column("more", t["x0"]), "part-2.parquet has a column 'more' that the first file has not"),
+        (lambda t: t.set_column(1, "x1", pa.array(["a"] * 600)), "part-2.parquet: column 'x1' is string, not a number"),
+    ],
+)
+def test_a_schema_that_differs_is_named_before_any_read(tmp_path, change, said):
+    write_folder(tmp_path)
+    rewrite(tmp_path / "part-2.parquet", change)
+    with pytest.raises(SourceError, match=said):
+        ParquetSource(tmp_path, "y")
+
+
+def test_another_order_of_columns_or_another_number_type_is_no_fault(tmp_path):
+    table = write_folder(tmp_path)
+    rewrite(tmp_path / "part-2.parquet", lambda t: t.select(["y", "x2", "x0", "x1"]))
+    rewrite(tmp_path / "part-3.parquet", lambda t: t.set_column(0, "x0", t["x0"].cast(pa.float64())))
+    np.testing.assert_array_equal(rows_of(ParquetSource(tmp_path, "y"))[0], table.X.astype(float))
+
+
+def test_nan_in_the_middle_of_the_third_file_stops_a_fit_within_the_first_read(tmp_path):
+    write_folder(tmp_path)
+
+    def spoil(table):
+        x = table["x1"].to_numpy().copy()
+        x[300] = np.nan
+        return table.set_column(1, "x1", pa.array(x))
+
+    rewrite(tmp_path / "part-3.parquet", spoil)
+    source = ParquetSource(tmp_path, "y")
+    with pytest.raises(SourceError, match=r"NaN or infinite value.*part-3.parquet, row group 1, row 50 of it"):
+        DualCoreset(size=50, random_state=0).fit(Problem("logistic", radius=0.1), source)
+    assert source.n_reads == 1
+
+
+def test_an_empty_file_and_a_file_of_one_class_are_no_fault(tmp_path):
+    table = write_folder(tmp_path)
+    pq.write_table(pq.read_table(tmp_path / "part-0.parquet").slice(0, 0), tmp_path / "part-0a.parquet")
+    rewrite(tmp_path / "part-4.parquet", lambda t: t.set_column(3, "y", pa.array(np.ones(600))))
+    source = ParquetSource(tmp_path, "y")
+    X, y = rows_of(source)
+    np.testing.assert_array_equal(X, table.X.astype(float))
+    assert (y[-600:] == 1.0).all()
+    fit = DualCoreset(size=100, random_state=0).fit(Problem("logistic", radius=0.1), source)
+    assert fit.certificate.upper > 0.0
+
+
+def test_one_class_in_all_files_is_an_error(tmp_path):
+    table = make_table(100, 2)
+    write_parquet(table._replace(y=np.ones(100)), tmp_path / "a.parquet", 30)
+    with pytest.raises(ValueError, match="both classes"):
+        DualCoreset(size=10).fit(Problem("logistic", radius=0.1), tmp_path / "a.parquet", "y")
+
+
+def test_a_folder_without_files_and_files_without_rows(tmp_path):
+    with pytest.raises(SourceError, match="holds no file"):
+        ParquetSource(tmp_path, "y")
+    with pytest.raises(SourceError, match="No file"):
+        ParquetSource([], "y")
+    pq.write_table(pa.table({"x": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"a.parquet holds no rows"):
+        ParquetSource(tmp_path, "y")
+
+
+def test_the_pilot_of_many_row_groups_opens_only_those_it_needs(tmp_path):
+    path = write_parquet(make_table(6000, 3), tmp_path / "a.parquet", 20)
+    source = ParquetSource(path, "y")
+    rows = np.sort(source.smallest(0, 5).rows)
+    assert source.n_reads == 0
+    source.take(rows)
+    assert source.n_reads == 0
+    assert 0.0 < source.partial_reads < 0.05
+
+
+def test_rows_that_touch_every_row_group_are_a_read(tmp_path):
+    path = write_parquet(make_table(100, 3), tmp_path / "a.parquet", 50)
+    source = ParquetSource(path, "y")
+    source.take(np.array([3, 70]))
+    assert source.n_reads == 1
+
+
+# CSV
+
+
+def write_csv(path, table):
+    lines = [",".join([f"x{j}" for j in range(table.X.shape[1])] + ["y"])]
+    lines += [",".join([*map(repr, map(float, x)), f"{y:g}"]) for x, y in zip(table.X, table.y, strict=True)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_csv_files_of_a_folder(tmp_path):
+    table = make_table(300, 3)
+    for k in range(3):
+        write_csv(
+            tmp_path / f"{k}.csv",
+            table._replace(X=table.X[100 * k : 100 * (k + 1)], y=table.y[100 * k : 100 * (k + 1)]),
+        )
+    source = CsvSource(tmp_path, "y")
+    X, y = rows_of(source)
+    np.testing.assert_array_equal(X, table.X.astype(float))
+    np.testing.assert_array_equal(y, table.y)
+    assert "2.csv, data row 5 of it" in source.describe(205)
+    assert isinstance(open_source(tmp_path, "y"), CsvSource)
+
+
+def test_csv_categories_labels_and_delimiter(tmp_path):
+    (tmp_path / "a.csv").write_text("colour;x;y\n1;0.5;good\n2;1.5;bad\n1;2.5;good\n")
+    options = {"labels": ("bad", "good"), "categories": {"colour": ["1", "2"]}, "delimiter": ";"}
+    X, y = rows_of(CsvSource(tmp_path / "a.csv", "y", **options))
+    np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
+    np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
+
+
+def test_csv_may_be_compressed(tmp_path):
+    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
+        file.write("x,y\n1,1\n2,-1\n")
+    assert CsvSource(tmp_path / "a.csv.gz", "y").n_rows == 2
+
+
+def test_csv_faults_are_named(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,1\n,-1\n3,1\n")
+    with pytest.raises(SourceError, match=r"Column 'x' has a null.*a.csv, data row 1"):
+        rows_of(CsvSource(tmp_path / "a.csv", "y"))
+    np.testing.assert_array_equal(rows_of(CsvSource(tmp_path / "a.csv", "y", fill=7.0))[0][:, 0], [1, 7, 3])
+    with pytest.raises(SourceError, match=r"a.csv has no column 'z'"):
+        CsvSource(tmp_path / "a.csv", "z")
+    (tmp_path / "b.csv").write_text("x,y\n1,1\ntwo,-1\n")
+    with pytest.raises(SourceError, match=r"b.csv: column 'x' is string, not a number"):
+        CsvSource(tmp_path / "b.csv", "y")
+    (tmp_path / "c.csv").write_text("x,y\n1,1\n2,3,4\n")
+    with pytest.raises(SourceError, match=r"c.csv"):
+        rows_of(CsvSource(tmp_path / "c.csv", "y"))
+    (tmp_path / "d.csv").write_text("")
+    with pytest.raises(SourceError, match=r"d.csv is not a CSV file with a header line"):
+        CsvSource(tmp_path / "d.csv", "y")
+    (tmp_path / "e.csv").write_text("x,z\n1,1\n")
+    with pytest.raises(SourceError, match=r"e.csv has no column 'y'"):
+        CsvSource([tmp_path / "a.csv", tmp_path / "e.csv"], "y")
+
+
+def test_csv_text_that_turns_up_late_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("dualcore.data.sources.files._TEXT_BLOCK", 1 << 12)
+    lines = [f"{k}.0,{1 if k % 2 else -1}" for k in range(5000)]
+    lines[4000] = "four thousand,1"
+    (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
+    with pytest.raises(SourceError, match=r"Could not read .*a.csv after data row \d+: .*four thousand"):
+        rows_of(CsvSource(tmp_path / "a.csv", "y"))
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    import importlib
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ImportError, match=r"dualcore\[parquet\]"):
+        ParquetSource("a.parquet", "y")

@@ -1,0 +1,407 @@
+"""Every container of X answers as a float64 array does, is not modified, not densified and not copied as a whole."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import Problem, solve
+from dualcore.data.rows import Rows, as_rows, as_target, as_weights
+from dualcore.data.sources import ArraySource
+
+N, M = 40_000, 24
+
+
+class Container(NamedTuple):
+    """How to make a container from a float64 array, and how exactly it holds the numbers."""
+
+    make: Callable[[np.ndarray, Any], Any]
+    tolerance: float = 1e-13
+    in_memory: bool = True
+
+
+def memory_map(X: np.ndarray, folder: Any, dtype: str = "float64", order: str = "C") -> np.memmap:
+    path = folder / f"rows-{dtype}-{order}.bin"
+    mapped = np.memmap(path, dtype=dtype, mode="w+", shape=X.shape, order=order)
+    mapped[:] = X
+    mapped.flush()
+    return np.memmap(path, dtype=dtype, mode="r", shape=X.shape, order=order)
+
+
+def pandas_frame(X: np.ndarray, dtypes: list[str]) -> Any:
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame({f"x{j}": X[:, j].astype(dtypes[j % len(dtypes)]) for j in range(X.shape[1])})
+
+
+def pandas_frame_by_columns(X: np.ndarray) -> Any:
+    """A frame that grew column by column keeps every column in an array of its own."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(index=range(len(X)))
+    for j in range(X.shape[1]):
+        frame[f"x{j}"] = X[:, j].copy()
+    return frame
+
+
+def polars_frame(X: np.ndarray, dtypes: list[str]) -> Any:
+    pl = pytest.importorskip("polars")
+    return pl.DataFrame({f"x{j}": X[:, j].astype(dtypes[j % len(dtypes)]) for j in range(X.shape[1])})
+
+
+CONTAINERS: dict[str, Container] = {
+    "C order": Container(lambda X, folder: np.ascontiguousarray(X)),
+    "Fortran order": Container(lambda X, folder: np.asfortranarray(X)),
+    "every second row": Container(lambda X, folder: np.repeat(X, 2, axis=0)[::2]),
+    "read-only": Container(lambda X, folder: _read_only(X)),
+    "big-endian": Container(lambda X, folder: X.astype(">f8")),
+    "float32": Container(lambda X, folder: X.astype(np.float32), 1e-6),
+    "float32 Fortran": Container(lambda X, folder: np.asfortranarray(X, dtype=np.float32), 1e-6),
+    "int64": Container(lambda X, folder: X.astype(np.int64)),
+    "int8": Container(lambda X, folder: X.astype(np.int8)),
+    "memory map": Container(memory_map),
+    "memory map Fortran": Container(lambda X, folder: memory_map(X, folder, order="F")),
+    "memory map float32": Container(lambda X, folder: memory_map(X, folder, "float32"), 1e-6),
+    "CSR matrix": Container(lambda X, folder: sp.csr_matrix(X)),
+    "CSC matrix": Container(lambda X, folder: sp.csc_matrix(X)),
+    "CSR array": Container(lambda X, folder: sp.csr_array(X)),
+    "CSC array": Container(lambda X, folder: sp.csc_array(X)),
+    "COO matrix": Container(lambda X, folder: sp.coo_matrix(X), in_memory=False),  # becomes CSR, which is a copy
+    "CSR float32": Container(lambda X, folder: sp.csr_matrix(X.astype(np.float32)), 1e-6),
+    "CSC float32": Container(lambda X, folder: sp.csc_matrix(X.astype(np.float32)), 1e-6),
+    "CSR int64": Container(lambda X, folder: sp.csr_matrix(X.astype(np.int64))),
+    "pandas": Container(lambda X, folder: pandas_frame(X, ["float64"])),
+    "pandas float32": Container(lambda X, folder: pandas_frame(X, ["float32"]), 1e-6),
+    "pandas mixed": Container(lambda X, folder: pandas_frame(X, ["float64", "int64", "float32"]), 1e-6),
+    "pandas grown by columns": Container(lambda X, folder: pandas_frame_by_columns(X)),
+    "polars": Container(lambda X, folder: polars_frame(X, ["float64"])),
+    "polars mixed": Container(lambda X, folder: polars_frame(X, ["float64", "int64", "float32"]), 1e-6),
+    "list of lists": Container(lambda X, folder: X.tolist(), in_memory=False),
+}
+INTEGER = {"int64", "int8", "CSR int64", "pandas mixed", "polars mixed"}
+SPARSE = {name for name in CONTAINERS if name.startswith(("CSR", "CSC", "COO"))}
+
+
+def _read_only(X: np.ndarray) -> np.ndarray:
+    X = X.copy()
+    X.flags.writeable = False
+    return X
+
+
+def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with many zeros, whole numbers where the container holds nothing else."""
+    rng = np.random.default_rng(7)
+    X = np.where(rng.random((n, m)) < 0.6, 0.0, 3.0 * rng.standard_normal((n, m)))
+    X = np.round(X) if name in INTEGER else X
+    return X, np.where(rng.random(n) < 0.5, -1.0, 1.0)
+
+
+def fill(name: str, X: np.ndarray, folder: Any) -> Any:
+    package = name.split()[0]
+    if package in ("pandas", "polars") and find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    return CONTAINERS[name].make(X, folder)
+
+
+def content(X: Any) -> bytes:
+    """All the numbers of a container, to see whether they change."""
+    if sp.issparse(X):
+        parts = [X.row, X.col, X.data] if X.format == "coo" else [X.indptr, X.indices, X.data]
+        return b"".join(np.asarray(part).tobytes() for part in parts)
+    return np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64).tobytes()
+
+
+@pytest.fixture(params=CONTAINERS)
+def name(request) -> str:
+    return request.param
+
+
+def test_every_container_answers_alike(name, tmp_path):
+    X, _ = make_data(700, 5, name)
+    held = fill(name, X, tmp_path)
+    before = content(held)
+    rows, tolerance = as_rows(held), CONTAINERS[name].tolerance
+    scale = np.abs(X).max()
+    rng = np.random.default_rng(1)
+    coef, vector, weights = rng.standard_normal(5), rng.standard_normal(700), rng.random(700)
+    assert (rows.n, rows.m) == X.shape
+    np.testing.assert_allclose(rows.dot(coef), X @ coef, rtol=0.0, atol=20.0 * scale * tolerance)
+    np.testing.assert_allclose(rows.transpose_dot(vector), X.T @ vector, rtol=0.0, atol=700.0 * scale * tolerance)
+    np.testing.assert_allclose(rows.gram(weights), X.T @ (X * weights[:, None]), rtol=1e2 * tolerance, atol=1e-9)
+    for norm, order in (("l1", 1), ("l2", 2), ("linf", np.inf)):
+        expected = np.linalg.norm(X, order, axis=1)
+        np.testing.assert_allclose(rows.row_norms(norm), expected, rtol=4.0 * tolerance, atol=1e-15)
+    chosen = np.array([3, 0, 699, 3], dtype=np.int64)
+    taken = rows.take(chosen)
+    assert sp.issparse(taken) == (name in SPARSE)
+    assert taken.dtype == np.float64
+    dense = taken.toarray() if sp.issparse(taken) else taken
+    np.testing.assert_allclose(dense, X[chosen], rtol=tolerance, atol=1e-15)
+    rows.check_finite()
+    assert content(held) == before
+
+
+def test_products_with_several_vectors_at_once(name, tmp_path):
+    X, _ = make_data(300, 4, name)
+    rows = as_rows(fill(name, X, tmp_path))
+    coefs, vectors = np.arange(12.0).reshape(4, 3) / 7.0, np.ones((300, 2))
+    tolerance = 1e3 * CONTAINERS[name].tolerance
+    np.testing.assert_allclose(rows.dot(coefs), X @ coefs, rtol=0.0, atol=tolerance * 10.0)
+    np.testing.assert_allclose(rows.transpose_dot(vectors), X.T @ vectors, rtol=0.0, atol=tolerance * 100.0)
+
+
+def test_blocks_are_the_rows_in_order(name, tmp_path):
+    X, _ = make_data(20_000, 3, name)
+    rows, at = as_rows(fill(name, X, tmp_path)), 0
+    for part, block in rows.blocks():
+        assert part.start == at
+        dense = block.toarray() if sp.issparse(block) else block
+        np.testing.assert_allclose(dense, X[part], rtol=CONTAINERS[name].tolerance, atol=1e-15)
+        at = part.stop
+    assert at == 20_000
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "huber"])
+def test_the_risk_does_not_depend_on_the_container(name, loss, tmp_path):
+    X, y = make_data(700, 5, name)
+    held = fill(name, X, tmp_path)
+    before = content(held)
+    problem = Problem(loss, radius=0.2, norm="l1", label_cost=2.0, ridge=0.1)
+    model = np.array([0.3, -1.0, 0.2, 0.0, 0.5]), 0.2
+    tolerance = max(CONTAINERS[name].tolerance, 1e-12)
+    expected, found = (problem.risk(*model, data, y) for data in (X, held))
+    assert found == pytest.approx(expected, rel=tolerance)
+    expected, found = (problem.gradient(*model, data, y) for data in (X, held))
+    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e2 * tolerance, atol=1e2 * tolerance)
+    expected, found = (problem.multiplier_bound(*model, data, y) for data in (X, held))
+    assert found == pytest.approx(expected, rel=tolerance)
+    assert content(held) == before
+
+
+def extra_memory(function: Callable[[], Any]) -> int:
+    """Most bytes that ``function`` holds beyond those held before it; numpy reports its arrays to tracemalloc."""
+    function()  # imports and caches are not its doing
+    gc.collect()
+    tracemalloc.start()
+    try:
+        held = tracemalloc.get_traced_memory()[0]
+        function()
+        return tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_measure_of_memory_sees_a_copy():
+    X = np.ones((N, M))
+    assert extra_memory(lambda: X.sum()) < 0.01 * X.nbytes
+    assert extra_memory(lambda: X.copy().sum()) >= X.nbytes
+    assert extra_memory(lambda: (X[::2] * 2.0).sum()) >= 0.5 * X.nbytes
+    assert extra_memory(lambda: sp.csr_matrix((N, M)).toarray()) >= X.nbytes
+
+
+COPIES = {
+    "CSR float32": "scipy widens the whole of X.data in every product with a float64 vector",
+    "CSC float32": "scipy widens the whole of X.data in every product with a float64 vector",
+    "CSR int64": "scipy widens the whole of X.data in every product with a float64 vector",
+    "pandas grown by columns": "to_numpy() joins the columns of a frame that holds them apart",
+}
+
+
+def bytes_of(X: Any) -> int:
+    if sp.issparse(X):
+        parts = (X.row, X.col, X.data) if X.format == "coo" else (X.indptr, X.indices, X.data)
+        return sum(part.nbytes for part in parts)
+    if hasattr(X, "estimated_size"):
+        return int(X.estimated_size())
+    return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in CONTAINERS.items() if kind.in_memory])
+@pytest.mark.parametrize("call", ["risk", "gradient"])
+def test_nothing_copies_the_data(name, call, tmp_path, request):
+    """The peak stays below half of X although y, margins and slopes, vectors of length n, are part of it."""
+    if name in COPIES:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=COPIES[name]))
+    n, m = (N, M) if name != "int8" else (N, 8 * M)  # the vectors weigh eight times more beside single bytes
+    n = 5 * n if name.startswith(("pandas", "polars")) else n  # a block of a frame has 16384 rows
+    X, y = make_data(n, m, name)
+    held = fill(name, X, tmp_path)
+    del X
+    problem = Problem("logistic", radius=0.2, norm="l2", label_cost=7.0)
+    coef = np.linspace(-0.1, 0.1, m)
+    peak = extra_memory(lambda: getattr(problem, call)(coef, 0.0, held, y))
+    assert peak < 0.5 * bytes_of(held), f"{peak / bytes_of(held):.2f} of X"
+
+
+def test_sparse_rows_are_never_densified(monkeypatch):
+    X = sp.random(3000, 50, density=0.02, random_state=0, format="csr")
+    y = np.where(np.arange(3000) % 2 == 0, 1.0, -1.0)
+
+    def refuse(self, *arguments, **options):
+        raise AssertionError("densified")
+
+    for kind in (sp.csr_matrix, sp.csc_matrix):
+        for attribute in ("toarray", "todense"):
+            monkeypatch.setattr(kind, attribute, refuse)
+        problem = Problem("hinge", radius=0.1, label_cost=1.0)
+        held = kind(X)
+        assert np.isfinite(problem.risk(np.ones(50), 0.0, held, y))
+        assert np.isfinite(problem.gradient(np.ones(50), 0.0, held, y).coef).all()
+        assert np.isfinite(problem.h(np.ones(50), 0.0, 20.0, held, y)).all()
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_norms_of_wide_sparse_rows_need_no_dense_block(norm):
+    """Text has a million columns: a dense block of it would not fit anywhere."""
+    X = sp.random(600, 5000, density=1e-3, random_state=0, format="csr")
+    rows = as_rows(X)
+    assert extra_memory(lambda: rows.row_norms(norm)) < 10 * (X.data.nbytes + X.indptr.nbytes)
+
+
+def test_rows_pass_through():
+    rows = as_rows(np.eye(2))
+    assert isinstance(rows, Rows)
+    assert as_rows(rows) is rows
+
+
+def test_no_copy_is_made_to_look_at_an_array():
+    X = np.ones((10, 3))
+    assert np.shares_memory(as_rows(X).X, X)
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abc"))
+    assert np.shares_memory(as_rows(frame).X, frame.to_numpy())
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.empty((0, 3)), r"X has 0 samples \(shape=\(0, 3\)\)"),
+        (np.empty((3, 0)), r"X has 0 feature\(s\) \(shape=\(3, 0\)\)"),
+        (sp.csr_matrix((0, 3)), r"X has 0 samples"),
+        (np.ones(4), r"shape \(n_samples, n_features\), got 1 dimension.*reshape\(-1, 1\)"),
+        (np.ones((2, 2, 2)), r"got 3 dimension"),
+        (3.0, r"got 0 dimension"),
+        ([["a", "b"], ["c", "d"]], r"X must be numeric; found dtype <U1"),
+        (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"X must be numeric; found an array of objects"),
+        (np.ones((2, 2), dtype=complex), r"X must be numeric; found dtype complex128"),
+        (np.zeros((2, 2), dtype="M8[s]"), r"X must be numeric; found dtype datetime64"),
+    ],
+)
+def test_an_X_that_cannot_be_used_is_described(X, message):
+    with pytest.raises(ValueError, match=message):
+        as_rows(X)
+
+
+def test_objects_that_are_numbers_are_accepted():
+    rows = as_rows(np.array([[1, 2.5], [3, 4]], dtype=object))
+    np.testing.assert_array_equal(rows.dot(np.array([1.0, 1.0])), [3.5, 7.0])
+
+
+def test_a_frame_with_text_names_the_dtypes():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
+    with pytest.raises(ValueError, match=r"Every column of X must be numeric; found dtypes .*OneHotEncoder"):
+        as_rows(frame)
+
+
+def test_a_frame_with_missing_whole_numbers_says_so():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]})
+    rows = as_rows(frame)
+    with pytest.raises(ValueError, match=r"NaN|missing"):
+        rows.dot(np.ones(2))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32])
+def test_values_that_are_not_finite_are_found(bad, kind):
+    X = np.ones((500, 3))
+    X[321, 1] = bad
+    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+        as_rows(kind(X)).check_finite()
+
+
+def test_the_row_with_a_nan_is_named():
+    X = np.ones((1000, 100))
+    X[999, 1] = np.nan
+    with pytest.raises(ValueError, match=r"row 999\. Drop or impute"):
+        as_rows(X).check_finite()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix])
+def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
+    X = np.full((400, 2), 1e50)
+    as_rows(kind(X)).check_finite()
+    X[321, 1] = -2e50
+    with pytest.raises(ValueError, match=r"X has a value beyond 1e\+50 in row 321\. .*use other units, or scale"):
+        as_rows(kind(X)).check_finite()
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([1.0, 2.0], r"X has 3 rows but y has 2: give one target per row"),
+        ([[1.0], [2.0], [3.0]], r"y must be one-dimensional, got shape \(3, 1\)\. Use y\.ravel\(\)"),
+        (1.0, r"y must be one-dimensional, got shape \(\)"),
+        (["a", "b", "a"], r"y must be numeric here; found dtype <U1"),
+        ([1.0, np.nan, 2.0], r"y has a NaN or infinite value"),
+        ([1.0, np.inf, 2.0], r"y has a NaN or infinite value"),
+        ([1.0, None, 2.0], r"y has a NaN or infinite value|y must be numeric"),
+    ],
+)
+def test_a_target_that_cannot_be_used_is_described(y, message):
+    with pytest.raises(ValueError, match=message):
+        as_target(y, 3)
+
+
+def test_targets_of_any_real_type_are_accepted():
+    for y in ([1, 2, 3], np.array([1, 2, 3], dtype=np.int8), np.array([1, 2, 3], dtype=np.float32), (1.0, 2.0, 3.0)):
+        target = as_target(y, 3)
+        assert target.dtype == np.float64
+        np.testing.assert_array_equal(target, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, 2.0], r"sample_weight must hold one number per row \(3\), got shape \(2,\)"),
+        ([[1.0], [2.0], [3.0]], r"sample_weight must hold one number per row \(3\), got shape \(3, 1\)"),
+        ([1.0, np.nan, 1.0], r"sample_weight has a NaN or infinite value"),
+        ([1.0, np.inf, 1.0], r"sample_weight has a NaN or infinite value"),
+        ([1.0, -0.1, 1.0], r"sample_weight has negative values; weights are masses"),
+        ([0.0, 0.0, 0.0], r"sample_weight sums to zero: give at least one row a positive weight"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_described(weights, message):
+    with pytest.raises(ValueError, match=message):
+        as_weights(weights, 3)
+
+
+def test_weights_of_text_are_described():
+    with pytest.raises((TypeError, ValueError), match="sample_weight must be numeric"):
+        as_weights(["a", "b", "c"], 3)
+
+
+def test_weights_become_masses():
+    given = np.array([1, 2, 5])
+    np.testing.assert_array_equal(as_weights(given, 3), [0.125, 0.25, 0.625])
+    np.testing.assert_array_equal(given, [1, 2, 5])
+    assert as_weights(None, 3) is None
+    np.testing.assert_allclose(as_weights(2.0, 4), np.full(4, 0.25))
+
+
+def test_a_path_or_a_source_is_sent_where_it_can_be_read(tmp_path):
+    source = ArraySource(np.eye(3), np.array([1.0, -1.0, 1.0]))
+    for X, found in (("rows.parquet", "a path"), (tmp_path, "a path"), (source, r"a source \(ArraySource\)")):
+        with pytest.raises(TypeError, match=rf"needs rows in memory, got {found}.*assess or certify"):
+            Problem("logistic").risk(np.ones(3), 0.0, X, None)
+        with pytest.raises(TypeError, match="needs rows in memory"):
+            solve(Problem("logistic"), X, None)

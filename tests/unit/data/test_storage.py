@@ -1,0 +1,265 @@
+"""Files of ours: written whole, through links, without remains; archives opened without trust."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualcore.data import storage
+from dualcore.data.sources.mapped import map_npz
+from dualcore.data.storage import ArchiveError, FileState, Record, read_archive, write_atomically
+
+posix = pytest.mark.skipif(os.name != "posix", reason="links and locks of POSIX")
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+
+
+# Writing
+
+
+@posix
+@pytest.mark.parametrize("absolute", [True, False])
+def test_a_link_is_written_through(tmp_path, absolute):
+    (tmp_path / "real").mkdir()
+    real = tmp_path / "real" / "model.json"
+    real.write_bytes(b"old")
+    link = tmp_path / "link.json"
+    link.symlink_to(real if absolute else Path("real", "model.json"))
+    write_atomically(link, b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "real"]
+    assert os.listdir(tmp_path / "real") == ["model.json"]
+
+
+@posix
+def test_links_to_links_and_links_to_nothing_are_written_through(tmp_path):
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    one.symlink_to(two)
+    two.symlink_to(three)
+    write_atomically(one, b"content")
+    assert one.is_symlink()
+    assert two.is_symlink()
+    assert not three.is_symlink()
+    assert three.read_bytes() == b"content"
+
+
+@posix
+def test_a_circle_of_links_is_an_error_and_stays(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match=r"[Ss]ymbolic links"):
+        write_atomically(tmp_path / "a", b"content")
+    assert (tmp_path / "a").is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+@posix
+def test_a_device_is_written_to_and_never_replaced(tmp_path):
+    link = tmp_path / "nowhere"
+    link.symlink_to(os.devnull)
+    write_atomically(link, b"content")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+@posix
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_file_keeps_its_permissions(tmp_path, mode):
+    path = tmp_path / "secret"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    write_atomically(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def stale(folder, *names):
+    for name in names:
+        (folder / name).write_bytes(b"half")
+
+
+@posix
+def test_what_a_killed_process_left_is_swept(tmp_path):
+    killed = """
+import os, signal
+from pathlib import Path
+from dualcore import storage
+os.fsync = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+storage.write_atomically(Path("model.json"), b"content")
+"""
+    for _ in range(2):
+        subprocess.run(
+            [sys.executable, "-c", killed], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(SOURCE)}, check=False
+        )  # fmt: skip
+    assert [name for name in os.listdir(tmp_path) if not name.endswith(".part")] == []
+    assert len(os.listdir(tmp_path)) == 1  # the second swept what the first had left
+    # Names of other outputs, and what merely ends alike, are none of ours.
+    others = ["model.json.part", "other.json.0123456789abcdef.part", "model.json.download.part"]
+    stale(tmp_path, "model.jsonab_d12z4.part", *others)
+    write_atomically(tmp_path / "model.json", b"content")
+    assert sorted(os.listdir(tmp_path)) == sorted(["model.json", *others])
+
+
+@posix
+def test_what_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
+    path, replace = tmp_path / "model.json", os.replace
+
+    def meanwhile(*names):
+        monkeypatch.setattr(os, "replace", replace)
+        write_atomically(path, b"the other")
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", meanwhile)
+    write_atomically(path, b"mine")
+    assert path.read_bytes() == b"mine"
+    assert os.listdir(tmp_path) == ["model.json"]
+
+
+def test_where_locks_do_not_work_only_old_files_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "fcntl", None)
+    stale(tmp_path, "m.0123456789abcdef.part", "m.fedcba9876543210.part")
+    os.utime(tmp_path / "m.0123456789abcdef.part", (0, 0))
+    write_atomically(tmp_path / "m", b"content")
+    assert sorted(os.listdir(tmp_path)) == ["m", "m.fedcba9876543210.part"]
+
+
+# Archives
+
+
+def test_arrays_come_back_as_they_were(tmp_path):
+    arrays = {
+        "a": np.arange(6.0).reshape(2, 3),
+        "f": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "t": np.array(["x", "yz"]),
+        "e": np.empty((0, 3)),
+        "n": np.array(3.0),
+        "b": np.array([True, False]),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", **arrays)
+        found = read_archive(tmp_path / "a.npz")
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].dtype == array.dtype
+            assert found[name].shape == array.shape
+            assert found[name].flags.writeable
+
+
+def test_an_archive_that_inflates_is_refused_before_it_is_inflated(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("X.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(
+            member, {"descr": "<f8", "fortran_order": False, "shape": (1 << 24,)}
+        )  # fmt: skip
+        for _ in range(128):
+            member.write(bytes(1 << 20))
+    assert path.stat().st_size < 1 << 18
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError, match=r"would inflate from [\d,]+ to 134,\d+,\d+ bytes"):
+            read_archive(path, growth=200.0)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+    assert read_archive(path, growth=2000.0)["X"].shape == (1 << 24,)
+
+
+def member(shape: tuple[int, ...], content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return buffer.getvalue() + content
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (5,), (3,), (-4,), (2**40, 2**40)])
+def test_a_header_that_lies_about_the_array_is_refused(tmp_path, shape):
+    path = tmp_path / "lie.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", member((4,), bytes(32)))
+        archive.writestr("X.npy", member(shape, bytes(32)))
+        archive.writestr("z.npy", member((4,), bytes(32)))
+    with pytest.raises(ArchiveError, match="says that it holds"):
+        read_archive(path)
+    with pytest.raises(ValueError, match="says that it holds"):  # a map would show the bytes of the next member
+        map_npz(path)
+
+
+@pytest.mark.parametrize("stated", [8, 10**6, 2**31])
+def test_a_directory_that_lies_about_a_member_is_refused(tmp_path, stated):
+    """The directory says that a member inflates to another size than it does."""
+    path = tmp_path / "lie.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", member((1000,), bytes(8000)))
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\x01\x02")
+    content[place + 24 : place + 28] = struct.pack("<L", stated)
+    path.write_bytes(bytes(content))
+    with pytest.raises(ArchiveError):
+        read_archive(path)
+
+
+def test_members_on_top_of_each_other_count_each(tmp_path):
+    """A thousand entries of the directory that point to one member: small on the disk, large in memory."""
+    path = tmp_path / "overlap.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("X.npy", member((1 << 18,), bytes(1 << 21)))
+        first = archive.filelist[0]
+        archive.filelist.extend([first] * 100)
+    with pytest.raises(ArchiveError, match="would inflate"):
+        read_archive(path)
+
+
+@pytest.mark.parametrize(
+    "names", [("X.npy", "X.npy"), ("X",), ("X.npy", "notes.txt")], ids=["twice", "no array", "text"]
+)
+def test_other_members_are_refused(tmp_path, names):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in names:
+            if name in archive.namelist():
+                archive.filelist.append(archive.filelist[0])
+            else:
+                archive.writestr(name, member((1,), bytes(8)))
+    with pytest.raises(ArchiveError, match="is no array, or is there twice"):
+        read_archive(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("byte", range(60, 330, 7))  # before, a zip file has some that nobody reads
+def test_a_byte_that_changed_is_noticed(tmp_path, byte):
+    np.savez(tmp_path / "a.npz", X=np.arange(24.0))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[byte] ^= 0x55
+    (tmp_path / "a.npz").write_bytes(bytes(content))
+    with pytest.raises(ArchiveError):
+        read_archive(tmp_path / "a.npz")
+
+
+def test_a_header_is_needed_and_is_an_object(tmp_path):
+    for header in (None, b"[1]", b"[" * 100000, b"\xff"):
+        arrays = {} if header is None else {"header": np.frombuffer(header, dtype=np.uint8)}
+        np.savez(tmp_path / "a.npz", X=np.ones(2), **arrays)
+        with pytest.raises(ArchiveError):
+            Record.of_archive(tmp_path / "a.npz")
+
+
+# Files that change
+
+
+def test_a_file_that_changed_or_has_gone_is_named(tmp_path):
+    path = tmp_path / "rows.npy"
+    path.write_bytes(b"12345678")
+    state = FileState.of(path)
+    assert state.difference() is None
+    status = path.stat()
+    (tmp_path / "new").write_bytes(b"87654321")
+    os.replace(tmp_path / "new", path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # the same size and time, another file
+    assert "has changed since it was opened" in state.difference()
+    path.unlink()
+    assert "has gone since it was opened" in state.difference()

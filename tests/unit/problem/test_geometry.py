@@ -1,0 +1,172 @@
+"""Norms, their duals, steepest directions and projections; the cost of a label."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm, Norm, get_norm
+
+NAMES = ("l1", "l2", "linf")
+ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
+DUALS = {"l1": "linf", "l2": "l2", "linf": "l1"}
+numbers = st.integers(-300, 300).map(lambda k: k / 10.0)
+vectors = st.lists(numbers, min_size=1, max_size=6).map(np.array)
+
+
+@pytest.fixture(params=NAMES)
+def name(request) -> str:
+    return request.param
+
+
+def directions(norm: Norm, m: int, count: int = 400) -> np.ndarray:
+    """Vectors of norm 1, many of them on edges."""
+    rng = np.random.default_rng(0)
+    v = rng.standard_normal((count, m)) * (rng.random((count, m)) < 0.7)
+    v = v[np.any(v != 0.0, axis=1)]
+    return np.array([u / norm.value(u) for u in v])
+
+
+@given(vector=vectors)
+def test_the_norms_are_those_of_numpy(vector):
+    for name in NAMES:
+        assert get_norm(name).value(vector) == pytest.approx(np.linalg.norm(vector, ORDERS[name]), rel=1e-14)
+        assert get_norm(name).dual(vector) == pytest.approx(np.linalg.norm(vector, ORDERS[DUALS[name]]), rel=1e-14)
+
+
+def test_the_names_find_the_classes():
+    assert isinstance(get_norm("l1"), L1Norm)
+    assert isinstance(get_norm("l2"), L2Norm)
+    assert isinstance(get_norm("linf"), LinfNorm)
+    own = L1Norm()
+    assert get_norm(own) is own
+
+
+@given(coef=vectors)
+def test_the_dual_norm_is_the_largest_product_with_a_unit_vector(coef):
+    for name in NAMES:
+        norm = get_norm(name)
+        products = directions(norm, len(coef)) @ coef
+        assert products.max(initial=0.0) <= norm.dual(coef) * (1.0 + 1e-12)
+        steepest = norm.steepest(coef)
+        assert coef @ steepest == pytest.approx(norm.dual(coef), rel=1e-12)
+        assert norm.value(steepest) == pytest.approx(1.0 if np.any(coef != 0.0) else 0.0, rel=1e-12)
+
+
+def test_nothing_is_steep_where_the_coefficients_vanish(name):
+    np.testing.assert_array_equal(get_norm(name).steepest(np.zeros(3)), np.zeros(3))
+    assert get_norm(name).dual(np.zeros(3)) == 0.0
+
+
+@pytest.mark.parametrize("weights", [[2.0, 0.5, 1.0], [1.0, np.inf, 3.0], [np.inf, np.inf, 1e-3]])
+def test_feature_weights_price_each_feature(name, weights):
+    """``||W v||`` and its dual ``||theta / W||_*``; an infinite weight forbids moving the feature."""
+    prices, coef = np.array(weights), np.array([1.5, -2.0, 0.7])
+    norm = get_norm(name, prices)
+    movable = np.isfinite(prices)
+    plain = get_norm(name)
+    v = np.where(movable, [0.3, -1.0, 2.0], 0.0)
+    assert norm.value(v) == pytest.approx(plain.value((v * np.where(movable, prices, 0.0))[movable]), rel=1e-14)
+    assert norm.dual(coef) == pytest.approx(plain.dual((coef / prices)[movable]), rel=1e-14)
+    steepest = norm.steepest(coef)
+    assert (steepest[~movable] == 0.0).all()
+    assert norm.value(steepest) == pytest.approx(1.0, rel=1e-12)
+    assert coef @ steepest == pytest.approx(norm.dual(coef), rel=1e-12)
+
+
+def test_moving_an_immovable_feature_costs_infinitely_much(name):
+    assert get_norm(name, [1.0, np.inf]).value(np.array([0.0, 1e-9])) == np.inf
+
+
+@given(vector=vectors, radius=st.sampled_from((0.0, 0.1, 1.0, 20.0, 1e3)))
+def test_projections_land_in_the_ball_at_the_nearest_point(vector, radius):
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        norm = get_norm(name)
+        before = vector.copy()
+        nearest = norm.project(vector, radius)
+        np.testing.assert_array_equal(vector, before)
+        assert not np.shares_memory(nearest, vector)
+        assert norm.value(nearest) <= radius * (1.0 + 1e-12) + 1e-15
+        if norm.value(vector) <= radius:
+            np.testing.assert_array_equal(nearest, vector)
+        # The angle at the nearest point is obtuse towards every other point of the ball.
+        others = radius * directions(norm, len(vector), 60) * rng.random((1, 1))
+        products = (others - nearest) @ (vector - nearest)
+        assert products.max(initial=-np.inf) <= 1e-9 * (1.0 + vector @ vector)
+
+
+def test_the_check_on_projections_notices_a_wrong_one():
+    vector, scaled = np.array([3.0, 1.0]), np.array([0.75, 0.25])  # scaled back to the l1 ball, but not the nearest
+    products = (directions(get_norm("l1"), 2, 60) - scaled) @ (vector - scaled)
+    assert products.max() > 0.1
+
+
+@pytest.mark.parametrize("weights", [[2.0, 0.5, 1.0], [1.0, np.inf, 3.0]])
+def test_weighted_projections_lie_in_the_ball(name, weights):
+    norm = get_norm(name, np.array(weights))
+    inside = norm.project(np.array([5.0, -4.0, 3.0]), 1.5)
+    assert norm.value(inside) <= 1.5 * (1.0 + 1e-12)
+
+
+def test_projections_of_large_vectors_do_not_overflow(name):
+    norm = get_norm(name, np.array([1.0, np.inf]))
+    assert norm.value(norm.project(np.array([1.0, 1e10]), 1.5)) <= 1.5 * (1.0 + 1e-12)
+
+
+def test_the_l2_projection_agrees_with_a_solver():
+    vector = np.array([3.0, -4.0, 1.0])
+    found = minimize(
+        lambda v: ((v - vector) ** 2).sum(),
+        np.full(3, 0.1),
+        constraints={"type": "ineq", "fun": lambda v: 4.0 - v @ v},
+        tol=1e-12,
+    )
+    np.testing.assert_allclose(get_norm("l2").project(vector, 2.0), found.x, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", ["L2", "manhattan", "", "l3"])
+def test_an_unknown_norm_lists_the_known_ones(bad):
+    with pytest.raises(ValueError, match=r"Unknown norm .* Use one of \['l1', 'l2', 'linf'\]"):
+        get_norm(bad)
+
+
+@pytest.mark.parametrize("bad", [2, None, np.inf, ["l2"]])
+def test_a_norm_of_another_type_is_refused(bad):
+    with pytest.raises(TypeError, match="norm must be a string or a Norm, not"):
+        get_norm(bad)
+
+
+@pytest.mark.parametrize("weights", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [[1.0, 2.0]]])
+def test_feature_weights_must_be_positive(weights):
+    with pytest.raises(ValueError, match="feature_weights must be one positive number"):
+        get_norm("l2", weights)
+
+
+@pytest.mark.parametrize("label_cost", [0.0, -1.0, np.nan, -np.inf])
+def test_a_label_cost_that_is_not_positive_is_refused(label_cost):
+    with pytest.raises(ValueError, match="label_cost must be positive"):
+        Geometry(label_cost=label_cost)
+
+
+@pytest.mark.parametrize("order", [0, 0.5, -1, np.inf, np.nan, "1", None, True])
+def test_an_order_below_one_is_refused(order):
+    with pytest.raises(ValueError, match="order must be a number of at least 1"):
+        Geometry(order=order)
+
+
+def test_the_target_slope_is_two_over_the_label_cost():
+    assert Geometry(label_cost=7.0).target_slope == 2.0 / 7.0
+    assert Geometry().target_slope == 0.0
+
+
+def test_a_geometry_cannot_be_changed_in_place():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Geometry().label_cost = 3.0  # type: ignore[misc]
+    box = Box(np.zeros(2), np.ones(2))
+    assert Geometry(support=box).support is box

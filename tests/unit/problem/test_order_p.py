@@ -1,0 +1,147 @@
+"""Powers of the residual, order p: the dual, the closed form, the certificate, coresets, paths and the estimator."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from dualcore import DualCoreset, Problem, UniformCoreset, WassersteinLinearRegression, certify, radius_path, solve
+from dualcore.problem.losses import Power, check_loss
+from dualcore.solvers import IncompatibleError
+
+POWERS = (1.5, 3.0, 4.0)
+NORMS = {"l1": np.inf, "l2": 2, "linf": 1}
+
+
+def sample(n=200, m=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    return X, X @ rng.normal(size=m) + 0.5 * rng.standard_t(4, n) + 1.0, rng.uniform(0.5, 1.5, size=n)
+
+
+@pytest.mark.parametrize("power", [2.0, 3.0, 4.0])  # below 2 the curvature has a pole, which looks like a kink
+def test_the_loss_keeps_its_promises(power):
+    assert f"order {power:g}" in check_loss(Power(power)).replace(".0,", ",")
+
+
+@pytest.mark.parametrize("power", POWERS)
+@pytest.mark.parametrize("label_cost", [1.0, np.inf])
+def test_h_is_the_best_move_of_a_row(power, label_cost):
+    """``sup_s (|r| + K s)^p - lam s^p`` by a search over ``s``."""
+    problem = Problem("power", power=power, radius=0.1, label_cost=label_cost)
+    coef = np.array([0.7, -0.4])
+    steep = max(float(np.linalg.norm(coef)), 2.0 / label_cost)
+    for factor in (1.05, 1.5, 4.0):
+        lam = factor * steep**power
+        assert problem.kappa(coef) == pytest.approx(steep**power)
+        for residual in (-1.3, 0.0, 0.4, 2.0):
+
+            def missed(s, lam=lam, residual=residual):
+                return lam * s**power - (abs(residual) + steep * s) ** power
+
+            far = minimize_scalar(missed, bounds=(0.0, 1e3), method="bounded").x
+            near = minimize_scalar(
+                missed, bounds=(0.5 * far, 2.0 * far + 1e-12), method="bounded", options={"xatol": 1e-12}
+            )
+            h = problem.h(coef, residual, lam, np.zeros((1, 2)), np.zeros(1))[0]
+            assert h == pytest.approx(max(-near.fun, abs(residual) ** power), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("power", POWERS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("label_cost", "ridge"), [(np.inf, 0.0), (3.0, 0.0), (np.inf, 0.1), (3.0, 0.1)])
+def test_the_solver_reproduces_the_closed_form(power, norm, label_cost, ridge):
+    """``R = (N + radius K)^p``, certified, and no less than the minimum over the multiplier."""
+    X, y, weights = sample()
+    problem = Problem("power", power=power, radius=0.2, norm=norm, label_cost=label_cost, ridge=ridge)
+    solution = solve(problem, X, y, weights)
+    assert solution.solver == "power"
+    assert solution.relative_gap <= 1e-6
+    assert certify(problem, solution, X, y, weights).relative_gap <= 1e-6
+    mean = (weights / weights.sum()) @ np.abs(X @ solution.coef + solution.intercept - y) ** power
+    steep = max(np.linalg.norm(solution.coef, ord=NORMS[norm]), 2.0 / label_cost)
+    closed = (mean ** (1.0 / power) + 0.2 * steep) ** power
+    assert solution.value - problem.penalty(solution.coef) == pytest.approx(closed, rel=1e-10)
+    model, lam = (solution.coef, solution.intercept), solution.dual_variable
+    for factor in (0.99, 1.0, 1.01):
+        objective = problem.objective(*model, factor * lam, X, y, weights)
+        assert objective == pytest.approx(solution.value, rel=1e-9 if factor == 1.0 else 1e-2)
+        assert objective >= solution.value * (1.0 - 1e-12)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        other = solution.coef + 0.1 * rng.normal(size=3)
+        assert problem.risk(other, solution.intercept + 0.1 * rng.normal(), X, y, weights) >= solution.lower_bound
+
+
+@pytest.mark.needs("cvxpy")
+@pytest.mark.parametrize("power", POWERS)
+def test_agrees_with_cvxpy(power):
+    import cvxpy as cp
+
+    X, y, weights = sample(n=60)
+    masses = weights / weights.sum()
+    coef, intercept = cp.Variable(3), cp.Variable()
+    residual = cp.multiply(masses ** (1.0 / power), X @ coef + intercept - y)
+    referee = cp.Problem(cp.Minimize(cp.pnorm(residual, power) + 0.3 * cp.norm(coef, 2)))
+    referee.solve(solver=cp.CLARABEL)
+    found = solve(Problem("power", power=power, radius=0.3), X, y, weights)
+    assert found.value == pytest.approx(referee.value**power, rel=1e-6)
+
+
+def test_power_two_is_the_squared_loss():
+    X, y, weights = sample()
+    settings = {"radius": 0.1, "norm": "linf", "label_cost": 2.0}
+    ours, squared = (
+        solve(problem, X, y, weights)
+        for problem in (Problem("power", power=2.0, **settings), Problem("squared", **settings))
+    )
+    assert ours.value == pytest.approx(squared.value, rel=1e-7)
+    np.testing.assert_allclose(ours.coef, squared.coef, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "sampler", [UniformCoreset(size=300, random_state=0), DualCoreset(size=300, rounds=3, random_state=0)]
+)
+@pytest.mark.parametrize("power", [1.5, 3.0])
+def test_coresets_are_certified_on_the_full_data(sampler, power):
+    X, y, _ = sample(n=4000)
+    problem = Problem("power", power=power, radius=0.1)
+    best = solve(problem, X, y)
+    fit = sampler.fit(problem, X, y)
+    assert fit.certificate.lower <= best.value * (1.0 + 1e-9)
+    assert fit.certificate.upper >= best.lower_bound
+    assert fit.certificate.upper == pytest.approx(
+        problem.risk(fit.solution.coef, fit.solution.intercept, X, y), rel=1e-9
+    )
+    assert isinstance(sampler, UniformCoreset) or fit.certificate.relative_gap < 2e-2
+
+
+def test_a_path_of_radii():
+    X, y, _ = sample(n=1000)
+    path = radius_path(Problem("power", power=3.0, radius=0.1), X, y, radii=[0.01, 0.1, 0.5])
+    for point in path.points:
+        exact = solve(Problem("power", power=3.0, radius=point.radius), X, y)
+        assert point.certificate.upper == pytest.approx(exact.value, rel=1e-4)
+        assert point.certificate.lower <= exact.value * (1.0 + 1e-9)
+
+
+def test_the_estimator_takes_a_power():
+    X, y, weights = sample()
+    model = WassersteinLinearRegression(power=1.5, radius=0.1).fit(X, y, sample_weight=weights)
+    assert model.worst_case_risk_ == pytest.approx(solve(Problem("power", power=1.5, radius=0.1), X, y, weights).value)
+    assert WassersteinLinearRegression(radius=0.1).fit(X, y).problem_.loss.name == "squared"
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, np.inf, "2", None])
+def test_what_is_no_power_is_refused(power):
+    with pytest.raises((TypeError, ValueError), match="power"):
+        Problem("power", power=power, radius=0.1)
+
+
+def test_what_cannot_be_done_is_said():
+    X, y, _ = sample(n=30)
+    with pytest.raises(IncompatibleError, match="power"):
+        solve(Problem("power", power=3.0, radius=0.1), X, y, solver="conic")
+    with pytest.raises(IncompatibleError, match="'structured'"):
+        solve(Problem("huber", radius=0.1), X, y, solver="power")
+    with pytest.raises(ValueError, match="order 1"):
+        Problem("power", power=3.0, radius=0.1, support=(0.0, 1.0))

@@ -1,0 +1,96 @@
+"""Order 2 from end to end: the closed form, the certificate, coresets and estimators."""
+
+import numpy as np
+import pytest
+
+from dualcore import (
+    DualCoreset,
+    LayeredCoreset,
+    Problem,
+    UniformCoreset,
+    WassersteinLinearRegression,
+    WassersteinLinearSVC,
+    certify,
+    solve,
+)
+from dualcore.problem.geometry import get_norm
+
+NORMS = ("l1", "l2", "linf")
+
+
+def sample(loss, n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4))
+    score = X @ rng.normal(size=4) + rng.normal(size=n)
+    return X, score if loss == "squared" else np.where(score > 0.0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("loss", "label_cost"), [("squared", np.inf), ("squared", 1.0), ("squared_hinge", np.inf)])
+def test_the_solver_reproduces_the_closed_form(norm, loss, label_cost):
+    """``R = (rms + radius K)^2``."""
+    X, y = sample(loss)
+    solution = solve(Problem(loss, radius=0.1, norm=norm, label_cost=label_cost), X, y)
+    score = X @ solution.coef + solution.intercept
+    short = score - y if loss == "squared" else np.maximum(1.0 - y * score, 0.0)
+    steep = max(get_norm(norm).dual(solution.coef), 2.0 / label_cost if loss == "squared" else 0.0)
+    assert solution.value == pytest.approx((np.sqrt(np.mean(short**2)) + 0.1 * steep) ** 2, rel=1e-8)
+    assert solution.relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("label_cost", [0.5, 1.0])
+@pytest.mark.parametrize("radius", [0.01, 0.1])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_squared_hinges_that_flip_are_certified(norm, label_cost, radius, ridge):
+    X, y = sample("squared_hinge", seed=1)
+    problem = Problem("squared_hinge", radius=radius, norm=norm, label_cost=label_cost, ridge=ridge)
+    solution = solve(problem, X, y)
+    assert solution.converged
+    assert certify(problem, solution, X, y).relative_gap <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        DualCoreset(size=150, rounds=3, random_state=0),
+        DualCoreset(size=150, calibrate=False, focus=False, random_state=0),
+        UniformCoreset(size=150, random_state=0),
+        LayeredCoreset(size=150, random_state=0),
+    ],
+    ids=["dual", "algorithm 1", "uniform", "layered"],
+)
+@pytest.mark.parametrize("settings", [{"loss": "squared"}, {"loss": "squared_hinge", "label_cost": 1.0}], ids=str)
+def test_a_coreset_reports_the_exact_risk_and_a_useful_bound(sampler, settings):
+    problem = Problem(radius=0.1, **settings)
+    X, y = sample(settings["loss"], n=600, seed=2)
+    fit = sampler.fit(problem, X, y)
+    assert fit.certificate.upper == pytest.approx(
+        problem.risk(fit.solution.coef, fit.solution.intercept, X, y), rel=1e-9
+    )
+    assert fit.solution.dual_variable == pytest.approx(
+        problem.multiplier(fit.solution.coef, fit.solution.intercept, X, y), rel=1e-6
+    )
+    best = solve(problem, X, y)
+    assert fit.certificate.lower <= best.value <= fit.certificate.upper * (1.0 + 1e-9)
+    # Sums alone bound the squared loss loosely away from the optimum; a refined coreset gets there.
+    assert fit.certificate.relative_gap < (0.05 if sampler.name == "DualCoreset" and sampler.calibrate else 1.0)
+    assert fit.history[-1].read == fit.certificate.n_reads
+
+
+def test_the_estimators_of_order_two_train_whole_and_through_coresets():
+    X, y = sample("squared", n=600)
+    whole = WassersteinLinearRegression(radius=0.1).fit(X, y)
+    small = WassersteinLinearRegression(radius=0.1, coreset=0.3, random_state=0).fit(X, y)
+    assert whole.worst_case_risk_ <= small.worst_case_risk_ * (1.0 + 1e-9) <= 1.01 * whole.worst_case_risk_
+    X, y = sample("squared_hinge", n=600)
+    names = np.where(y > 0.0, "up", "down")
+    whole = WassersteinLinearSVC(loss="squared_hinge", radius=0.1, label_cost=1.0).fit(X, names)
+    small = WassersteinLinearSVC(loss="squared_hinge", radius=0.1, label_cost=1.0, coreset=0.3, random_state=0).fit(
+        X, names
+    )
+    assert whole.certificate_.relative_gap <= 1e-6
+    assert whole.worst_case_risk_ <= small.worst_case_risk_ * (1.0 + 1e-9) <= 1.05 * whole.worst_case_risk_
+    assert small.certificate_.lower <= whole.worst_case_risk_
+    with pytest.raises(ValueError, match="loss must be one of"):
+        WassersteinLinearSVC(loss="huber").fit(X, names)

@@ -1,0 +1,490 @@
+"""`Problem`: worked examples, the constants of the theory, what it refuses, and what it leaves alone."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import Problem
+from dualcore.problem.forms import MarginForm, ResidualForm, SquaredForm, SquaredHingeForm
+from dualcore.problem.geometry import Geometry, get_norm
+from dualcore.problem.losses import LOSSES, Huber, Loss, MarginLoss, ResidualLoss
+
+CLASSIFICATION = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
+REGRESSION = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared")
+X = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, -2.0], [2.0, 1.0]])
+LABELS = np.array([1.0, -1.0, -1.0, 1.0])
+TARGETS = np.array([0.5, -1.0, 2.0, 0.0])
+COEF, INTERCEPT = np.array([0.8, -0.6]), 0.1
+
+
+def targets(loss: str) -> np.ndarray:
+    return LABELS if loss in CLASSIFICATION else TARGETS
+
+
+# Worked examples
+
+
+def test_a_hinge_worked_out_by_hand():
+    """Two rows with margin 1: the losses are 0, and moving mass costs one unit of loss a unit of distance."""
+    data = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    problem = Problem("hinge", radius=0.5)
+    assert problem.risk([1.0], 0.0, *data) == 0.5
+    assert problem.multiplier([1.0], 0.0, *data) == 1.0
+    # At label cost 1/2 a flip earns 2 for 1/2, four times what moving earns, and the radius pays for all of them.
+    problem = Problem("hinge", radius=0.5, label_cost=0.5)
+    assert problem.multiplier_interval([1.0], 0.0, *data) == (1.0, 4.0)
+    assert problem.risk([1.0], 0.0, *data) == pytest.approx(2.0)
+    # Half of that radius pays for half of the mass.
+    problem = problem.replace(radius=0.25)
+    assert problem.risk([1.0], 0.0, *data) == pytest.approx(1.0)
+    assert problem.multiplier([1.0], 0.0, *data) == pytest.approx(4.0)
+
+
+def test_squared_losses_worked_out_by_hand():
+    data = np.array([[1.0], [2.0]]), np.array([0.0, 0.0])
+    problem = Problem("squared", radius=0.5)
+    rms = np.sqrt(2.5)
+    assert problem.risk([1.0], 0.0, *data) == pytest.approx((rms + 0.5) ** 2, rel=1e-14)
+    assert problem.multiplier([1.0], 0.0, *data) == pytest.approx(1.0 + rms / 0.5, rel=1e-14)
+    assert problem.price == 0.25
+    # A target that moves for half of a unit makes K = 2.
+    assert problem.replace(label_cost=1.0).risk([1.0], 0.0, *data) == pytest.approx((rms + 1.0) ** 2, rel=1e-14)
+    margins = np.array([[0.0], [-3.0]]), np.array([1.0, -1.0])
+    problem = Problem("squared_hinge", radius=0.5)
+    assert problem.risk([1.0], 0.0, *margins) == pytest.approx((np.sqrt(0.5) + 0.5) ** 2, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("loss", "form"),
+    [
+        ("logistic", MarginForm),
+        ("huber", ResidualForm),
+        ("squared", SquaredForm),
+        ("squared_hinge", SquaredHingeForm),
+    ],
+)
+def test_each_loss_finds_its_form(loss, form):
+    assert type(Problem(loss).form) is form
+    assert Problem(loss).geometry.order == LOSSES[loss].order
+
+
+def test_a_loss_object_of_ones_own_is_enough():
+    class Ramp(MarginLoss):
+        """Softened to slope 2."""
+
+        name = "ramp"
+        lipschitz = 2.0
+
+        def value(self, t):
+            return 2.0 * np.maximum(1.0 - t, 0.0)
+
+        def slope(self, t):
+            return np.where(t < 1.0, -2.0, 0.0)
+
+    own, known = Problem(Ramp(), radius=0.3, label_cost=1.0), Problem("hinge", radius=0.3, label_cost=1.0)
+    arguments = (COEF, INTERCEPT, X, LABELS)
+    assert own.risk(*arguments) == pytest.approx(2.0 * known.risk(*arguments), rel=1e-14)
+    assert own.kappa(COEF) == 2.0 * known.kappa(COEF)
+    assert Problem(Huber(delta=0.3), radius=0.1).loss.delta == 0.3
+
+
+def test_a_loss_of_no_known_family_is_refused():
+    class Odd(Loss):
+        lipschitz = 1.0
+
+        def value(self, t):
+            return np.abs(t)
+
+        def slope(self, t):
+            return np.sign(t)
+
+    with pytest.raises(TypeError, match="Odd must derive from MarginLoss or ResidualLoss"):
+        Problem(Odd())
+
+
+def test_feature_weights_enter_through_the_norm():
+    prices = np.array([2.0, np.inf])
+    plain = Problem("hinge").risk(COEF, INTERCEPT, X, LABELS)
+    for settings in ({"norm": get_norm("l2", prices)}, {"feature_weights": prices}):
+        problem = Problem("hinge", radius=0.4, **settings)
+        assert problem.kappa(COEF) == pytest.approx(0.4, rel=1e-14)
+        assert problem.risk(COEF, INTERCEPT, X, LABELS) == pytest.approx(plain + 0.4 * 0.4, rel=1e-14)
+
+
+def test_replace_changes_what_it_is_told_to():
+    problem = Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=3.0, ridge=0.2, fit_intercept=False)
+    same = problem.replace()
+    assert repr(same) == repr(problem)
+    assert same.loss is problem.loss
+    other = problem.replace(radius=0.4, norm="linf", label_cost=np.inf, ridge=0.0, fit_intercept=True)
+    assert (other.radius, other.geometry.norm.name, other.geometry.label_cost) == (0.4, "linf", np.inf)
+    assert (other.ridge, other.fit_intercept) == (0.0, True)
+    assert (problem.radius, problem.ridge) == (0.1, 0.2)
+    assert problem.replace(loss="squared").geometry.order == 2
+
+
+def test_the_representation_says_what_the_problem_is():
+    text = repr(Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=7))
+    assert text == ("Problem(Huber(delta=0.5), radius=0.1, norm='l1', label_cost=7.0, ridge=0.0, fit_intercept=True)")
+
+
+def test_numbers_of_any_kind_are_accepted():
+    for radius in (1, np.int64(1), np.float32(1.0), 1.0):
+        assert Problem("hinge", radius=radius).radius == 1.0
+
+
+# Constants of the theory
+
+
+def test_the_growth_constants_worked_out_by_hand():
+    assert Problem("hinge").growth([0.0], -2.0) == 3.0
+    assert Problem("hinge").growth([5.0], -2.0) == 5.0
+    assert Problem("logistic").growth([0.0], 0.0) == pytest.approx(np.log(2.0))
+    assert Problem("huber", delta=0.5, label_cost=4.0).growth([0.0], 0.0) == 0.25
+    assert Problem("huber", delta=0.5, label_cost=4.0).growth([0.0], -3.0) == 1.5
+    assert Problem("absolute").growth([1.0], 1.0, y=[-4.0, 2.0]) == 5.0
+    assert Problem("squared_hinge").growth([0.0], 1.0) == 8.0
+
+
+def test_the_constants_worked_out_by_hand():
+    points = np.array([[3.0, 4.0], [0.0, 1.0]])
+    assert Problem("hinge", label_cost=7.0, fit_intercept=False).constants(points) == (5.0, 7.0)
+    assert Problem("hinge", label_cost=7.0).constants(points).parameters == pytest.approx(np.sqrt(26.0))
+    assert Problem("hinge").constants(points).multiplier == 0.0
+    assert Problem("huber", delta=2.0, label_cost=7.0, fit_intercept=False).constants(points) == (10.0, 0.0)
+    with pytest.raises(ValueError, match="exist for order 1 only"):
+        Problem("squared").constants(points)
+
+
+def test_radius_zero_bounds_no_multiplier():
+    assert Problem("hinge").multiplier_bound(COEF, INTERCEPT, X, LABELS) == np.inf
+    assert Problem("squared").multiplier_interval(COEF, INTERCEPT, X, TARGETS)[1] == np.inf
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_large_margins_and_residuals_are_safe(loss):
+    """Margins near 1e8, of both signs, under arithmetic that raises."""
+    big, y = 1e8 * X, targets(loss)
+    for label_cost in (0.5, np.inf):
+        problem = Problem(loss, radius=0.3, label_cost=label_cost)
+        assert np.isfinite(problem.risk(COEF, INTERCEPT, big, y))
+        assert np.isfinite(problem.gradient(COEF, INTERCEPT, big, y).coef).all()
+        assert np.isfinite(problem.multiplier_bound(COEF, INTERCEPT, big, y))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_zero_coefficients_are_safe(loss):
+    for label_cost in (0.5, np.inf):
+        for radius in (0.0, 0.3):
+            problem = Problem(loss, radius=radius, label_cost=label_cost)
+            for intercept in (0.0, 1.0, -3.0):
+                assert np.isfinite(problem.risk(np.zeros(2), intercept, X, targets(loss)))
+                gradient = problem.gradient(np.zeros(2), intercept, X, targets(loss))
+                assert np.isfinite([*gradient.coef, gradient.intercept]).all()
+
+
+# What the exact risk may hold beside the data, in vectors of length n.
+MOST_VECTORS = 6.0
+
+
+@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.01])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_risk_holds_few_vectors_beside_the_data(loss, label_cost):
+    rng = np.random.default_rng(0)
+    n, m = 200_000, 4
+    data, coef = rng.standard_normal((n, m)), np.array([1.0, -1.0, 0.5, 0.2])
+    score = data @ coef
+    y = np.where(score + rng.standard_normal(n) > 0.0, 1.0, -1.0) if loss in CLASSIFICATION else score + 1.0
+    problem = Problem(loss, radius=0.1, label_cost=label_cost)
+    tracemalloc.start()
+    try:
+        held = tracemalloc.get_traced_memory()[0]
+        problem.risk(coef, 0.1, data, y)
+        peak = tracemalloc.get_traced_memory()[1] - held
+    finally:
+        tracemalloc.stop()
+    assert peak <= MOST_VECTORS * 8.0 * n, f"{peak / (8.0 * n):.1f} vectors"
+
+
+def test_ties_among_flips_are_spent_within_the_radius():
+    """A hundred equal rows: the radius pays for a third of their flips, and the gradient shares it out."""
+    rows, y = np.vstack([np.full((100, 1), 3.0), [[-3.0]]]), np.append(np.ones(100), -1.0)
+    problem = Problem("hinge", radius=0.3, label_cost=1.0)
+    risk = problem.risk([1.0], 0.0, rows, y)
+    assert risk == pytest.approx(0.3 * 4.0, rel=1e-12)
+    gradient = problem.gradient([1.0], 0.0, rows, y)
+    step = 1e-6
+    rise = problem.risk([1.0 + step], 0.0, rows, y) - problem.risk([1.0 - step], 0.0, rows, y)
+    assert gradient.coef[0] == pytest.approx(rise / (2.0 * step), rel=1e-6)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize("radius", [-0.1, np.nan, np.inf, -np.inf])
+def test_a_radius_must_be_finite_and_non_negative(radius):
+    with pytest.raises(ValueError, match="radius must be finite and non-negative, got"):
+        Problem("hinge", radius=radius)
+
+
+@pytest.mark.parametrize("ridge", [-0.1, np.nan, np.inf])
+def test_a_ridge_must_be_finite_and_non_negative(ridge):
+    with pytest.raises(ValueError, match="ridge must be finite and non-negative, got"):
+        Problem("hinge", ridge=ridge)
+
+
+@pytest.mark.parametrize("name", ["radius", "ridge", "label_cost"])
+@pytest.mark.parametrize("bad", ["0.1", None, [0.1], True, 1j])
+def test_settings_must_be_numbers(name, bad):
+    with pytest.raises(TypeError, match=f"{name} must be a number, got"):
+        Problem("hinge", **{name: bad})
+
+
+@pytest.mark.parametrize("label_cost", [0.0, -1.0, np.nan, -np.inf])
+def test_a_label_cost_must_be_positive(label_cost):
+    with pytest.raises(ValueError, match=r"label_cost must be .*, got"):
+        Problem("hinge", label_cost=label_cost)
+
+
+@pytest.mark.parametrize("label_cost", [-1.0, np.nan])
+def test_a_negative_label_cost_is_told_that_zero_will_not_do_either(label_cost):
+    with pytest.raises(ValueError, match="label_cost must be positive"):
+        Problem("hinge", label_cost=label_cost)
+
+
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+def test_a_quadratic_loss_of_order_one_is_infinite(loss):
+    with pytest.raises(
+        ValueError, match=f"The '{loss}' loss grows like a power of 2, .* of order 1 is infinite. Use order=2"
+    ):
+        Problem(loss, order=1, radius=0.1)
+
+
+def test_the_squared_hinge_of_order_one_is_told_what_to_use_instead():
+    with pytest.raises(ValueError, match="loss='hinge' or 'smooth_hinge' with order=1"):
+        Problem("squared_hinge", order=1)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_a_lipschitz_loss_of_order_two_has_no_closed_form(loss):
+    with pytest.raises(ValueError, match=r"No closed form of order 2 is known .* Use order=1"):
+        Problem(loss, order=2)
+
+
+def test_unknown_names_are_listed():
+    with pytest.raises(ValueError, match=r"Unknown loss 'quadratic'\. Use one of"):
+        Problem("quadratic")
+    with pytest.raises(ValueError, match=r"Unknown norm 'l0'\. Use one of"):
+        Problem("hinge", norm="l0")
+    with pytest.raises(TypeError, match=r"does not take the parameters \['gamma'\]"):
+        Problem("hinge", gamma=3.0)
+    with pytest.raises(ValueError, match="No closed form of order 3 is known for the 'hinge' loss"):
+        Problem("hinge", order=3)
+
+
+def every_call(problem: Problem):
+    """The public methods that take data, with everything else filled in."""
+    high = 100.0
+    return {
+        "risk": lambda a, b: problem.risk(COEF, INTERCEPT, a, b),
+        "multiplier": lambda a, b: problem.multiplier(COEF, INTERCEPT, a, b),
+        "h": lambda a, b: problem.h(COEF, INTERCEPT, high, a, b),
+        "bounds": lambda a, b: problem.bounds(COEF, INTERCEPT, high, a, b),
+        "objective": lambda a, b: problem.objective(COEF, INTERCEPT, high, a, b),
+        "gradient": lambda a, b: problem.gradient(COEF, INTERCEPT, a, b),
+        "multiplier_interval": lambda a, b: problem.multiplier_interval(COEF, INTERCEPT, a, b),
+        "multiplier_bound": lambda a, b: problem.multiplier_bound(COEF, INTERCEPT, a, b),
+    }
+
+
+CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("data", "y", "message"),
+    [
+        (np.empty((0, 2)), [], "X has 0 samples"),
+        (np.empty((4, 0)), LABELS, r"X has 0 feature\(s\)"),
+        (X[:, 0], LABELS, r"got 1 dimension"),
+        (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
+        (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
+        (X, -np.ones(4), r"y holds one class only \(-1\)"),
+        (X, [0, 1, 1, 0], r"y must hold the two labels -1 and \+1, found \[0.0, 1.0\]. Map your classes"),
+        (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
+        (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
+        (X, np.zeros(4), r"y must hold the two labels -1 and \+1, found \[0.0\]"),
+        (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
+        (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
+        (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
+        (X, LABELS[:, None], r"y must be one-dimensional, got shape \(4, 1\). Use y.ravel"),
+    ],
+)
+def test_data_that_cannot_be_used_are_described_by_every_method(call, data, y, message):
+    with pytest.raises(ValueError, match=message):
+        every_call(Problem("hinge", radius=0.1))[call](data, y)
+
+
+def test_many_classes_are_summarised():
+    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more\."):
+        Problem("hinge").risk([1.0], 0.0, np.ones((10, 1)), np.arange(10))
+
+
+def with_bad_value(bad: float) -> np.ndarray:
+    data = X.copy()
+    data[2, 1] = bad
+    return data
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call != "multiplier_bound"])
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.csc_matrix])
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "squared", "squared_hinge"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_found_by_every_method(call, kind, loss, bad):
+    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+        every_call(Problem(loss, radius=0.1))[call](kind(with_bad_value(bad)), targets(loss))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_found_by_the_constants(bad):
+    problem, data = Problem("hinge", radius=0.1), with_bad_value(bad)
+    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+        problem.multiplier_bound(COEF, INTERCEPT, data, LABELS)
+    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+        problem.constants(data)
+
+
+def test_infinities_of_both_signs_are_found():
+    data = X.copy()
+    data[0, 0], data[1, 0] = np.inf, -np.inf
+    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 0"):
+        Problem("hinge").risk(COEF, INTERCEPT, data, LABELS)
+
+
+def test_an_infinity_under_a_zero_coefficient_is_found():
+    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 2"):
+        Problem("hinge").risk(np.array([1.0, 0.0]), 0.0, with_bad_value(np.inf), LABELS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, np.nan, 1.0, 1.0], "sample_weight has a NaN or infinite value"),
+        ([1.0, np.inf, 1.0, 1.0], "sample_weight has a NaN or infinite value"),
+        ([1.0, -1.0, 1.0, 1.0], "sample_weight has negative values"),
+        (np.zeros(4), "sample_weight sums to zero"),
+        (np.ones(3), r"one number per row \(4\), got shape \(3,\)"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_described(weights, message):
+    problem = Problem("hinge", radius=0.1)
+    for call in (problem.risk, problem.multiplier, problem.gradient):
+        with pytest.raises(ValueError, match=message):
+            call(COEF, INTERCEPT, X, LABELS, weights)
+    with pytest.raises(ValueError, match=message):
+        problem.objective(COEF, INTERCEPT, 10.0, X, LABELS, weights)
+
+
+@pytest.mark.parametrize(
+    ("coef", "intercept", "message"),
+    [
+        (np.ones(3), 0.0, r"coef must hold one number per feature \(2\), got shape \(3,\)"),
+        (np.ones((2, 1)), 0.0, r"got shape \(2, 1\)"),
+        (1.0, 0.0, r"got shape \(\)"),
+        ([np.nan, 1.0], 0.0, "coef and intercept must be finite"),
+        ([1.0, 1.0], np.inf, "coef and intercept must be finite"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_described(coef, intercept, message):
+    problem = Problem("hinge", radius=0.1)
+    for call in (problem.risk, problem.multiplier, problem.gradient, problem.multiplier_interval):
+        with pytest.raises(ValueError, match=message):
+            call(coef, intercept, X, LABELS)
+
+
+def test_the_multiplier_bound_asks_for_a_model_of_the_right_size():
+    with pytest.raises(ValueError, match="one number per feature"):
+        Problem("hinge", radius=0.1).multiplier_bound(np.ones(3), 0.0, X, LABELS)
+
+
+@pytest.mark.parametrize("settings", [{"feature_weights": [1.0, 2.0, 3.0]}, {"norm": get_norm("l2", [1.0, 2.0, 3.0])}])
+def test_feature_weights_of_another_length_are_described(settings):
+    problem = Problem("hinge", radius=0.1, **settings)
+    for call in (problem.risk, problem.multiplier, problem.gradient):
+        with pytest.raises(ValueError, match="feature_weights holds 3 prices but X has 2 features"):
+            call(COEF, INTERCEPT, X, LABELS)
+
+
+def test_feature_weights_are_given_once():
+    with pytest.raises(TypeError, match="norm is already a Norm"):
+        Problem("hinge", norm=get_norm("l2"), feature_weights=[1.0, 2.0])
+
+
+def test_feature_weights_can_be_replaced():
+    problem = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])
+    assert problem.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
+
+
+def test_feature_weights_outlive_a_change_of_norm():
+    problem = Problem("hinge", radius=0.1, feature_weights=[1.0, 4.0]).replace(norm="l1")
+    assert problem.kappa(COEF) == pytest.approx(0.8, rel=1e-14)
+    assert Problem("hinge", feature_weights=[2.0, 1.0]).replace(norm="l1").kappa(COEF) == pytest.approx(0.6, rel=1e-14)
+
+
+def test_a_gradient_below_kappa_is_refused():
+    problem = Problem("hinge", radius=0.1)
+    with pytest.raises(ValueError, match=r"multiplier 0\.5 is below kappa = 1\.0"):
+        problem.gradient(COEF, INTERCEPT, X, LABELS, multiplier=0.5)
+
+
+def test_a_geometry_refuses_what_a_problem_would():
+    with pytest.raises(ValueError, match="label_cost must be positive"):
+        Geometry(label_cost=0.0)
+
+
+# What it leaves alone
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_inputs_are_never_modified(loss):
+    y, weights, coef = targets(loss).copy(), np.array([1.0, 2.0, 0.0, 3.0]), COEF.copy()
+    data = X.copy()
+    arrays = (data, y, weights, coef)
+    before = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False  # a write raises
+    for label_cost in (0.5, np.inf):
+        problem = Problem(loss, radius=0.2, label_cost=label_cost, ridge=0.1)
+        problem.risk(coef, INTERCEPT, data, y, weights)
+        problem.multiplier(coef, INTERCEPT, data, y, weights)
+        problem.gradient(coef, INTERCEPT, data, y, weights)
+        problem.gradient(coef, INTERCEPT, data, y, weights, multiplier=100.0)
+        problem.objective(coef, INTERCEPT, 100.0, data, y, weights)
+        problem.h(coef, INTERCEPT, 100.0, data, y)
+        problem.bounds(coef, INTERCEPT, 100.0, data, y)
+        problem.multiplier_interval(coef, INTERCEPT, data, y)
+        problem.multiplier_bound(coef, INTERCEPT, data, y)
+        problem.growth(coef, INTERCEPT, y)
+    for array, old in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_plain_lists_are_accepted(loss):
+    problem = Problem(loss, radius=0.2, label_cost=1.0)
+    y = targets(loss)
+    expected = problem.risk(COEF, INTERCEPT, X, y, np.array([1.0, 2.0, 1.0, 3.0]))
+    found = problem.risk(COEF.tolist(), INTERCEPT, X.tolist(), y.tolist(), [1, 2, 1, 3])
+    assert found == expected
+    assert isinstance(found, float)
+    assert isinstance(problem.multiplier(COEF, INTERCEPT, X, y), float)
+
+
+def test_loss_families_are_told_apart():
+    assert all(Problem(loss).is_classification for loss in CLASSIFICATION)
+    assert not any(Problem(loss).is_classification for loss in REGRESSION)
+    assert issubclass(LOSSES["huber"], ResidualLoss)
