@@ -8,7 +8,6 @@ from dualcore.certificates.rounding import (
     RowLevelSet,
     Steepness,
     column_sizes,
-    enclosure_error,
     residual_size,
     sum_error,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "certify",
     "column_sizes",
     "dual_point",
-    "enclosure_error",
     "feasible",
     "first_order_bound",
     "inner_minimum",

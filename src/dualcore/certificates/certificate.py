@@ -9,7 +9,7 @@ import numpy as np
 
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
-from dualcore.certificates.rounding import RowLevelSet, enclosure_error
+from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
 from dualcore.certificates.sums import trivial_bound
 from dualcore.data.arrays import FloatArray
@@ -160,6 +160,6 @@ def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: 
     bundle = Bundle(problem, data, coef, intercept)
     passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))
     lower = max(trivial_bound(problem), bundle.lower)
-    rounding = bundle.rounding + enclosure_error(problem)
+    rounding = bundle.rounding + problem.family.enclosure
     rounding += RowLevelSet(problem.replace(support=None), data, upper).risk_error(coef, intercept)
     return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding)

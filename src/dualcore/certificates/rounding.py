@@ -35,7 +35,6 @@ __all__ = [
     "RowLevelSet",
     "Steepness",
     "column_sizes",
-    "enclosure_error",
     "free_features",
     "residual_size",
     "sum_error",
@@ -72,12 +71,6 @@ def free_features(problem: Problem, n_features: int) -> BoolArray:
         return np.ones(n_features, dtype=bool)
     prices = problem.geometry.norm.weights
     return np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
-
-
-def enclosure_error(problem: Problem) -> float:
-    """Return how far the two bounds on ``h`` may be apart on a box, of l2 moves and a curved loss; else 0."""
-    curved = problem.loss.pieces is None and problem.geometry.norm.name == "l2"
-    return 1e-9 if problem.box is not None and curved else 0.0
 
 
 def residual_size(problem: Problem, mean_loss: float) -> float:

@@ -15,8 +15,8 @@ __all__ = ["RENAMED", "install"]
 RENAMED = {
     "attacks": "experiments.attacks",
     "bounds": "problem.bounds",
-    "boxform": "problem.boxform",
-    "boxmoves": "problem.boxmoves",
+    "boxform": "problem.families.box",
+    "boxmoves": "problem.families.boxmoves",
     "bundle": "certificates.bundle",
     "cells": "reading.cells",
     "commands": "cli.commands",

@@ -84,7 +84,7 @@ class Normal:
     @classmethod
     def of(cls, problem: Problem, data: Data) -> Normal:
         """Return the data normalised as far as they need it; as they are where they do not."""
-        moves = problem.fit_intercept and problem.box is None
+        moves = problem.fit_intercept and problem.family.may_shift
         centre = far_centre(data.rows, data.weights) if moves else None
         if centre is not None:
             data = data._replace(rows=CentredRows(data.rows, centre))

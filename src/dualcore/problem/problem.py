@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
-from dualcore.problem.boxform import BoxForm
-from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
+from dualcore.problem.families import BoxFamily, get_family
+from dualcore.problem.families.base import signal
+from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, MarginLoss, get_loss
 
@@ -110,18 +111,17 @@ class Problem:
             order=self.loss.order if order is None else order,
         )
         _check_scale(self.radius, self.geometry, is_classification=self.is_classification)
-        self._form = get_form(self.loss, self.geometry, self.radius)
-        self.box = None if self.geometry.support is None else BoxForm(self.loss, self.geometry, self.radius)
+        self.family = get_family(self.loss, self.geometry, self.radius)
 
     @property
     def form(self) -> DualForm:
-        """The closed form on unbounded features; with a support see ``box``, which needs the rows themselves."""
-        if self.box is not None:
-            raise ValueError(
-                "This needs features without a support: on a box the dual loss of a row is no function of its margin "
-                "or residual alone. Use solve, certify, a sampler's build or fit on arrays, or support=None."
-            )
-        return self._form
+        """The closed form of the dual; ValueError where the family has none."""
+        return self.family.form
+
+    @property
+    def box(self) -> BoxFamily | None:
+        """The family where the problem has a support, else None."""
+        return self.family if isinstance(self.family, BoxFamily) else None
 
     @property
     def is_classification(self) -> bool:
@@ -185,48 +185,19 @@ class Problem:
         if prices is not None and prices.size != rows.m:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
         target = as_target(y, rows.n)
-        if self.is_classification:
-            low, high = float(target.min()), float(target.max())
-            if low == high and abs(low) == 1.0:
-                raise ValueError(f"y holds one class only ({low:+g}); a classifier needs rows of both classes.")
-            if low != -1.0 or high != 1.0 or not bool((np.abs(target) == 1.0).all()):
-                found = np.unique(target[:100000])
-                raise ValueError(
-                    f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
-                    f"{' and more' if found.size > 5 else ''}. "
-                    "Map your classes to -1 and +1, or use an estimator, which does."
-                )
-        if self.box is not None:
-            self.box.check(rows)
+        self.family.check_target(target)
+        self.family.check_rows(rows)
         return Data(rows, target, as_weights(sample_weight, rows.n))
 
     def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
-        theta = np.asarray(coef, dtype=np.float64)
-        if theta.shape != (data.rows.m,):
-            raise ValueError(f"coef must hold one number per feature ({data.rows.m}), got shape {theta.shape}.")
-        if not (np.isfinite(theta).all() and np.isfinite(intercept)):
-            raise ValueError("coef and intercept must be finite.")
-        with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
-            t = data.rows.dot(theta)
-        t += intercept
-        if self.is_classification:
-            t *= data.y
-        else:
-            t -= data.y
-        with np.errstate(invalid="ignore", over="ignore"):
-            total = t.sum()
-        if not abs(total) <= LARGEST:
-            data.rows.check_finite()
-        return t
+        return signal(self.loss, data.rows, data.y, coef, intercept)
 
     # The dual, row by row
 
     def kappa(self, coef: npt.ArrayLike) -> float:
         """Return the smallest multiplier for which every ``h_i`` is finite."""
-        if self.box is not None:
-            return self.box.kappa(np.asarray(coef, dtype=np.float64))
-        return self.form.kappa(self.size(coef))
+        return self.family.kappa(np.asarray(coef, dtype=np.float64))
 
     def size(self, coef: npt.ArrayLike) -> float:
         """Return ``||coef||_*``."""
@@ -237,9 +208,7 @@ class Problem:
 
         On a support with l2 and a curved loss it is the upper of `bounds`, at most 1e-9 (relative above 1) too high.
         """
-        if self.box is not None:
-            return self.bounds(coef, intercept, multiplier, X, y)[1]
-        return self.form.h(self.signal(coef, intercept, self.validate(X, y)), float(multiplier), self.size(coef))
+        return self.bounds(coef, intercept, multiplier, X, y)[1]
 
     def bounds(
         self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, *, rule: str = "exact"
@@ -251,13 +220,8 @@ class Problem:
         """
         if rule not in ("exact", "paper"):
             raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
-        if self.box is None:
-            h = self.h(coef, intercept, multiplier, X, y)
-            return h, h
         data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
-        self.signal(theta, intercept, data)  # the model must fit the data, and both be finite
-        rule_of = self.box.paper_bounds if rule == "paper" else self.box.bounds
-        return rule_of(data.rows, data.y, theta, float(intercept), float(multiplier))
+        return self.family.bounds(data.rows, data.y, theta, float(intercept), float(multiplier), rule=rule)
 
     # The risk
 
@@ -272,12 +236,7 @@ class Problem:
     def evaluate(self, coef: npt.ArrayLike, intercept: float, data: Data) -> Minimum:
         """Return risk (ridge included) and multiplier on validated data."""
         theta = np.asarray(coef, dtype=np.float64)
-        t = self.signal(theta, intercept, data)
-        if self.box is not None:
-            self.box.check(data.rows)  # cheap beside the search, and data may come here without `validate`
-            value, multiplier = self.box.minimise(data.rows, data.y, data.weights, theta, float(intercept))
-            return Minimum(value + self.penalty(theta), multiplier)
-        value, multiplier = self.form.minimise(t, data.weights, self.size(theta))
+        value, multiplier = self.family.minimise(data.rows, data.y, data.weights, theta, float(intercept))
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
@@ -290,11 +249,7 @@ class Problem:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
         theta = np.asarray(coef, dtype=np.float64)
         data = self.validate(X, y, sample_weight)
-        t = self.signal(theta, intercept, data)
-        if self.box is None:
-            h = self.form.h(t, float(multiplier), self.size(theta))
-        else:
-            h = self.box.bounds(data.rows, data.y, theta, float(intercept), float(multiplier))[1]
+        h = self.family.bounds(data.rows, data.y, theta, float(intercept), float(multiplier))[1]
         return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
 
     def gradient(
@@ -314,36 +269,20 @@ class Problem:
         """
         theta = np.asarray(coef, dtype=np.float64)
         data = self.validate(X, y, sample_weight)
-        t, size = self.signal(theta, intercept, data), self.size(theta)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
-        if self.box is not None:
-            pull = self.box.gradient(data.rows, data.y, data.weights, theta, float(intercept), multiplier)
-            in_multiplier = 0.0 if multiplier is None else self.price - pull.cost
-            return Gradient(pull.coef + self.ridge * theta, pull.intercept, in_multiplier)
-        if multiplier is None:
-            slope, in_size = self.form.subgradient(t, data.weights, size)
-            in_multiplier = 0.0
-        else:
-            parts = self.form.partials(t, float(multiplier), size)
-            slope, in_size = parts.t, weighted_sum(parts.size, data.weights)
-            in_multiplier = self.price + weighted_sum(parts.multiplier, data.weights)
-        slope *= data.masses
-        if self.is_classification:
-            slope *= data.y
-        in_coef = data.rows.transpose_dot(slope) + in_size * self.geometry.norm.steepest(theta) + self.ridge * theta
-        return Gradient(in_coef, float(slope.sum()), float(in_multiplier))
+        at = None if multiplier is None else float(multiplier)
+        found = self.family.gradient(data.rows, data.y, data.weights, theta, float(intercept), at)
+        in_multiplier = 0.0 if multiplier is None else self.price - found.spent
+        return Gradient(found.coef + self.ridge * theta, found.intercept, in_multiplier)
 
     # Constants of the theory
 
     def multiplier_interval(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> tuple[float, float]:
         """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
-        data, size = self.validate(X, y), self.size(coef)
-        if self.box is not None:
-            theta = np.asarray(coef, dtype=np.float64)
-            self.signal(theta, intercept, data)
-            return self.box.kappa(theta), self.box.largest_multiplier(data.rows, data.y, theta, float(intercept))
-        return self.form.kappa(size), self.form.largest_multiplier(self.signal(coef, intercept, data), size)
+        data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
+        top = self.family.largest_multiplier(data.rows, data.y, theta, float(intercept))
+        return self.family.kappa(theta), top
 
     def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
         r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
@@ -391,12 +330,8 @@ class Problem:
         longest = float(rows.row_norms().max())
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
-        flips = self.is_classification and np.isfinite(self.geometry.label_cost)
-        in_multiplier = self.geometry.label_cost if flips else 0.0
-        if self.geometry.support is not None:  # moved rows may be longer, and moving them has a cost of its own
-            low, high = self.geometry.support.spread(rows.m)
-            longest = float(np.linalg.norm(np.append(np.maximum(np.abs(low), np.abs(high)), float(self.fit_intercept))))
-            in_multiplier += self.geometry.norm.value(high - low)
+        # Moved rows may be longer, and moving them has a cost of its own.
+        longest, in_multiplier = self.family.reach(rows.m, longest, fit_intercept=self.fit_intercept)
         return Constants(self.loss.lipschitz * longest, in_multiplier)
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.boxform import BoxForm
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.forms import MarginForm
 
 __all__ = ["WorstCase", "worst_case_distribution"]
@@ -97,7 +97,10 @@ def worst_case_distribution(
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be positive, got {tol!r}.")
     if problem.geometry.order != 1:
-        raise ValueError("Worst-case distributions are available for transport order 1; this problem has order 2.")
+        raise ValueError(
+            "Worst-case distributions are available for transport order 1; this problem has order "
+            f"{problem.geometry.order:g}."
+        )
     theta = np.asarray(coef, dtype=np.float64)
     data = problem.validate(X, y, sample_weight)
     if problem.box is not None:
@@ -200,7 +203,7 @@ def _spend(
 
 
 def _inside_box(
-    problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, tol: float
+    problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, tol: float
 ) -> WorstCase:
     """Take the cheaper of two near-equal best moves everywhere, then dearer ones, those that earn most first."""
     problem.signal(theta, intercept, data)
@@ -256,7 +259,7 @@ class _Atoms(NamedTuple):
 
 
 def _moved(
-    problem: Problem, box: BoxForm, theta: FloatArray, intercept: float, data: Data, multiplier: float
+    problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, multiplier: float
 ) -> _Atoms:
     """Return every row after its best move."""
     n, m = data.rows.n, data.rows.m
@@ -274,7 +277,7 @@ def _join(cheap: _Atoms, dear: _Atoms, rows: npt.NDArray[np.int64], share: Float
     return cheap._replace(mass=left).joined(moved._replace(mass=share * moved.mass))
 
 
-def _run_away(problem: Problem, box: BoxForm, theta: FloatArray, atoms: _Atoms, rest: float, tol: float) -> _Atoms:
+def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms, rest: float, tol: float) -> _Atoms:
     """Spend the rest where no wall stops it: on a feature without one, or on a target that may move."""
     kappa, norm, flipping = box.kappa(theta), problem.geometry.norm, problem.is_classification
     # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.

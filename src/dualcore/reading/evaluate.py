@@ -45,12 +45,4 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
 
 def feasible_multiplier(problem: Problem, coef: FloatArray, multiplier: float) -> float:
     """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
-    flips = problem.is_classification and bool(np.isfinite(problem.geometry.label_cost))
-    if problem.radius == 0.0 and problem.box is None and (flips or problem.geometry.order > 1):
-        return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
-    if problem.geometry.order == 1:
-        return max(multiplier, problem.kappa(coef))
-    if not np.isfinite(multiplier):
-        return multiplier
-    # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
-    return max(multiplier, 1.01 * problem.kappa(coef) + 1e-9)
+    return problem.family.feasible_multiplier(coef, multiplier)

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.boxform import BoxForm
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers.cones import Affine, ConeProgram
@@ -72,7 +72,7 @@ class _Found(NamedTuple):
 
 
 def hypercube_model(
-    problem: Problem, box: BoxForm, data: Data, tol: float, max_iter: int
+    problem: Problem, box: BoxFamily, data: Data, tol: float, max_iter: int
 ) -> tuple[FloatArray, float, int]:
     """Return coefficients, intercept and iterations of Clarabel on the programme of the whole data."""
     kept = np.flatnonzero(data.masses)
@@ -113,7 +113,7 @@ def _offsets(loss: Loss, slope: FloatArray) -> FloatArray:
     return -np.asarray(loss.conjugate(slope))
 
 
-def _solve(problem: Problem, box: BoxForm, small: _Small, pieces: _Pieces, tol: float, max_iter: int) -> _Found:
+def _solve(problem: Problem, box: BoxFamily, small: _Small, pieces: _Pieces, tol: float, max_iter: int) -> _Found:
     X, y, n = small.X, small.y, small.y.size
     program = ConeProgram()
     coef, level, lam = program.variables(X.shape[1]), program.variables(1), program.variables(1)
@@ -151,7 +151,7 @@ def _solve(problem: Problem, box: BoxForm, small: _Small, pieces: _Pieces, tol: 
 
 
 def _escape(
-    program: ConeProgram, problem: Problem, box: BoxForm, X: FloatArray, push: FloatArray, coef: Affine, lam: Affine
+    program: ConeProgram, problem: Problem, box: BoxFamily, X: FloatArray, push: FloatArray, coef: Affine, lam: Affine
 ) -> Affine:
     """Return what moving earns each row, by the dual of the move."""
     n, m = X.shape

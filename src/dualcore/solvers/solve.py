@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, enclosure_error, trivial_bound
+from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
@@ -201,7 +201,7 @@ def _score(
         withheld = bounds.level_set.withheld
     else:
         plain = RowLevelSet(inner.replace(support=None), data, value)
-        error = plain.risk_error(theta, level) + enclosure_error(inner)
+        error = plain.risk_error(theta, level) + inner.family.enclosure
         goal = max(tol * abs(value), plain.risk_error(theta, level))
     lower = min(best.value, value)
     status = Status.OPTIMAL

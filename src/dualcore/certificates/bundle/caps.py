@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy.linalg import block_diag
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.boxform import BoxForm
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, LinfNorm
 
 __all__ = ["LengthCaps", "LinearCaps", "find_caps"]
@@ -63,7 +63,7 @@ class LengthCaps:
 
 
 def find_caps(
-    box: BoxForm, scale: FloatArray, parts: int, free: npt.NDArray[np.intp], soft: float
+    box: BoxFamily, scale: FloatArray, parts: int, free: npt.NDArray[np.intp], soft: float
 ) -> LinearCaps | LengthCaps:
     """Return the caps in the variables ``free`` of a bundle: coefficients (twice where split), level, multiplier.
 

@@ -21,7 +21,7 @@ from dualcore.certificates.bundle.master import Found, Master, Planes
 from dualcore.certificates.bundle.region import Region, find_region
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.boxform import Moves
+from dualcore.problem.families import Moves
 from dualcore.problem.geometry import L2Norm
 
 __all__ = ["Bundle"]

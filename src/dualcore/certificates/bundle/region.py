@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.boxform import BoxForm
+from dualcore.problem.families import BoxFamily
 
 __all__ = ["Region", "find_region", "unbounded_features"]
 
@@ -30,7 +30,7 @@ class Region(NamedTuple):
 
 
 def find_region(
-    problem: Problem, box: BoxForm, data: Data, centre: FloatArray, middle: float, spread: FloatArray, upper: float
+    problem: Problem, box: BoxFamily, data: Data, centre: FloatArray, middle: float, spread: FloatArray, upper: float
 ) -> Region:
     r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
 

@@ -20,7 +20,7 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.boxform import BoxForm
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers import Solution, solve
 
 __all__ = ["BoxRefinement", "draw_on_box"]
@@ -132,7 +132,7 @@ def draw_on_box(
 
     def look(chunk: Chunk) -> tuple[FloatArray, FloatArray, FloatArray]:
         rows = as_rows(chunk.X)
-        box.check(rows, first=chunk.start)
+        box.check_rows(rows, first=chunk.start)
         model = (anchor.coef, anchor.intercept, anchor.multiplier)
         lower, upper = (box.paper_bounds if rule == "paper" else box.bounds)(rows, chunk.y, *model)
         masses = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
@@ -164,7 +164,7 @@ def draw_on_box(
     )
 
 
-def _moments(box: BoxForm, X: Any, y: FloatArray, anchor: Anchor) -> FloatArray:
+def _moments(box: BoxFamily, X: Any, y: FloatArray, anchor: Anchor) -> FloatArray:
     """Return value and gradient of every row's ``h`` at the anchor, shape (n, m + 3)."""
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
     found = box.moves(X, y, anchor.coef, anchor.intercept, anchor.multiplier, points=True)

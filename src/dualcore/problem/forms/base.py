@@ -10,7 +10,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import Geometry
-from dualcore.problem.losses import Loss
+from dualcore.problem.losses import Loss, MarginLoss
 
 __all__ = ["BLOCK", "DualForm", "Minimum", "Partials", "Subgradient", "blocked_sum", "weighted_sum"]
 
@@ -97,6 +97,12 @@ class DualForm(ABC):
     @abstractmethod
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
         """Return a multiplier that no minimiser exceeds, whatever the masses."""
+
+    def feasible_multiplier(self, size: float, multiplier: float) -> float:
+        """Return the multiplier, raised to where ``h`` of every row is finite at coefficients of this size."""
+        if self.radius == 0.0 and isinstance(self.loss, MarginLoss) and np.isfinite(self.geometry.label_cost):
+            return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
+        return max(multiplier, self.kappa(size))
 
     def mean_loss(self, t: FloatArray, weights: FloatArray | None) -> float:
         """Return ``sum w_i L(t_i)`` without a temporary of length n."""

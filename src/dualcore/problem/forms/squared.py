@@ -104,6 +104,12 @@ class SquaredForm(DualForm):
         slope = self.loss.slope(t) * (root / mean) ** (p - 1.0) if mean > 0.0 else np.zeros_like(t)
         return Subgradient(slope, in_size)
 
+    def feasible_multiplier(self, size: float, multiplier: float) -> float:
+        if self.radius == 0.0 or not np.isfinite(multiplier):
+            return np.inf if self.radius == 0.0 else multiplier
+        # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+        return max(multiplier, 1.01 * self.kappa(size) + 1e-9)
+
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
         if self.radius == 0.0:
             return np.inf

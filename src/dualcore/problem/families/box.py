@@ -1,7 +1,7 @@
 """The dual of the worst-case risk where the features live in a box: ``h``, the risk, its subgradient.
 
 A row has two ways to go: a label that stays and one that flips (classification), a residual pushed up and one
-pushed down (regression). Along each, `dualcore.problem.boxmoves` finds the best move ``v``, and
+pushed down (regression). Along each, `dualcore.problem.families.boxmoves` finds the best move ``v``, and
 
     h(theta, b, lam) = max over ways and moves of  L(t after the move) - lam * (||v|| + price of the way) .
 
@@ -22,68 +22,15 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
-from dualcore.problem.boxmoves import Path, get_path
-from dualcore.problem.forms import Minimum
+from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
+from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.geometry import Box, Geometry, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BoxForm", "Bracket", "Moves", "Pull"]
+__all__ = ["BoxFamily"]
 
-# Passes over the data that the search for the multiplier may take; it seldom needs forty.
-_MOST_PASSES = 200
-_SHARPNESS = 1e-14
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
-
-
-class Moves(NamedTuple):
-    """The best move of each row of a block.
-
-    Attributes
-    ----------
-    lower, upper : ndarray of shape (n_rows,)
-        What the move earns, and what none exceeds; the two coincide but for l2 with a curved loss.
-    cost : ndarray of shape (n_rows,)
-        Transport cost, the label included.
-    travel : ndarray of shape (n_rows,)
-        Of it, what moving the features costs.
-    signal : ndarray of shape (n_rows,)
-        Margin or residual after the move.
-    label : ndarray of shape (n_rows,)
-        Label or target after the move.
-    X : ndarray of shape (n_rows, n_features)
-        Features after the move; no rows where they were not asked for.
-    rising, falling : ndarray of shape (n_rows, n_features)
-        Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with
-        linf as far as the furthest went. No rows where they were not asked for.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    cost: FloatArray
-    travel: FloatArray
-    signal: FloatArray
-    label: FloatArray
-    X: FloatArray
-    rising: FloatArray
-    falling: FloatArray
-
-
-class Bracket(NamedTuple):
-    """Two multipliers with the minimiser between them, and what every row's best move costs at either."""
-
-    low: float
-    high: float
-    low_cost: FloatArray
-    high_cost: FloatArray
-
-
-class Pull(NamedTuple):
-    """A subgradient in coefficients and intercept, and the transport cost of the moves behind it."""
-
-    coef: FloatArray
-    intercept: float
-    cost: float
 
 
 class _Way(NamedTuple):
@@ -96,7 +43,7 @@ class _Way(NamedTuple):
     price: float
 
 
-class BoxForm:
+class BoxFamily(MovingFamily):
     """``h`` and the minimum over the multiplier on a box, a block of rows at a time.
 
     Parameters
@@ -108,16 +55,17 @@ class BoxForm:
     radius : float
     """
 
+    name = "box"
+
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
-            raise ValueError("BoxForm needs a geometry with a support.")
-        self.loss, self.geometry, self.radius = loss, geometry, radius
+            raise ValueError("BoxFamily needs a geometry with a support.")
+        super().__init__(loss, geometry, radius)
         self.support: Box = geometry.support
-        self.is_classification = isinstance(loss, MarginLoss)
 
     # One block of rows
 
-    def check(self, rows: Rows, first: int = 0) -> None:
+    def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row.
 
         Rounding is forgiven, as of features scaled in single precision: such a row cannot move on.
@@ -255,25 +203,6 @@ class BoxForm:
                 top = max(top, float(gain.max(initial=0.0)) / self.geometry.label_cost)
         return top
 
-    # All rows
-
-    def sweep(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
-    ) -> Iterator[tuple[slice, Moves]]:
-        """Yield the best moves block by block."""
-        for part, X in rows.dense_blocks():
-            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
-
-    def bounds(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return ``a_i <= h_i <= b_i``, equal but for l2 with a curved loss; infinite below `kappa`."""
-        lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
-        if multiplier >= self.kappa(coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
-                lower[part], upper[part] = found.lower, found.upper
-        return lower, upper
-
     def paper_bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
     ) -> tuple[FloatArray, FloatArray]:
@@ -299,97 +228,13 @@ class BoxForm:
                 upper[part] = np.maximum(upper[part], value)
         return lower, upper
 
-    def gradient(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float | None = None,
-    ) -> Pull:
-        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or of its minimum over all of them."""
-        if multiplier is not None:
-            return self._pull(rows, y, weights, coef, intercept, multiplier)
-        _, bracket = self.search(rows, y, weights, coef, intercept)
-        low = self._pull(rows, y, weights, coef, intercept, bracket.low)
-        if bracket.low < bracket.high:
-            # At the minimiser moves of either side share so that they spend the budget.
-            high = self._pull(rows, y, weights, coef, intercept, bracket.high)
-            share = (self.radius - high.cost) / (low.cost - high.cost) if low.cost > high.cost else 1.0
-            rest = 1.0 - share
-            return Pull(
-                share * low.coef + rest * high.coef,
-                share * low.intercept + rest * high.intercept,
-                share * low.cost + rest * high.cost,
-            )
-        # What is left of the budget runs away where there is no wall.
-        rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
-        if rate * self.geometry.norm.dual(part) > self.floor():
-            rest = max(self.radius - low.cost, 0.0) * rate
-            return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
-        return low
+    @property
+    def enclosure(self) -> float:
+        curved = self.loss.pieces is None and self.geometry.norm.name == "l2"
+        return TOLERANCE if curved else 0.0
 
-    def _pull(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float,
-    ) -> Pull:
-        in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
-        for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
-            masses = 1.0 / y.size if weights is None else weights[part]
-            slope = masses * self.loss.slope(found.signal) * (found.label if self.is_classification else 1.0)
-            in_coef += slope @ found.X
-            in_intercept += float(slope.sum())
-            cost += float(np.sum(masses * found.cost))
-        return Pull(in_coef, in_intercept, cost)
-
-    def minimise(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
-    ) -> Minimum:
-        """Return the minimum over the multiplier."""
-        return self.search(rows, y, weights, coef, intercept)[0]
-
-    def search(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
-    ) -> tuple[Minimum, Bracket]:
-        """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
-
-        The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
-        exact at once where a single corner is left between them.
-        """
-
-        def at(multiplier: float) -> tuple[float, float, FloatArray]:
-            total, cost = 0.0, np.empty(y.size)
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
-                cost[part] = found.cost
-                total += float(found.upper.sum() if weights is None else weights[part] @ found.upper)
-            mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
-            return self.radius * multiplier + mean, self.radius - float(spent), cost
-
-        low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
-        value, slope, cost = at(low)
-        if slope >= 0.0 or high <= low:
-            return Minimum(value, low), Bracket(low, low, cost, cost)
-        high_value, high_slope, high_cost = at(high)
-        best = min((high_value, high), (value, low))
-        for count in range(_MOST_PASSES):
-            if high_slope <= 0.0:
-                break
-            meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)
-            floor = value + slope * (meet - low)
-            # Every third trial halves the bracket: tangents alone may creep.
-            trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
-            if best[0] - floor <= _SHARPNESS * abs(best[0]) or not low < trial < high:
-                break
-            trial_value, trial_slope, trial_cost = at(trial)
-            best = min(best, (trial_value, trial))
-            if trial_slope < 0.0:
-                low, value, slope, cost = trial, trial_value, trial_slope, trial_cost
-            else:
-                high, high_value, high_slope, high_cost = trial, trial_value, trial_slope, trial_cost
-        return Minimum(*best), Bracket(low, high, cost, high_cost)
+    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+        low, high = self.support.spread(n_features)
+        farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
+        label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
+        return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)

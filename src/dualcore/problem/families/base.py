@@ -1,0 +1,208 @@
+"""What a family of problems says about the adversary: how rows are moved, at what cost, and what that earns.
+
+A family is one class in one file. The rest of the package works with what is declared here, and never asks which
+family it has in hand.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import LARGEST, FloatArray
+from dualcore.data.rows import Rows
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.forms import DualForm, Minimum
+from dualcore.problem.geometry import Geometry
+from dualcore.problem.losses import Loss, MarginLoss
+
+__all__ = ["Family", "RowDual", "RowGradient", "signal"]
+
+
+class RowDual(NamedTuple):
+    """What the adversary does to the rows of a block at a model and a multiplier.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_rows,)
+        ``lower <= h <= upper``; equal wherever ``h`` has a closed form. ``lower`` is attained by the move.
+    slope : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Derivative of ``h`` in the scores ``coef . x' + intercept`` of the moved row.
+    spent : ndarray of shape (n_rows,)
+        Transport that the move costs, to the order of the distance: minus the derivative of ``h`` in the multiplier.
+    moved : ndarray or sparse matrix of shape (n_rows, n_features)
+        The features after the move; the block itself where they stay.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    slope: FloatArray
+    spent: FloatArray
+    moved: Any
+
+
+class RowGradient(NamedTuple):
+    """A subgradient of ``sum_i w_i h_i`` in coefficients and intercept, and the mean transport behind it."""
+
+    coef: FloatArray
+    intercept: float
+    spent: float
+
+
+class Family(ABC):
+    """How the adversary of a problem acts on rows.
+
+    Parameters
+    ----------
+    loss : Loss
+    geometry : Geometry
+    radius : float
+
+    Attributes
+    ----------
+    name : str
+        What solvers and readers are registered by.
+    is_closed : bool
+        Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
+    may_shift : bool
+        Whether the problem stays the same if a constant is taken out of a column and the intercept makes up for it.
+    strata : tuple of float
+        Labels of which no draw may lose one; empty in regression.
+    """
+
+    name: ClassVar[str] = ""
+    is_closed: ClassVar[bool] = False
+    may_shift: ClassVar[bool] = True
+
+    def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
+        self.loss, self.geometry, self.radius = loss, geometry, radius
+
+    @property
+    def form(self) -> DualForm:
+        """The closed form; only where `is_closed`."""
+        raise ValueError(
+            f"This needs a closed form, and of the {self.name!r} family the dual loss of a row is no function of its "
+            "margin or residual alone. Use solve, certify, a sampler's build or fit, or support=None."
+        )
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether rows carry labels rather than a real target."""
+        return isinstance(self.loss, MarginLoss)
+
+    @property
+    def strata(self) -> tuple[float, ...]:
+        """Labels of which no draw may lose one."""
+        return (-1.0, 1.0) if self.is_classification else ()
+
+    @property
+    def flips(self) -> bool:
+        """Whether the adversary may change labels, and has a budget for it."""
+        return self.is_classification and self.radius > 0.0 and bool(np.isfinite(self.geometry.label_cost))
+
+    @property
+    def enclosure(self) -> float:
+        """How far ``lower`` and ``upper`` of a row may be apart, relative above one."""
+        return 0.0
+
+    # Data in
+
+    def check_target(self, y: FloatArray) -> None:
+        """Raise ValueError where the targets of all rows cannot be learned from."""
+        if not self.strata:
+            return
+        low, high = float(y.min()), float(y.max())
+        if low == high and abs(low) == 1.0:
+            raise ValueError(f"y holds one class only ({low:+g}); a classifier needs rows of both classes.")
+        if low != -1.0 or high != 1.0 or not bool((np.abs(y) == 1.0).all()):
+            found = np.unique(y[:100000])
+            raise ValueError(
+                f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
+                f"{' and more' if found.size > 5 else ''}. "
+                "Map your classes to -1 and +1, or use an estimator, which does."
+            )
+
+    def first_wrong_label(self, y: FloatArray) -> int | None:
+        """Return the place of the first target that no row may have; a chunk may hold one class only."""
+        wrong = np.abs(y) != 1.0 if self.strata else np.zeros(0, dtype=bool)
+        return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+
+    def check_rows(self, rows: Rows, first: int = 0) -> None:
+        """Raise ValueError where a row has features it may not have; ``first`` is the number of the first row."""
+        return
+
+    # Multipliers
+
+    @abstractmethod
+    def kappa(self, coef: FloatArray) -> float:
+        """Return the smallest multiplier for which every ``h_i`` is finite."""
+
+    @abstractmethod
+    def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
+        """Return a multiplier that no minimiser exceeds, whatever the masses."""
+
+    def feasible_multiplier(self, coef: FloatArray, multiplier: float) -> float:
+        """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
+        return max(multiplier, self.kappa(coef))
+
+    # Rows
+
+    @abstractmethod
+    def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
+        """Return what the adversary does to the rows of a block."""
+
+    @abstractmethod
+    def bounds(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``a_i <= h_i <= b_i`` of all rows, infinite below `kappa`."""
+
+    @abstractmethod
+    def minimise(
+        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+    ) -> Minimum:
+        """Return the minimum of ``sigma^p lam + sum_i w_i h_i`` over the multiplier."""
+
+    @abstractmethod
+    def gradient(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float | None = None,
+    ) -> RowGradient:
+        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or of the minimum over all of them."""
+
+    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+        """Return the length of the longest row after a move, a one for the intercept included, and the largest cost."""
+        return longest, self.geometry.label_cost if self.is_classification and self._has_label_cost else 0.0
+
+    @property
+    def _has_label_cost(self) -> bool:
+        return bool(np.isfinite(self.geometry.label_cost))
+
+
+def signal(loss: Loss, rows: Rows, y: FloatArray, coef: npt.ArrayLike, intercept: float) -> FloatArray:
+    """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
+    theta = np.asarray(coef, dtype=np.float64)
+    if theta.shape != (rows.m,):
+        raise ValueError(f"coef must hold one number per feature ({rows.m}), got shape {theta.shape}.")
+    if not (np.isfinite(theta).all() and np.isfinite(intercept)):
+        raise ValueError("coef and intercept must be finite.")
+    with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+        t = rows.dot(theta)
+    t += intercept
+    if isinstance(loss, MarginLoss):
+        t *= y
+    else:
+        t -= y
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = t.sum()
+    if not abs(total) <= LARGEST:
+        rows.check_finite()
+    return t

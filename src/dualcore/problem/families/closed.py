@@ -1,0 +1,89 @@
+"""Features that move anywhere: ``h`` is a function of the margin or the residual, in closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
+from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
+from dualcore.problem.geometry import Geometry
+from dualcore.problem.losses import Loss
+
+__all__ = ["ClosedFamily"]
+
+
+class ClosedFamily(Family):
+    """Losses of order 1 and their powers on unbounded features, users' own among them."""
+
+    name = "closed"
+    is_closed = True
+
+    def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
+        super().__init__(loss, geometry, radius)
+        self._form = get_form(loss, geometry, radius)
+
+    @property
+    def form(self) -> DualForm:
+        return self._form
+
+    def _size(self, coef: FloatArray) -> float:
+        return self.geometry.norm.dual(coef)
+
+    def kappa(self, coef: FloatArray) -> float:
+        return self._form.kappa(self._size(coef))
+
+    def _signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
+        return signal(self.loss, rows, y, coef, intercept)
+
+    def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
+        return self._form.largest_multiplier(self._signal(rows, y, coef, intercept), self._size(coef))
+
+    def feasible_multiplier(self, coef: FloatArray, multiplier: float) -> float:
+        return self._form.feasible_multiplier(self._size(coef), multiplier)
+
+    def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
+        score = np.asarray(X @ model.coef, dtype=np.float64) + model.intercept
+        t = score * y if self.is_classification else score - y
+        size = self._size(model.coef)
+        h, parts = self._form.h(t, model.multiplier, size), self._form.partials(t, model.multiplier, size)
+        slope = parts.t * y if self.is_classification else parts.t
+        return RowDual(h, h, slope, -parts.multiplier, X)
+
+    def bounds(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        h = self._form.h(self._signal(rows, y, coef, intercept), multiplier, self._size(coef))
+        return h, h
+
+    def minimise(
+        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+    ) -> Minimum:
+        return self._form.minimise(self._signal(rows, y, coef, intercept), weights, self._size(coef))
+
+    def gradient(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float | None = None,
+    ) -> RowGradient:
+        t, size = self._signal(rows, y, coef, intercept), self._size(coef)
+        spent = 0.0
+        if multiplier is None:
+            slope, in_size = self._form.subgradient(t, weights, size)
+        else:
+            parts = self._form.partials(t, multiplier, size)
+            slope, in_size = parts.t, weighted_sum(parts.size, weights)
+            spent = -weighted_sum(parts.multiplier, weights)
+        slope *= 1.0 / y.size if weights is None else weights
+        if self.is_classification:
+            slope *= y
+        in_coef = rows.transpose_dot(slope) + in_size * self.geometry.norm.steepest(coef)
+        return RowGradient(in_coef, float(slope.sum()), spent)

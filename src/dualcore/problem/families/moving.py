@@ -1,0 +1,225 @@
+"""Families whose adversary moves rows one by one: everything that follows from the best move of every row."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
+from dualcore.problem.forms import Minimum
+
+__all__ = ["Bracket", "Moves", "MovingFamily"]
+
+# Passes over the data that the search for the multiplier may take; it seldom needs forty.
+_MOST_PASSES = 200
+_SHARPNESS = 1e-14
+
+
+class Moves(NamedTuple):
+    """The best move of each row of a block.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of shape (n_rows,)
+        What the move earns, and what none exceeds; the two coincide but for l2 with a curved loss.
+    cost : ndarray of shape (n_rows,)
+        Transport cost, the label included.
+    travel : ndarray of shape (n_rows,)
+        Of it, what moving the features costs.
+    signal : ndarray of shape (n_rows,)
+        Margin or residual after the move.
+    label : ndarray of shape (n_rows,)
+        Label or target after the move.
+    X : ndarray of shape (n_rows, n_features)
+        Features after the move; no rows where they were not asked for.
+    rising, falling : ndarray of shape (n_rows, n_features)
+        Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with
+        linf as far as the furthest went. No rows where they were not asked for.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    cost: FloatArray
+    travel: FloatArray
+    signal: FloatArray
+    label: FloatArray
+    X: FloatArray
+    rising: FloatArray
+    falling: FloatArray
+
+
+class Bracket(NamedTuple):
+    """Two multipliers with the minimiser between them, and what every row's best move costs at either."""
+
+    low: float
+    high: float
+    low_cost: FloatArray
+    high_cost: FloatArray
+
+
+class MovingFamily(Family):
+    """``h`` and the minimum over the multiplier from the best move of every row, a block of rows at a time.
+
+    Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution
+    that is feasible for all of them: the source of subgradients, planes, worst cases and lower bounds.
+    """
+
+    may_shift = False
+
+    @abstractmethod
+    def moves(
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        *,
+        points: bool = False,
+        sides: bool = False,
+    ) -> Moves:
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+
+    @abstractmethod
+    def floor(self) -> float:
+        """Return the least multiplier of any model."""
+
+    @abstractmethod
+    def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+        """Yield, for either direction of the score, the steepest slope met on it and the coefficients without wall."""
+
+    @abstractmethod
+    def paper_bounds(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the bounds of the paper's appendix."""
+
+    def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
+        block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)
+        return RowDual(found.lower, found.upper, self._slope(found), found.cost, found.X)
+
+    def _slope(self, found: Moves) -> FloatArray:
+        """Return the derivative of ``h`` in the score of the moved row."""
+        slope = np.asarray(self.loss.slope(found.signal), dtype=np.float64)
+        return slope * found.label if self.is_classification else slope
+
+    def sweep(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
+    ) -> Iterator[tuple[slice, Moves]]:
+        """Yield the best moves block by block."""
+        for part, X in rows.dense_blocks():
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
+
+    def bounds(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
+    ) -> tuple[FloatArray, FloatArray]:
+        signal(self.loss, rows, y, coef, intercept)  # the model must fit the data, and both be finite
+        if rule == "paper":
+            return self.paper_bounds(rows, y, coef, intercept, multiplier)
+        lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
+        if multiplier >= self.kappa(coef) * (1.0 - 1e-12):
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+                lower[part], upper[part] = found.lower, found.upper
+        return lower, upper
+
+    def gradient(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float | None = None,
+    ) -> RowGradient:
+        if multiplier is not None:
+            return self._pull(rows, y, weights, coef, intercept, multiplier)
+        _, bracket = self.search(rows, y, weights, coef, intercept)
+        low = self._pull(rows, y, weights, coef, intercept, bracket.low)
+        if bracket.low < bracket.high:
+            # At the minimiser moves of either side share so that they spend the budget.
+            high = self._pull(rows, y, weights, coef, intercept, bracket.high)
+            share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
+            rest = 1.0 - share
+            return RowGradient(
+                share * low.coef + rest * high.coef,
+                share * low.intercept + rest * high.intercept,
+                share * low.spent + rest * high.spent,
+            )
+        # What is left of the budget runs away where there is no wall.
+        rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
+        if rate * self.geometry.norm.dual(part) > self.floor():
+            rest = max(self.radius - low.spent, 0.0) * rate
+            return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
+        return low
+
+    def _pull(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+    ) -> RowGradient:
+        in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
+        for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
+            masses = 1.0 / y.size if weights is None else weights[part]
+            slope = masses * self._slope(found)
+            in_coef += slope @ found.X
+            in_intercept += float(slope.sum())
+            cost += float(np.sum(masses * found.cost))
+        return RowGradient(in_coef, in_intercept, cost)
+
+    def minimise(
+        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+    ) -> Minimum:
+        signal(self.loss, rows, y, coef, intercept)  # the model must fit the data, and both be finite
+        self.check_rows(rows)  # cheap beside the search, and data may come here without validation
+        return self.search(rows, y, weights, coef, intercept)[0]
+
+    def search(
+        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+    ) -> tuple[Minimum, Bracket]:
+        """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
+
+        The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
+        exact at once where a single corner is left between them.
+        """
+
+        def at(multiplier: float) -> tuple[float, float, FloatArray]:
+            total, cost = 0.0, np.empty(y.size)
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+                cost[part] = found.cost
+                total += float(found.upper.sum() if weights is None else weights[part] @ found.upper)
+            mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
+            return self.radius * multiplier + mean, self.radius - float(spent), cost
+
+        low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
+        value, slope, cost = at(low)
+        if slope >= 0.0 or high <= low:
+            return Minimum(value, low), Bracket(low, low, cost, cost)
+        high_value, high_slope, high_cost = at(high)
+        best = min((high_value, high), (value, low))
+        for count in range(_MOST_PASSES):
+            if high_slope <= 0.0:
+                break
+            meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)
+            floor = value + slope * (meet - low)
+            # Every third trial halves the bracket: tangents alone may creep.
+            trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
+            if best[0] - floor <= _SHARPNESS * abs(best[0]) or not low < trial < high:
+                break
+            trial_value, trial_slope, trial_cost = at(trial)
+            best = min(best, (trial_value, trial))
+            if trial_slope < 0.0:
+                low, value, slope, cost = trial, trial_value, trial_slope, trial_cost
+            else:
+                high, high_value, high_slope, high_cost = trial, trial_value, trial_slope, trial_cost
+        return Minimum(*best), Bracket(low, high, cost, high_cost)
