@@ -204,7 +204,7 @@ STREAMS = {
     "cell that is not there": put("group0.sample.cells", lambda v: broken(v, 10**6)),
     "negative cell": put("group0.sample.cells", lambda v: broken(v, -1)),
     "NaN h": put("group0.sample.h", lambda v: broken(v, np.nan)),
-    "flips as numbers": put("group0.sample.flipped", lambda v: v.astype(float)),
+    "negative transport": put("group0.sample.spent", lambda v: -1.0 - v),
     "no keys": lambda a: a.arrays.pop("group0.sample.keys"),
     "no sums": lambda a: a.arrays.pop("group0.sums"),
     "NaN waiting": put("waiting.X", lambda v: broken(v, np.nan)),

@@ -19,10 +19,10 @@ from dualcore.certificates import LinearModel
 from dualcore.coresets.coreset import Coreset, write_atomically
 from dualcore.coresets.path import RadiusPath
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.strata import spread_of
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
-from dualcore.reading.cells import CellRule
+from dualcore.reading.cells import CellRule, spread_of
+from dualcore.reading.closed import bend_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,8 +110,9 @@ def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, 
     h, slope = problem.form.h(t, multiplier, size), problem.loss.slope(t)
     mean_h = float(h.mean())
     reach = min(1.0, 2.0 * float(np.sqrt((coef.size + 1) / max(len(coreset), 1))))
-    rule = CellRule(mean_h, reach * spread_of(t, data.masses), _BENDS, _LAYERS)
-    cells = rule.assign(problem, multiplier, t, h, slope, data.y)
+    width = reach * spread_of(t, data.masses)
+    rule = CellRule(mean_h, width, _BENDS, _LAYERS)
+    cells = rule.assign(h, bend=bend_level(problem, multiplier, t, slope, width))
     shape = (_BENDS, _LAYERS)
     return CellCounts(
         np.bincount(cells, minlength=rule.n_cells).reshape(shape),

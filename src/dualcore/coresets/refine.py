@@ -77,11 +77,10 @@ def fit_coreset(
     True
     """
     sampler = as_sampler(coreset, random_state)
-    if problem.geometry.support is not None:
-        return sampler.fit(problem, X, y, sample_weight, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
     source = as_source(problem, X, y, sample_weight)
     found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
-    small = source.n_rows * source.n_features <= _SMALL
+    # Where a closer look was taken already it was one at all rows.
+    small = source.n_rows * source.n_features <= _SMALL and problem.family.is_closed
     return _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
 
 

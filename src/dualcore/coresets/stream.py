@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.samplers.pilot import anchor_at
-from dualcore.coresets.samplers.strata import bend_scores, cell_masses, cell_rule, draw_cells, spread_of
+from dualcore.coresets.samplers.strata import bend_scores, draw_cells
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.keys import seed_from
@@ -32,8 +32,8 @@ from dualcore.data.sources.pilot import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.evaluate import feasible_multiplier
-from dualcore.reading.reading import Reading, read
-from dualcore.reading.summary import Extent, Pass, Summary, close, merge, stack_chunks, summarise
+from dualcore.reading.reading import Reading, as_reading, read
+from dualcore.reading.summary import Extent, Pass, Summary, close, merge, plan_cells, stack_chunks, summarise
 from dualcore.solvers import solve
 
 __all__ = ["CoresetStream"]
@@ -122,7 +122,7 @@ class Group:
         share = float(closed.sums.total()[0])
         if not share > 0.0:
             raise ValueError(_NO_WEIGHT)
-        reading = Reading(self.task, closed.scaled(1.0 / share))
+        reading = as_reading(self.task, closed.scaled(1.0 / share))
         if share > _MOST_MASS and not reading.is_exact:
             reading.bound_risk()
         return reading, share * self.extent.total_weight
@@ -450,17 +450,15 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
         anchor = anchor_at(problem, solution)
     else:
         anchor = Anchor(np.zeros(m), 0.0, feasible_multiplier(problem, np.zeros(m), 0.0))
-    score = np.asarray(pilot.X @ anchor.coef + anchor.intercept)
-    t = score * pilot.y if problem.is_classification else score - pilot.y
-    h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
-    width = min(1.0, 2.0 * float(np.sqrt((m + 1) / size))) * spread_of(t, masses)
-    rule = cell_rule(problem, float(masses @ h), size, width, focused=True)
-    seen = np.maximum(cell_masses(rule, problem, anchor, t, h, pilot.y, masses), 0.3 / size)
+    reach = min(1.0, 2.0 * float(np.sqrt((m + 1) / size)))
+    rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
+    plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
+    rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
     scores = bend_scores(rule, seen)
     capacity = np.ceil(2.0 * size * scores / scores.sum()).astype(np.int64) + max(32, size // rule.n_cells)
     extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
-    smooth = 0.3 * width if problem.loss.kinks else 0.0
-    return Group(Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), smooth, sized=True), capacity, extent)
+    task = Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), plan.smoothing, sized=True)
+    return Group(task, capacity, extent)
 
 
 def _typical_exponent(weights: FloatArray) -> int:

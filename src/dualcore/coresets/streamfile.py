@@ -17,11 +17,11 @@ from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, ch
 from dualcore.data.sums import FlipTail, TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.summary import CellRule, Extent, Layout, Pass, Sample, Summary
+from dualcore.reading.summary import CellRule, Extent, Pass, Sample, Summary
 
 __all__ = ["read_stream", "write_stream"]
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def write_stream(stream: Any, path: Path) -> None:
@@ -196,14 +196,14 @@ def _get_anchor(record: Record, coef: str, n_features: int | None) -> Anchor:
 
 def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
     cells = record.items("cells")
-    if len(cells) != 5 or not isinstance(cells[4], bool):
+    if len(cells) != 5:
         raise ArchiveError(f"'cells' must hold five entries, found {cells!r}")
     rule = CellRule(
         check_number("scale", cells[0], 0.0),
         check_number("width", cells[1], 0.0),
         check_whole("n_bends", cells[2], 1),
         check_whole("n_layers", cells[3], 1),
-        cells[4],
+        check_whole("n_strata", cells[4], 1),
     )
     capacity = record.vector("capacity", rule.n_cells, "i", least=1)
     keep = record.vector("keep", rule.n_cells, least=0.0)
@@ -228,6 +228,8 @@ def _put_summary(arrays: Arrays, name: str, summary: Summary) -> dict[str, Any]:
     arrays[f"{name}.bins"], arrays[f"{name}.counts"] = tail.bins, tail.counts
     if summary.sample is not None:
         for field, array in summary.sample._asdict().items():
+            if array is None:
+                continue
             if field == "X":
                 _put_rows(arrays, f"{name}.sample.X", array)
             else:
@@ -242,8 +244,8 @@ def _get_summary(record: Record, rows: _Rows, task: Pass) -> Summary:
     nodes = {}
     if record.has("places"):
         places = record.array("places", "i", (None, 2), least=0)
-        layout = Layout(task, rows.shape[0], rows.shape[2])
-        sums = record.array("sums", "f", (len(places), layout.width), may_be_inf=True)
+        width = task.kernel.width(task, rows.shape[0]) + (task.cells.n_cells if rows.shape[2] else 0)
+        sums = record.array("sums", "f", (len(places), width), may_be_inf=True)
         totals = sums[:, :3]  # mass, loss and h: the others may be infinite where nothing is known
         if not np.isfinite(totals).all() or (totals[:, 0] < 0.0).any():
             raise ArchiveError("'sums' holds a mass that is negative or not finite")
@@ -279,7 +281,7 @@ def _get_sample(record: Record, rows: _Rows, task: Pass) -> Sample:
         masses=record.vector("masses", n, least=0.0),
         h=record.vector("h", n),
         slope=record.vector("slope", n),
-        flipped=record.vector("flipped", n, "b"),
+        spent=record.vector("spent", n, least=0.0),
     )
 
 

@@ -8,74 +8,68 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem import Problem
-from dualcore.problem.forms import MarginForm
-from dualcore.problem.losses import Logistic
 
-__all__ = ["CellRule"]
+__all__ = ["CellPlan", "CellRule", "Levels", "binary_level", "cell_rule", "spread_of"]
+
+Levels = npt.NDArray[np.intp]
 
 
 class CellRule(NamedTuple):
-    """Which cell a row belongs to: how sharply ``h`` bends near it, and how large ``h`` is there.
+    """Which cell a row belongs to: its stratum, how sharply ``h`` bends near it, and how large ``h`` is there.
 
-    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest
-    curvature), the last level those where it is as good as linear. Loss layers double, against ``scale``: 0
-    for ``h <= scale``, j for ``(2^{j-1}, 2^j] scale``.
+    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest curvature),
+    the last level those where it is as good as linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j
+    for ``(2^{j-1}, 2^j] scale``. Strata are the classes: none may be lost in a draw.
     """
 
     scale: float
     width: float
     n_bends: int
     n_layers: int
-    by_class: bool = False
+    n_strata: int = 1
 
     @property
     def n_cells(self) -> int:
         """How many cells there are."""
-        return self.n_bends * self.n_layers * (2 if self.by_class else 1)
+        return self.n_bends * self.n_layers * self.n_strata
 
-    def assign(
-        self, problem: Problem, multiplier: float, t: FloatArray, h: FloatArray, slope: FloatArray, y: FloatArray
-    ) -> npt.NDArray[np.intp]:
-        """Return the cell of each row."""
-        cell = np.zeros(t.size, dtype=np.intp)
+    def assign(self, h: FloatArray, stratum: Levels | None = None, bend: Levels | None = None) -> Levels:
+        """Return the cell of each row from ``h``, the number of its stratum and its level of bend."""
+        cell = np.zeros(h.size, dtype=np.intp)
         if self.n_bends > 1:
-            level = self._bend_level(problem, multiplier, t, slope)
-            cell = np.minimum(np.maximum(level, 0, out=level), self.n_bends - 1, out=level)
+            if bend is None:
+                raise ValueError("This rule has bend levels: give the level of every row.")
+            cell = np.minimum(np.maximum(bend, 0), self.n_bends - 1)
             cell *= self.n_layers
         if self.n_layers > 1 and self.scale > 0.0:
-            layer = _exponent(h / self.scale)
+            layer = binary_level(h / self.scale)
             cell += np.minimum(np.maximum(layer, 0, out=layer), self.n_layers - 1, out=layer)
-        if self.by_class:
-            cell += (y > 0.0) * np.intp(self.n_bends * self.n_layers)
+        if self.n_strata > 1 and stratum is not None:
+            cell += stratum * np.intp(self.n_bends * self.n_layers)
         return cell
 
-    def _bend_level(
-        self, problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray
-    ) -> npt.NDArray[np.intp]:
-        loss, gamma = problem.loss, problem.geometry.label_cost
-        flips = problem.is_classification and np.isfinite(gamma) and problem.geometry.order == 1
-        distance: FloatArray | None = None
-        for kink in loss.kinks:
-            here = np.abs(t - kink)
-            distance = here if distance is None else np.minimum(distance, here)
-        if flips and isinstance(problem.form, MarginForm):
-            here = np.abs(problem.form.loss.flip_gain(t) - multiplier * gamma) / loss.lipschitz
-            distance = here if distance is None else np.minimum(distance, here)
-        level: npt.NDArray[np.intp] | None = None
-        if not loss.kinks:
-            if isinstance(loss, Logistic):
-                size = np.abs(slope)  # a flipped row has slope 1 + L'(z), and the same curvature
-                curvature = 4.0 * size * (1.0 - size)
-            else:
-                curvature = loss.curvature(t)
-            level = -_exponent(curvature)
-        if distance is not None:
-            near = _exponent(distance / self.width)
-            level = near if level is None else np.minimum(level, near)
-        return np.full(t.size, self.n_bends, dtype=np.intp) if level is None else level
+
+class CellPlan(NamedTuple):
+    """Cells for a read, made from a few weighted rows: the rule, the masses it will find, how far to smooth kinks."""
+
+    rule: CellRule
+    mass: FloatArray
+    smoothing: float
 
 
-def _exponent(values: FloatArray) -> npt.NDArray[np.intp]:
+def cell_rule(n_strata: int, mean_h: float, size: int, width: float, *, focused: bool) -> CellRule:
+    """Return cells that ``size`` draws can cover: by stratum, by bend (where ``focused``), by loss if there is room."""
+    n_bends = int(np.clip(size // 8, 1, 6)) if focused else 1
+    n_layers = int(np.clip(size // (8 * n_bends), 1, 4 if focused else 12))
+    return CellRule(mean_h, width, n_bends, n_layers, n_strata)
+
+
+def spread_of(t: FloatArray, weights: FloatArray) -> float:
+    """Return the standard deviation of ``t``, at least a tiny positive number."""
+    mean = float(weights @ t)
+    return max(float(np.sqrt(weights @ (t - mean) ** 2)), 1e-12)
+
+
+def binary_level(values: FloatArray) -> Levels:
     """Return k with ``2^{k-1} <= value < 2^k``, for non-negative values; far below any other for 0."""
     return ((np.ascontiguousarray(values).view(np.int64) >> 52) - 1022).astype(np.intp, copy=False)

@@ -10,8 +10,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellRule
-from dualcore.reading.flips import flips_of_order_two, settle_flips
 from dualcore.reading.reading import Reading, read
+from dualcore.reading.rowdata import certify_rows
 from dualcore.reading.summary import Pass
 
 __all__ = ["as_source", "evaluate", "feasible_multiplier"]
@@ -37,9 +37,9 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     anchor = Anchor(coef, float(solution.intercept), feasible_multiplier(problem, coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
     reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
-    if flips_of_order_two(problem):
-        known, multiplier = settle_flips(problem, source, anchor)
-        reading.settle(known.upper, multiplier, known.lower)
+    if reading.needs_rows:
+        known, multiplier = certify_rows(problem, source, anchor)
+        reading.settle(known, multiplier)
     return reading
 
 

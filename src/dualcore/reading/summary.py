@@ -8,13 +8,12 @@ sample of every cell. Nothing in it grows with the number of rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import mean_slope, slope_power
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
@@ -22,10 +21,28 @@ from dualcore.data.sources.pilot import stack_rows
 from dualcore.data.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.forms import MarginForm, SquaredForm, SquaredHingeForm
-from dualcore.reading.cells import CellRule
+from dualcore.reading.cells import CellPlan, CellRule
 
-__all__ = ["CellRule", "Extent", "Pass", "Sample", "Summary", "close", "in_range", "merge", "stack_chunks", "summarise"]
+__all__ = [
+    "KERNELS",
+    "BlockRead",
+    "CellRule",
+    "Extent",
+    "Kernel",
+    "Pass",
+    "Sample",
+    "Summary",
+    "WeightedRows",
+    "close",
+    "in_range",
+    "merge",
+    "plan_cells",
+    "stack_chunks",
+    "summarise",
+]
+
+# Filled by the modules that hold them.
+KERNELS: dict[str, Kernel] = {}
 
 # Weights that sum to less than 2**-900, or to more than 2**900, are brought nearer to one.
 _FAR_EXPONENT = 900
@@ -66,6 +83,11 @@ class Pass(NamedTuple):
     certified: bool = True
     sized: bool = False
 
+    @property
+    def kernel(self) -> Kernel:
+        """What to compute of a block of rows."""
+        return KERNELS[self.problem.family.kernel]
+
 
 class Sample(NamedTuple):
     """Rows that were kept, with what calibration needs of them."""
@@ -77,15 +99,14 @@ class Sample(NamedTuple):
     y: FloatArray
     masses: FloatArray
     h: FloatArray
-    slope: FloatArray
-    flipped: npt.NDArray[np.bool_]
+    slope: FloatArray  # of h in the score, or in each of several scores
+    spent: FloatArray  # transport, in units of the family
+    moved: Any = None  # the features after the move; None where they stay
 
     def pick(self, chosen: npt.NDArray[np.intp]) -> Sample:
         """Return the chosen rows of the sample."""
-        return Sample(
-            self.rows[chosen], self.keys[chosen], self.cells[chosen], self.X[chosen], self.y[chosen],
-            self.masses[chosen], self.h[chosen], self.slope[chosen], self.flipped[chosen],
-        )  # fmt: skip
+        parts: list[Any] = [None if part is None else part[chosen] for part in self]
+        return Sample(*parts)
 
     def in_row_order(self) -> Sample:
         """Return the sample, ascending by row number."""
@@ -97,17 +118,13 @@ class Sample(NamedTuple):
         """Return the rows of all parts."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            np.concatenate([part.rows for part in parts]),
-            np.concatenate([part.keys for part in parts]),
-            np.concatenate([part.cells for part in parts]),
-            stack_rows([part.X for part in parts]),
-            np.concatenate([part.y for part in parts]),
-            np.concatenate([part.masses for part in parts]),
-            np.concatenate([part.h for part in parts]),
-            np.concatenate([part.slope for part in parts]),
-            np.concatenate([part.flipped for part in parts]),
-        )
+        columns = [list(column) for column in zip(*parts, strict=True)]
+        joined: list[Any] = [None if column[0] is None else _stack(column) for column in columns]
+        return cls(*joined)
+
+
+def _stack(parts: list[Any]) -> Any:
+    return np.concatenate(parts) if parts[0].ndim == 1 else stack_rows(parts)
 
 
 class Extent(NamedTuple):
@@ -125,7 +142,7 @@ class Summary:
     """
 
     n_rows: int
-    sums: TreeSum  # of vectors laid out as `Layout` says
+    sums: TreeSum  # of vectors laid out as the kernel says
     cell_count: npt.NDArray[np.int64]
     tails: list[FlipTail]  # of the anchor, then of each step of the line search
     sample: Sample | None
@@ -137,27 +154,6 @@ class Summary:
         sample = None if self.sample is None else self.sample._replace(masses=self.sample.masses * factor)
         sums = TreeSum({place: value * factor for place, value in self.sums.nodes.items()})
         return replace(self, sums=sums, tails=[tail.scaled(factor) for tail in self.tails], sample=sample)
-
-
-class Layout:
-    """Where the sums of a pass are in a vector: 5 totals, the line search, the dual candidates, the cells' masses."""
-
-    def __init__(self, task: Pass, n_features: int, weighted: bool) -> None:
-        self.m, self.n_line = n_features, len(task.steps) if task.origin is not None else 0
-        self.n_duals = 2 if task.width > 0.0 else 1
-        self.n_masses = task.cells.n_cells if weighted else 0
-        self.n_squares = n_features if task.sized else 0
-
-    @property
-    def width(self) -> int:
-        """Length of a vector."""
-        return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_squares + self.n_masses
-
-    def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray, FloatArray]:
-        """Return views of totals, line, duals (each 6 + 2 m), column squares, masses of cells, on the last axis."""
-        lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals, self.n_squares]
-        totals, line, *duals, squares, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
-        return totals, line, duals, squares, masses
 
 
 def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
@@ -260,98 +256,6 @@ def _trim(sample: Sample, task: Pass) -> Sample:
     return sample if wanted.all() else sample.pick(np.flatnonzero(wanted))
 
 
-def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
-    """Summarise whole leaves. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
-    chunk, extent = in_range(chunk, extent)
-    problem, anchor, form = task.problem, task.anchor, task.problem.form
-    n, size, y = chunk.y.size, problem.size(anchor.coef), chunk.y
-    leaves, unit, weights = Leaves(chunk.X), 1.0 / extent.total_weight, chunk.weights
-    is_margin = problem.is_classification
-    if is_margin and not (np.abs(y) == 1.0).all():
-        row = int(np.flatnonzero(np.abs(y) != 1.0)[0])
-        raise RowError(chunk.start + row, f"A classifier needs the labels -1 and +1, found {float(y[row])!r}")
-    score = leaves.dot(anchor.coef)
-    score += anchor.intercept
-    t = score * y if is_margin else score - y
-    gamma = problem.geometry.label_cost
-
-    flipped: npt.NDArray[np.bool_] | None = None
-    tail = FlipTail.empty()
-    if isinstance(form, SquaredForm):
-        value = problem.loss.value(t)
-        # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
-        multiplier = anchor.multiplier if problem.radius > 0.0 else np.inf
-        h, slope = form.h(t, multiplier, size), form.partials(t, multiplier, size).t
-        flipped = slope > 0.0 if is_margin else None
-        tail = _squared_tail(problem, t, size, weights, extent)
-    else:
-        value, slope = problem.loss.value_and_slope(t)
-        h = value
-        if isinstance(form, MarginForm) and np.isfinite(gamma):
-            gain = form.loss.flip_gain(t)
-            flipped = gain > anchor.multiplier * gamma
-            if flipped.any():
-                h = value + np.maximum(gain - anchor.multiplier * gamma, 0.0)
-                slope = slope.copy()
-                slope[flipped] = -problem.loss.slope(-t[flipped])
-            tail = _tail(gain, form.kappa(size), gamma, weights, extent)
-    if flipped is not None and not flipped.any():
-        flipped = None
-
-    pull = slope * y if is_margin else slope
-    layout = Layout(task, leaves.m, weights is not None)
-    table = np.zeros((leaves.n_leaves, layout.width))
-    totals, line, duals, squares, masses = layout.split(table)
-    if task.sized:
-        squares[:] = leaves.squares(weights)
-    if task.certified:
-        # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
-        dual_value = h - slope * (t if is_margin else score)
-        if flipped is not None and problem.geometry.order == 1:
-            dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
-        if problem.geometry.order > 1:  # the squared losses need lin and quad apart, see `squared_bound`
-            dual_value = -slope if is_margin else -slope * y
-        _dual_sums(duals[0], leaves, weights, pull, dual_value)
-    else:
-        given = _weigh(pull, weights)
-        duals[0][:, 3], duals[0][:, 6 : 6 + leaves.m] = leaves.sums(given), leaves.moments(given)
-    totals[:, 0] = leaves.counts() if weights is None else leaves.sums(weights)
-    totals[:, 1] = leaves.sums(_weigh(value, weights))
-    totals[:, 2] = totals[:, 1] if h is value else leaves.sums(_weigh(h, weights))
-    totals[:, 3] = duals[0][:, 3] - duals[0][:, 2]
-    if flipped is not None:
-        totals[:, 4] = duals[0][:, 4] = leaves.sums(_weigh(flipped, weights))
-    if problem.geometry.order > 1 and task.certified:
-        _by_side(duals[0][:, 4:6], leaves, _weigh(slope_power(problem, slope), weights), pull > 0.0)
-    tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
-    if task.width > 0.0:
-        _smooth_dual(duals[1], task, leaves, chunk, t)
-
-    rows = np.arange(chunk.start, chunk.start + n)
-    cells = task.cells.assign(problem, anchor.multiplier, t, h, slope, y)
-    keys = row_keys(task.seed, rows)
-    count = np.bincount(cells, minlength=task.cells.n_cells)
-    if weights is not None:
-        masses[:] = leaves.bins(cells, weights, task.cells.n_cells)
-        if not weights.all():  # rows of no mass stand for nothing, and are never drawn
-            count = np.bincount(cells[weights > 0.0], minlength=task.cells.n_cells)
-            keys = np.where(weights > 0.0, keys, np.inf)
-    chosen = np.flatnonzero(keys < task.keep[cells])
-    missing = (count > 0) & (np.bincount(cells[chosen], minlength=task.cells.n_cells) == 0)
-    if missing.any():  # every cell of a part sends at least the row of its smallest key
-        lone = np.flatnonzero(missing[cells])
-        lone = lone[np.lexsort((keys[lone], cells[lone]))]
-        chosen = np.sort(np.concatenate([chosen, lone[np.unique(cells[lone], return_index=True)[1]]]))
-    kept = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
-    turned = np.zeros(chosen.size, dtype=bool) if flipped is None else flipped[chosen]
-    sample = Sample(
-        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], kept, h[chosen], slope[chosen], turned
-    )
-    table *= unit
-    tree = TreeSum.of_leaves(chunk.start // leaves.rows, table)
-    return Summary(n, tree, count, tails, sample, [], weights is not None)
-
-
 def in_range(chunk: Chunk, extent: Extent) -> tuple[Chunk, Extent]:
     """Return both with weights whose sums and quotients are finite; a power of two changes no other bit."""
     exponent = int(np.frexp(extent.total_weight)[1])
@@ -361,94 +265,100 @@ def in_range(chunk: Chunk, extent: Extent) -> tuple[Chunk, Extent]:
     return chunk._replace(weights=weights), extent._replace(total_weight=np.ldexp(extent.total_weight, -exponent))
 
 
-def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
-    return values if weights is None else values * weights
+class BlockRead(NamedTuple):
+    """What a kernel says of the rows of whole leaves.
 
-
-def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
-    """Return the rows whose flip gain per unit of label cost exceeds ``kappa``."""
-    beyond = np.flatnonzero(gain > kappa * gamma)
-    equal = np.full(beyond.size, 1.0 / extent.total_weight)
-    return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
-
-
-def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
-    """Return ``1 + z`` of the rows of a squared hinge that gain by a flip at some multiplier.
-
-    A row that stays at one multiplier stays at all larger ones, and close to ``K^2`` it flips if
-    ``1 + z - K gamma > [1 - z]_+``.
+    Attributes
+    ----------
+    table : ndarray of shape (n_leaves, kernel width)
+        Sums over every leaf, not yet divided by the weight of all rows.
+    tails : list of FlipTail
+    cells : ndarray of shape (n_rows,)
+    h, slope, spent, moved
+        As `Sample` keeps them.
     """
-    form, gamma = problem.form, problem.geometry.label_cost
-    if not isinstance(form, SquaredHingeForm) or np.isinf(gamma) or problem.radius == 0.0:
-        return FlipTail.empty()
-    may = 1.0 + t - size * gamma > form.shortfall(t)
-    beyond = np.flatnonzero(may if weights is None else may & (weights > 0.0))
-    equal = np.full(beyond.size, 1.0 / extent.total_weight)
-    return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / extent.total_weight)
+
+    table: FloatArray
+    tails: list[FlipTail]
+    cells: npt.NDArray[np.intp]
+    h: FloatArray
+    slope: FloatArray
+    spent: FloatArray
+    moved: Any = None
 
 
-def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
-    """Write the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2).
+class Kernel(Protocol):
+    """What a read computes of a block of rows; one for every kind of family."""
 
-    Each is summed by itself: a side may be so light that it would be lost in a difference of sums.
-    """
-    out[:, 0], out[:, 1] = leaves.sums(values * ~is_up), leaves.sums(values * is_up)
+    def width(self, task: Pass, n_features: int) -> int:
+        """Return how many sums there are."""
 
+    def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
+        """Return the sums over whole leaves, and what is known of every row."""
 
-def _dual_sums(
-    out: FloatArray, leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray
-) -> None:
-    """Write value (2), balance (2), room for two more, and moment (2 m) of a dual candidate over every leaf.
+    def plan(
+        self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
+    ) -> CellPlan:
+        """Return cells for ``size`` draws, from rows that are at hand.
 
-    Each is apart by the side a row pulls to.
-    """
-    _by_side(out[:, :2], leaves, _weigh(value, weights), pull > 0.0)
-    pull = _weigh(pull, weights)
-    up = np.maximum(pull, 0.0)
-    down = pull - up
-    out[:, 2], out[:, 3] = -leaves.sums(down), leaves.sums(up)
-    out[:, 6 : 6 + leaves.m], out[:, 6 + leaves.m :] = leaves.moments(down), leaves.moments(up)
+        ``reach`` is how far scores may still move, in units of their spread: rows that near to a kink bend.
+        """
 
 
-def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
-    """Write the dual sums for slopes averaged over ``[t - width, t + width]``; flips set in as gradually."""
-    problem, width = task.problem, task.width
-    slope = mean_slope(problem.loss, t, width)
-    value = -problem.loss.conjugate(slope)
-    gamma, form = problem.geometry.label_cost, problem.form
-    if isinstance(form, MarginForm) and np.isfinite(gamma):
-        ahead = 2.0 * width * problem.loss.lipschitz
-        gain = form.loss.flip_gain(t) - task.anchor.multiplier * gamma
-        rows = np.flatnonzero(gain > -ahead)
-        share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-        turned = mean_slope(problem.loss, -t[rows], width)
-        slope[rows] = (1.0 - share) * slope[rows] - share * turned
-        value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
-        everywhere = np.zeros(t.size)
-        everywhere[rows] = share
-        out[:, 4] = leaves.sums(_weigh(everywhere, chunk.weights))
-    if not problem.is_classification:
-        value = value - slope * chunk.y
-    pull = slope * chunk.y if problem.is_classification else slope
-    _dual_sums(out, leaves, chunk.weights, pull, value)
+class WeightedRows(Protocol):
+    """Rows that stand for others: a coreset, a pilot sample."""
+
+    @property
+    def X(self) -> Any:  # noqa: N802
+        """Features."""
+
+    @property
+    def y(self) -> FloatArray:
+        """Targets."""
+
+    @property
+    def weights(self) -> FloatArray:
+        """Masses that sum to one."""
 
 
-def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:
-    """Write the sums of the loss at each step of the line search to ``anchor``; return the flip tails."""
-    problem, origin = task.problem, task.origin
-    if origin is None:
-        return []
-    start = leaves.dot(origin.coef)
-    start += origin.intercept
-    start = start * chunk.y if problem.is_classification else start - chunk.y
-    gamma, form = problem.geometry.label_cost, problem.form
-    tails = []
-    for place, step in enumerate(task.steps):
-        at = start + step * (t - start)
-        out[:, place] = leaves.sums(_weigh(problem.loss.value(at), chunk.weights))
-        size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
-        tail = _squared_tail(problem, at, size, chunk.weights, extent)
-        if isinstance(form, MarginForm) and np.isfinite(gamma):
-            tail = _tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent)
-        tails.append(tail)
-    return tails
+def plan_cells(
+    problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
+) -> CellPlan:
+    """Return cells for ``size`` draws at a model, from rows that are at hand."""
+    return KERNELS[problem.family.kernel].plan(problem, anchor, rows, size, reach, focused=focused)
+
+
+def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
+    """Summarise whole leaves: the kernel's sums, the masses of the cells, and the rows whose keys are small."""
+    chunk, extent = in_range(chunk, extent)
+    family, weights, y = task.problem.family, chunk.weights, chunk.y
+    wrong = family.first_wrong_label(y)
+    if wrong is not None:
+        raise RowError(chunk.start + wrong, family.label_fault(float(y[wrong])))
+    leaves = Leaves(chunk.X)
+    found = task.kernel.block(chunk, task, extent, leaves)
+    cells, n_cells = found.cells, task.cells.n_cells
+    rows = np.arange(chunk.start, chunk.start + y.size)
+    keys = row_keys(task.seed, rows)
+    count = np.bincount(cells, minlength=n_cells)
+    table, unit = found.table, 1.0 / extent.total_weight
+    if weights is not None:
+        table = np.concatenate([table, leaves.bins(cells, weights, n_cells)], axis=1)
+        if not weights.all():  # rows of no mass stand for nothing, and are never drawn
+            count = np.bincount(cells[weights > 0.0], minlength=n_cells)
+            keys = np.where(weights > 0.0, keys, np.inf)
+    chosen = np.flatnonzero(keys < task.keep[cells])
+    missing = (count > 0) & (np.bincount(cells[chosen], minlength=n_cells) == 0)
+    if missing.any():  # every cell of a part sends at least the row of its smallest key
+        lone = np.flatnonzero(missing[cells])
+        lone = lone[np.lexsort((keys[lone], cells[lone]))]
+        chosen = np.sort(np.concatenate([chosen, lone[np.unique(cells[lone], return_index=True)[1]]]))
+    kept = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
+    moved = None if found.moved is None else found.moved[chosen]
+    sample = Sample(
+        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], kept,
+        found.h[chosen], found.slope[chosen], found.spent[chosen], moved,
+    )  # fmt: skip
+    table *= unit
+    tree = TreeSum.of_leaves(chunk.start // leaves.rows, table)
+    return Summary(y.size, tree, count, found.tails, sample, [], weights is not None)

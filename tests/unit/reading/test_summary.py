@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from dualcore import Anchor, Problem, solve
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource, Chunk
-from dualcore.reading.reading import Reading, read
+from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import CellRule, Extent, Pass, merge, summarise
 
 PROBLEMS = {
@@ -144,7 +144,7 @@ def everything(problem: Problem, rule: CellRule = RULE) -> tuple[Reading, np.nda
 @each_problem
 @pytest.mark.parametrize("by_class", [False, True])
 def test_every_row_is_in_exactly_one_cell(problem, by_class):
-    rule = RULE._replace(by_class=by_class and problem.is_classification)
+    rule = RULE._replace(n_strata=2 if by_class and problem.is_classification else 1)
     reading, _ = everything(problem, rule)
     np.testing.assert_array_equal(reading.sample.rows, np.arange(700))
     assert (reading.sample.cells >= 0).all()
@@ -152,7 +152,7 @@ def test_every_row_is_in_exactly_one_cell(problem, by_class):
     np.testing.assert_array_equal(np.bincount(reading.sample.cells, minlength=rule.n_cells), reading.cell_count)
     assert reading.cell_count.sum() == 700
     np.testing.assert_allclose(reading.cell_mass, reading.cell_count / 700, rtol=1e-12)
-    if rule.by_class:
+    if rule.n_strata > 1:
         upper = reading.sample.cells >= rule.n_cells // 2
         np.testing.assert_array_equal(upper, reading.sample.y > 0.0)
 
@@ -269,7 +269,7 @@ def test_the_order_of_merging_does_not_show(problem):
             take = int(rng.integers(2, len(parts) + 1))
             parts = [merge(parts[:take], task=task, extent=extent), *parts[take:]]
             rng.shuffle(parts)
-        assert_same(Reading(task, merge(parts, task=task, extent=extent)), one)
+        assert_same(as_reading(task, merge(parts, task=task, extent=extent)), one)
 
 
 @pytest.mark.parametrize("name", ["logistic that flips", "huber"])

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +29,18 @@ from dualcore.coresets.samplers.base import as_anchor, finish
 from dualcore.coresets.samplers.calibrate import calibrate, keeps_classes
 from dualcore.coresets.samplers.pilot import pilot_sample
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.coresets.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
+from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import MarginForm, SquaredHingeForm
+from dualcore.reading.cells import spread_of
 from dualcore.reading.evaluate import as_source, evaluate, feasible_multiplier
 from dualcore.reading.reading import read
 from dualcore.reading.score import score_models
-from dualcore.reading.summary import Pass
+from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, solve
 
 __all__ = ["radius_path"]
@@ -153,17 +154,6 @@ def _doubling(radii: Sequence[float]) -> Iterator[list[int]]:
             group = []
         group.append(position)
     yield group
-
-
-class Rows(Protocol):
-    """Weighted rows: a coreset, a pilot sample."""
-
-    @property
-    def X(self) -> Any: ...  # noqa: N802
-    @property
-    def y(self) -> FloatArray: ...
-    @property
-    def weights(self) -> FloatArray: ...
 
 
 class _Candidate(NamedTuple):
@@ -319,19 +309,19 @@ class _CoresetPath:
                 found[k] = _Candidate(self._solve(k, coreset, point.solution), len(self.coresets) - 1)
         return found
 
-    def _solve(self, position: int, rows: Rows, start: Solution | None) -> Solution:
+    def _solve(self, position: int, rows: WeightedRows, start: Solution | None) -> Solution:
         with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
             warnings.simplefilter("ignore", ConvergenceWarning)
             return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
 
-    def _pilot(self, position: int) -> tuple[Solution | None, Rows | None]:
+    def _pilot(self, position: int) -> tuple[Solution | None, WeightedRows | None]:
         """Return where to begin, and rows to estimate cells from; nothing where the sampler sees to it itself."""
         if not self.refines:
             return None, None
         rows = pilot_sample(self.problems[position], self.source, self.size, seed_from(self.seed, 1))
         return self._solve(position, rows, None), rows
 
-    def _build(self, position: int, model: Solution | None, rows: Rows | None) -> Coreset:
+    def _build(self, position: int, model: Solution | None, rows: WeightedRows | None) -> Coreset:
         """Build a coreset around a model; rows that are already known price it and estimate the cells beforehand."""
         problem, sampler, seed = self.problems[position], self.sampler, seed_from(self.seed, 2 + len(self.coresets))
         anchor = None
@@ -351,14 +341,10 @@ class _CoresetPath:
         self._tell("build", len(self.coresets))
         return coreset
 
-    def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: Rows, seed: int) -> Coreset:
-        t = _signal(problem, rows, anchor)
-        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
-        width = self.reach * spread_of(t, rows.weights)
-        rule = cell_rule(problem, float(rows.weights @ h), self.size, width, focused=sampler.focus)
-        mass = cell_masses(rule, problem, anchor, t, h, rows.y, rows.weights)
-        keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
-        reading = read(self.source, Pass(problem, anchor, rule, seed, keep))
+    def _draw(self, problem: Problem, sampler: DualCoreset, anchor: Anchor, rows: WeightedRows, seed: int) -> Coreset:
+        plan = plan_cells(problem, anchor, rows, self.size, self.reach, focused=sampler.focus)
+        keep = keep_fractions(plan.rule, plan.mass, self.size, self.source.n_rows)
+        reading = read(self.source, Pass(problem, anchor, plan.rule, seed, keep))
         return draw_cells(reading, self.size, calibrated=sampler.calibrate)
 
     def _certify(self, found: dict[int, _Candidate]) -> None:
@@ -445,12 +431,12 @@ def _is_below(x: list[float], y: list[float], left: int, middle: int, right: int
     return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (x[middle] - x[left])
 
 
-def _signal(problem: Problem, rows: Rows, model: LinearModel) -> FloatArray:
+def _signal(problem: Problem, rows: WeightedRows, model: LinearModel) -> FloatArray:
     score = np.asarray(rows.X @ model.coef + model.intercept)
     return np.asarray(score * rows.y if problem.is_classification else score - rows.y, dtype=np.float64)
 
 
-def _moment_matrix(problem: Problem, rows: Rows, model: Solution) -> FloatArray:
+def _moment_matrix(problem: Problem, rows: WeightedRows, model: Solution) -> FloatArray:
     """Return of every row what `Scores.moments` sums over the full data, shape (size, n_moments)."""
     t, form = _signal(problem, rows, model), problem.form
     value, slope = problem.loss.value_and_slope(t)

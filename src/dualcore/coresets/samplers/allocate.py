@@ -59,7 +59,7 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     return draws
 
 
-def merge_cells(cells: npt.NDArray[np.intp], size: int, border: int | None = None) -> npt.NDArray[np.intp]:
+def merge_cells(cells: npt.NDArray[np.intp], size: int, stratum: int | None = None) -> npt.NDArray[np.intp]:
     """Merge neighbouring cells, smallest first, until there are at most ``size``; return new cell numbers.
 
     Parameters
@@ -67,20 +67,21 @@ def merge_cells(cells: npt.NDArray[np.intp], size: int, border: int | None = Non
     cells : ndarray of shape (n,)
         Cell of each row; neighbours in number are neighbours in meaning.
     size : int
-    border : int, optional
-        Cells below this number are not merged with the others, where ``size`` allows: those of one class, say.
+    stratum : int, optional
+        So many consecutive cells make a stratum, a class for example; cells of two strata are not merged, where
+        ``size`` allows.
 
     Examples
     --------
-    >>> merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2), merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2, border=3)
+    >>> merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2), merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2, stratum=3)
     (array([0, 0, 0, 1, 1, 1, 1]), array([0, 0, 0, 0, 0, 0, 1]))
     """
     names, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
     groups = [[k] for k in range(names.size)]
     sizes = counts.tolist()
-    sides = [border is not None and name < border for name in names.tolist()]
-    if size < 2:
-        sides = [False] * names.size
+    sides = [0 if stratum is None else name // stratum for name in names.tolist()]
+    if size < len(set(sides)):
+        sides = [0] * names.size
     while len(groups) > max(size, 1):
         for k in np.argsort(sizes, kind="stable").tolist():
             near = (j for j in (k - 1, k + 1) if 0 <= j < len(groups))

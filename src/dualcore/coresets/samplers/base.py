@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualcore.certificates import Certificate, certify
+from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.pilot import pilot_anchor
 from dualcore.coresets.samplers.resolve import resolve_size
@@ -152,26 +152,15 @@ def scored(
     problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
 ) -> CoresetFit:
     """Return the fit of a coreset's solution, scored and certified on the full data."""
-    risk, multiplier, lower, rounding = score(problem, source, solution)
+    reading = evaluate(problem, source, solution)
+    risk, multiplier, rounding = reading.risk, reading.multiplier, reading.rounding
+    lower = min(reading.lower_bound(risk), risk)
     if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
         lower = min(max(lower, solution.lower_bound), risk)
     done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
     if callback is not None:
         callback(done)
     return finish(solution, risk, multiplier, lower, coreset, (done,), done.read, rounding)
-
-
-def score(problem: Problem, source: Source, solution: Solution) -> tuple[float, float, float, float]:
-    """Return risk, multiplier, lower bound and rounding on the full data; a support needs the rows in memory."""
-    if problem.box is None:
-        reading = evaluate(problem, source, solution)
-        lower = min(reading.lower_bound(reading.risk), reading.risk)
-        return reading.risk, reading.multiplier, lower, reading.rounding
-    X, y = source.take(np.arange(source.n_rows))
-    masses = source.row_masses() if source.is_weighted else None
-    found = certify(problem, solution, X, y, masses)
-    multiplier = problem.multiplier(solution.coef, solution.intercept, X, y, masses)
-    return found.upper, multiplier, found.lower, found.rounding
 
 
 def stands_for_all(source: Source, coreset: Coreset) -> bool:

@@ -72,14 +72,14 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
 
 
 def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
-    """Whether new weights leave each of two classes a mass worth the name: a thousandth of what it was at least.
+    """Whether new weights leave each class a mass worth the name: a thousandth of what it was at least.
 
     Examples
     --------
     >>> keeps_classes(np.array([-1.0, 1.0]), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
     False
     """
-    classes = [y == label for label in (-1.0, 1.0)]
+    classes = [y == label for label in np.unique(y)]
     return all(float(after[own].sum()) >= _LEAST_CLASS * float(before[own].sum()) for own in classes)
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, as_anchor, scored
-from dualcore.coresets.samplers.baselines import chunk_signal, collect, drawn_coreset, row_masses
-from dualcore.coresets.samplers.boxed import BoxRefinement
+from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, as_anchor
+from dualcore.coresets.samplers.baselines import drawn_coreset, row_masses
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.coresets.samplers.refinement import Refinement
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
+from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
@@ -50,16 +51,15 @@ class DualCoreset(Sampler):
     rounds : int, default=1
         How many coresets to draw, each anchored at the solution on the last.
     target_gap : float, optional
-        Stop earlier, as soon as the certified relative gap is below this. Not on a support: a certificate costs as much
-        as training there, and is taken once, at the end.
+        Stop earlier, as soon as the certified relative gap is below this. On a support the gap is known at the end
+        only: a certificate costs about as much as training there.
     calibrate : bool, default=True
         Whether to calibrate the weights.
     focus : bool, default=True
         Whether to draw by bend as well as by size of ``h``.
     bounds : {"exact", "paper"}, default="exact"
-        On a support only: which bounds ``a_i <= h_i <= b_i`` span the grid. "paper" takes those of the paper's
-        appendix, the loss and a feasible point. There rows are drawn by these bounds alone, whatever ``focus``, and
-        ``fit`` needs the data in memory.
+        Which bounds ``a_i <= h_i <= b_i`` span the grid of Algorithm 1. "paper" takes those of the paper's appendix on
+        a support, the loss and a feasible point; elsewhere ``h`` is known exactly and both are the same.
     anchor : Anchor, Solution or None
         Where to begin; None trains on a keyed pilot sample of ``size`` rows.
     random_state : int, Generator or None
@@ -92,8 +92,6 @@ class DualCoreset(Sampler):
         self._check()
         if size >= source.n_rows and self.epsilon is None:
             return whole(source, self.name)
-        if problem.box is not None:
-            return self._box_refinement(problem, source, size, seed).build()
         if self._as_written:
             return self._algorithm_one(problem, source, size, seed)
         return self._refinement(problem, source, size, seed).build()
@@ -110,16 +108,12 @@ class DualCoreset(Sampler):
         max_iter: int = 200,
         callback: Callback | None = None,
     ) -> CoresetFit:
-        """Train through coresets: ``rounds`` of them, a read each (on a support two), and a last one to certify."""
+        """Train through coresets: ``rounds`` of them, a read each, and a last one to certify."""
         self._check()
         source = as_source(problem, X, y, sample_weight)
-        size, before = self._size(source), source.n_reads
+        size = self._size(source)
         if self._as_written or size >= source.n_rows:
             return super().fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
-        if problem.box is not None:
-            training = {"solver": solver, "tol": tol, "max_iter": max_iter}
-            refinement = self._box_refinement(problem, source, size, seed_from(self.random_state), training)
-            return scored(problem, source, *refinement.fit(), callback, before=before)
         settings = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
         return self._refinement(problem, source, size, seed_from(self.random_state), **settings).fit()
 
@@ -141,6 +135,8 @@ class DualCoreset(Sampler):
             )
         if self.bounds not in ("exact", "paper"):
             raise ValueError(f"bounds must be 'exact' or 'paper', got {self.bounds!r}.")
+        if self.bounds == "paper" and not self._as_written:
+            raise ValueError("bounds='paper' belongs to Algorithm 1: use calibrate=False and focus=False with it.")
         if self._as_written and self.rounds > 1:
             raise ValueError("Algorithm 1 draws once: use rounds=1, or calibrate=True to refine.")
 
@@ -165,43 +161,24 @@ class DualCoreset(Sampler):
 
     def _algorithm_one(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
-        reach = problem.size(anchor.coef)
-
-        def row_h(chunk: Chunk) -> FloatArray:
-            return problem.form.h(chunk_signal(problem, anchor, chunk), anchor.multiplier, reach)
-
-        h = collect(source, row_h)
+        lower, upper = row_bounds(problem, source, anchor, self.bounds)
         masses = row_masses(source)
-        grid = build_grid(h, h, masses, by_mass=self.epsilon is not None)
-        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells}
+        grid = build_grid(np.minimum(lower, upper), upper, masses, by_mass=self.epsilon is not None)
+        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "bounds": self.bounds}
         draws: Any = size
         if self.epsilon is not None:
-            sizes = sample_sizes(grid, h, h, self.epsilon, self._region(problem, source, anchor, h), masses)
+            sizes = sample_sizes(grid, lower, upper, self.epsilon, self._region(problem, source, anchor, upper), masses)
             draws, details["sizes"], details["message"] = sizes.draws, sizes.as_dict(), sizes.report(source.n_rows)
         drawn = draw_grid(grid, draws, seed_from(seed, 2), slack=float(grid.upper_mean), masses=masses)
         details["merged"] = drawn.merged
         return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
 
-    def _box_refinement(
-        self, problem: Problem, source: Source, size: int, seed: int, training: dict[str, Any] | None = None
-    ) -> BoxRefinement:
-        if self.epsilon is not None:
-            raise ValueError("epsilon mode knows no constants for a support. Give a size instead.")
-        return BoxRefinement(
-            problem,
-            source,
-            size,
-            seed,
-            self._anchor(problem, source, size, seed_from(seed, 1), self.anchor),
-            rounds=self.rounds,
-            rule=self.bounds,
-            calibrated=self.calibrate,
-            name=self.name,
-            training=training,
-        )
-
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""
+        if not problem.family.is_closed:
+            raise ValueError(
+                f"epsilon mode knows no constants for the {problem.family.name!r} family. Give a size instead."
+            )
         if problem.geometry.order != 1:
             raise ValueError(
                 "epsilon mode needs a loss of order 1: squared losses and higher powers are not Lipschitz."
@@ -219,8 +196,20 @@ class DualCoreset(Sampler):
         rule = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1))
         reading = read(source, rule)
         climb = float(np.hypot(np.linalg.norm(reading.gradient), reading.slope if problem.fit_intercept else 0.0))
-        least = float(reading.mean_h) - climb * radius - flips * float(reading.flipped) * span
+        least = float(reading.mean_h) - climb * radius - reading.spent * span
         return Region(radius, span, lipschitz, flips, source.n_features + int(problem.fit_intercept), least)
+
+
+def row_bounds(problem: Problem, source: Source, anchor: Anchor, rule: str) -> tuple[FloatArray, FloatArray]:
+    """Return ``a_i <= h_i <= b_i`` of all rows at the anchor: one read, two numbers a row."""
+    parts = list(source.map(partial(_chunk_bounds, problem=problem, anchor=anchor, rule=rule)))
+    return np.concatenate([lower for lower, _ in parts]), np.concatenate([upper for _, upper in parts])
+
+
+def _chunk_bounds(chunk: Chunk, problem: Problem, anchor: Anchor, rule: str) -> tuple[FloatArray, FloatArray]:
+    rows = as_rows(chunk.X)
+    problem.family.check_rows(rows, first=chunk.start)
+    return problem.family.bounds(rows, chunk.y, anchor.coef, anchor.intercept, anchor.multiplier, rule=rule)
 
 
 def longest_row(X: Any) -> float:

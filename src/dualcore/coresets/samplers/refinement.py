@@ -12,16 +12,16 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
 from dualcore.coresets.samplers.pilot import anchor_at, pilot_sample
-from dualcore.coresets.samplers.strata import cell_masses, cell_rule, draw_cells, keep_fractions, spread_of
+from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.evaluate import feasible_multiplier
-from dualcore.reading.flips import flips_of_order_two, settle_flips
 from dualcore.reading.reading import Reading, read
-from dualcore.reading.summary import Pass
+from dualcore.reading.rowdata import certify_rows
+from dualcore.reading.rowwise import along
+from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import Solution, solve
 
 __all__ = ["Refinement", "between"]
@@ -144,10 +144,13 @@ class Refinement:
             raise RuntimeError("the loop always reads at least once")
         if coreset is None:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
-        if flips_of_order_two(self.problem):
-            self._settle(best)
+        anchor = best.anchor
+        if best.needs_rows:
+            shorter = self._shorter(model, best)
+            anchor = best.anchor if shorter is None else shorter.anchor
+            self._settle(best, anchor)
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
-        solution = replace(solution, coef=best.anchor.coef, intercept=best.anchor.intercept)
+        solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return finish(
             solution,
             best.risk,
@@ -159,10 +162,10 @@ class Refinement:
             best.rounding,
         )
 
-    def _settle(self, best: Reading) -> None:
-        """Look closer at the best model: of order 2 sums bound the risk of flips from above only."""
-        known, multiplier = settle_flips(self.problem, self.source, best.anchor)
-        best.settle(known.upper, multiplier, known.lower)
+    def _settle(self, best: Reading, anchor: Anchor) -> None:
+        """Look closer at the best model, where sums bound its risk from above only; it may be one of the last line."""
+        known, multiplier = certify_rows(self.problem, self.source, anchor)
+        best.settle(known, multiplier)
         self.lower = min(max(self.lower, known.lower), known.upper)
         reads, rows = self.source.n_reads - self.before, self.history[-1].rows
         self.history.append(Round(reads, rows, known.upper, known.upper, self.lower))
@@ -223,17 +226,12 @@ class Refinement:
 
     def _task(self, model: _Model, number: int) -> Pass:
         problem, anchor = self.problem, model.anchor
-        score = model.X @ anchor.coef + anchor.intercept
-        t = np.asarray(score * model.y if problem.is_classification else score - model.y)
-        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
-        width = self.reach * spread_of(t, model.weights)
-        rule = cell_rule(problem, float(model.weights @ h), self.size, width, focused=self.focused)
-        mass = cell_masses(rule, problem, anchor, t, h, model.y, model.weights)
-        keep = keep_fractions(rule, mass, self.size, self.source.n_rows)
+        plan = plan_cells(problem, anchor, model, self.size, self.reach, focused=self.focused)
+        keep = keep_fractions(plan.rule, plan.mass, self.size, self.source.n_rows)
         origin = self.best.anchor if self.thin and self.best is not None else None
-        smooth = 0.3 * width if problem.loss.kinks else 0.0
         steps = () if origin is None else _STEPS
-        return Pass(problem, anchor, rule, seed_from(self.seed, 2 + number), keep, smooth, origin, steps)
+        seed = seed_from(self.seed, 2 + number)
+        return Pass(problem, anchor, plan.rule, seed, keep, plan.smoothing, origin, steps)
 
     def _shorter(self, model: _Model, here: Reading) -> _Model | None:
         """Return the best shorter step of a line search, where the full one was a step back."""
@@ -250,9 +248,4 @@ class Refinement:
 
 def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor:
     """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
-    coef = start.coef + step * (end.coef - start.coef)
-    intercept = start.intercept + step * (end.intercept - start.intercept)
-    multiplier = end.multiplier
-    if np.isfinite(start.multiplier) and np.isfinite(end.multiplier):  # it is infinite where nothing moves
-        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
-    return Anchor(coef, intercept, feasible_multiplier(problem, coef, multiplier))
+    return along(problem.family, start, end, step)

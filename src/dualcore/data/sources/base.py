@@ -186,6 +186,12 @@ class Source(ABC):
                 )
         return self._survey
 
+    def map_targets(self, function: Callable[[Chunk], T]) -> Iterator[T]:
+        """Apply ``function`` to chunks without features, in row order; a read only where targets do not stand alone."""
+        self._count_label_pass()
+        with self.naming_rows():
+            yield from self._run(function, features=False)
+
     def row_masses(self) -> FloatArray:
         """Return the mass of every row: one number a row, so only for what needs all of them at once."""
         if not self.is_weighted:

@@ -65,6 +65,12 @@ class Family(ABC):
     ----------
     name : str
         What solvers and readers are registered by.
+    kernel : str
+        How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
+    moves_rows : bool
+        Whether `rows` returns other features than it was given.
+    n_outputs : int
+        Scores of a row: 1, or one for each of many classes.
     is_closed : bool
         Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
     may_shift : bool
@@ -74,8 +80,11 @@ class Family(ABC):
     """
 
     name: ClassVar[str] = ""
+    kernel: ClassVar[str] = "rowwise"
     is_closed: ClassVar[bool] = False
     may_shift: ClassVar[bool] = True
+    moves_rows: ClassVar[bool] = False
+    n_outputs: int = 1
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         self.loss, self.geometry, self.radius = loss, geometry, radius
@@ -129,6 +138,14 @@ class Family(ABC):
         """Return the place of the first target that no row may have; a chunk may hold one class only."""
         wrong = np.abs(y) != 1.0 if self.strata else np.zeros(0, dtype=bool)
         return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+
+    def label_fault(self, label: float) -> str:
+        """Return what is wrong with a target, for an error message."""
+        return f"A classifier needs the labels -1 and +1, found {label!r}"
+
+    def stratum(self, y: FloatArray) -> npt.NDArray[np.intp]:
+        """Return the number of every row's stratum."""
+        return (y > 0.0).astype(np.intp)
 
     def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row has features it may not have; ``first`` is the number of the first row."""

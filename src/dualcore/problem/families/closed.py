@@ -20,7 +20,7 @@ __all__ = ["ClosedFamily"]
 class ClosedFamily(Family):
     """Losses of order 1 and their powers on unbounded features, users' own among them."""
 
-    name = "closed"
+    name = kernel = "closed"
     is_closed = True
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:

@@ -71,6 +71,7 @@ class MovingFamily(Family):
     """
 
     may_shift = False
+    moves_rows = True
 
     @abstractmethod
     def moves(

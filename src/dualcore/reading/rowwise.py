@@ -1,0 +1,180 @@
+"""Reading families that are known by what the adversary does to each row: values and gradients, at several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.certificates import trivial_bound
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import Chunk
+from dualcore.data.sums import FlipTail, Leaves
+from dualcore.problem import Anchor, Problem
+from dualcore.problem.families import Family, RowDual
+from dualcore.reading.base import READINGS, Reading
+from dualcore.reading.cells import CellPlan, cell_rule
+from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
+
+__all__ = ["RowwiseKernel", "RowwiseReading", "along"]
+
+
+def along(family: Family, start: Anchor, end: Anchor, step: float) -> Anchor:
+    """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
+    coef = start.coef + step * (end.coef - start.coef)
+    intercept = start.intercept + step * (end.intercept - start.intercept)
+    multiplier = end.multiplier
+    if np.isfinite(start.multiplier) and np.isfinite(end.multiplier):  # it is infinite where nothing moves
+        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
+    return Anchor(coef, intercept, family.feasible_multiplier(coef, multiplier))
+
+
+def _trials(task: Pass) -> list[Anchor]:
+    """Return the models of the line search."""
+    if task.origin is None:
+        return []
+    return [along(task.problem.family, task.origin, task.anchor, step) for step in task.steps]
+
+
+class _Sums(NamedTuple):
+    """Where each sum is in a vector."""
+
+    mass: slice
+    lower: slice
+    upper: slice
+    spent: slice
+    slope: slice
+    gradient: slice
+    line: slice
+
+    @classmethod
+    def of(cls, task: Pass, n_features: int) -> _Sums:
+        k = task.problem.family.n_outputs
+        lengths = [1, 1, 1, 1, k, k * n_features, len(task.steps) if task.origin is not None else 0]
+        ends = np.cumsum(lengths).tolist()
+        return cls(*(slice(end - length, end) for length, end in zip(lengths, ends, strict=True)))
+
+
+class RowwiseKernel:
+    """Sums of value, transport and gradient; the line search adds one value a model."""
+
+    def width(self, task: Pass, n_features: int) -> int:
+        """Return how many sums there are."""
+        return int(_Sums.of(task, n_features).line.stop)
+
+    def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
+        """Return the sums over whole leaves, and what is known of every row."""
+        family, weights = task.problem.family, chunk.weights
+        family.check_rows(as_rows(chunk.X), first=chunk.start)
+        at = _Sums.of(task, leaves.m)
+        table = np.zeros((leaves.n_leaves, at.line.stop))
+        found = _by_leaf(family, task.anchor, chunk, leaves)
+        slope = found.slope if found.slope.ndim == 2 else found.slope[:, None]
+        given = slope if weights is None else slope * weights[:, None]
+        table[:, at.mass] = (leaves.counts() if weights is None else leaves.sums(weights))[:, None]
+        for where, values in ((at.lower, found.lower), (at.upper, found.upper), (at.spent, found.spent)):
+            table[:, where] = leaves.sums(values if weights is None else values * weights)[:, None]
+        moved = Leaves(found.moved)
+        for k in range(slope.shape[1]):
+            table[:, at.slope.start + k] = leaves.sums(np.ascontiguousarray(given[:, k]))
+            first = at.gradient.start + k * leaves.m
+            table[:, first : first + leaves.m] = moved.moments(np.ascontiguousarray(given[:, k]))
+        for place, trial in enumerate(_trials(task)):
+            value = _by_leaf(family, trial, chunk, leaves).upper
+            table[:, at.line.start + place] = leaves.sums(value if weights is None else value * weights)
+        cells = task.cells.assign(found.upper, family.stratum(chunk.y) if task.cells.n_strata > 1 else None)
+        stays = found.moved is chunk.X
+        tails = [FlipTail.empty()] * (1 + (at.line.stop - at.line.start))
+        return BlockRead(table, tails, cells, found.upper, found.slope, found.spent, None if stays else found.moved)
+
+    def plan(
+        self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
+    ) -> CellPlan:
+        """Return cells by stratum and by the size of ``h``; a rule without a width knows no bends."""
+        family = problem.family
+        h = family.rows(anchor, rows.X, rows.y).upper
+        n_strata = max(1, len(family.strata))
+        rule = cell_rule(n_strata, float(rows.weights @ h), max(size // n_strata, 1), 0.0, focused=False)
+        cells = rule.assign(h, family.stratum(rows.y))
+        return CellPlan(rule, np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64), 0.0)
+
+
+def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> RowDual:
+    """Evaluate leaf by leaf: what is known of a row then does not depend on how the rows were cut."""
+    starts = range(0, leaves.n, leaves.rows)
+    parts = [
+        family.rows(model, chunk.X[start : start + leaves.rows], chunk.y[start : start + leaves.rows])
+        for start in starts
+    ]
+    if not family.moves_rows:
+        moved: Any = chunk.X
+    else:
+        moved = parts[0].moved if len(parts) == 1 else np.concatenate([part.moved for part in parts])
+    columns = [np.concatenate([part[k] for part in parts]) for k in range(4)]
+    return RowDual(columns[0], columns[1], columns[2], columns[3], moved)
+
+
+class RowwiseReading(Reading):
+    """A finished read of such a family. The risk is bounded by the objective at the anchor's own multiplier."""
+
+    def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
+        super().__init__(task, summary, column_sizes)
+        at = _Sums.of(task, self.anchor.coef.shape[-1])
+        vector = self._vector
+        self.mass, self.mean_h = float(vector[at.mass][0]), float(vector[at.upper][0])
+        self.mean_lower, self.spent = float(vector[at.lower][0]), float(vector[at.spent][0])
+        single = self.anchor.coef.ndim == 1
+        self.slope = float(vector[at.slope][0]) if single else vector[at.slope]
+        self.gradient = vector[at.gradient].reshape(self.anchor.coef.shape)
+        self._line = vector[at.line]
+        self.risk = self._objective(self.anchor, self.mean_h)
+        self.multiplier, self.is_exact = self.anchor.multiplier, False
+
+    def _objective(self, model: Anchor, mean_h: float) -> float:
+        paid = self.problem.price * model.multiplier if self.problem.radius > 0.0 else 0.0
+        return paid + mean_h + self.problem.penalty(model.coef)
+
+    def line(self) -> list[tuple[float, float]]:
+        """Return ``(step, objective)`` along the line search."""
+        models = _trials(self.task)
+        values = zip(self.task.steps, models, self._line.tolist(), strict=False)
+        return [(step, self._objective(model, value)) for step, model, value in values]
+
+    def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
+        """Return what holds for every model: sums of one model's moves bound no other's."""
+        return max(trivial_bound(self.problem), self.known_bound)
+
+    @property
+    def needs_rows(self) -> bool:
+        """One model's moves bound no other's risk."""
+        return True
+
+    @property
+    def rounding(self) -> float:
+        """What is left open of ``h`` by its two bounds, or what a closer look left open."""
+        return max(self.mean_h - self.mean_lower, 0.0, self.known_rounding)
+
+    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
+        """Return strata, ``h``, its slopes in scores and coefficients, and the transport of sampled rows and of all."""
+        moved = sample.X if sample.moved is None else sample.moved
+        moved = np.asarray(moved.toarray() if sp.issparse(moved) else moved, dtype=np.float64)
+        slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
+        across = (slope[:, :, None] * moved[:, None, :]).reshape(len(slope), -1)
+        n_strata = self.task.cells.n_strata
+        columns = [sample.h[:, None], slope, across]
+        targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
+        if sample.spent.any():
+            columns.append(sample.spent[:, None])
+            targets.append(np.array([self.spent]))
+        if n_strata > 1:
+            stratum = self.problem.family.stratum(sample.y)
+            columns.insert(0, (stratum[:, None] == np.arange(1, n_strata)).astype(np.float64))
+            targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
+        return np.hstack(columns), np.concatenate(targets)
+
+
+KERNELS["rowwise"] = RowwiseKernel()
+READINGS["rowwise"] = RowwiseReading
