@@ -250,8 +250,9 @@ class Descent:
         # Columns of size one, or Clarabel loses those that a ridge, or the others, outweigh by far.
         sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
         sizes[:m] += reach * pull
+        # A column of zeros has no size: given a small one it would set the unit of the steepness below.
+        sizes[sizes == 0.0] = sizes.max(initial=0.0) or 1.0
         sizes = np.sqrt(np.maximum(sizes, 1e-16 * sizes.max(initial=0.0)))
-        sizes[sizes == 0.0] = 1.0
         slide, length = program.variables(sizes.size), program.variables(1)
         ahead = slide.mapped(np.vstack([near.gradient, near.factor]) / sizes)
         price, others = program.second_order(length, ahead + near.mean / reach * np.eye(1, len(ahead))[0])
@@ -486,7 +487,7 @@ def descend(
 
     duals = [point(slopes) for slopes in found.slopes]
     dual = duals[0] if duals else None
-    if len(duals) > 1 and (p < 2.0 or place.mean <= _FITTED * root):
+    if len(duals) > 1 and (p < 2.0 or place.mean <= _NEARLY * root):
         # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
         # p = 1 slopes hang on residuals so small that chance has a part in them.
         upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
