@@ -45,8 +45,8 @@ _LEAST_CURVATURE = 1e-10
 _LEAST_REACH = 1e-4
 # Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
 _NEARLY = 1e-3
-# How many dual points of a descent are compared.
-_CANDIDATES = 8
+# How many dual points of a descent are compared, and how many of the last.
+_CANDIDATES, _LAST = 8, 3
 # Rounds in which rows join those that a separating model is held to.
 _CUTS = 20
 # A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
@@ -487,11 +487,15 @@ def descend(
 
     duals = [point(slopes) for slopes in found.slopes]
     dual = duals[0] if duals else None
-    if len(duals) > 1 and (p < 2.0 or place.mean <= _NEARLY * root):
-        # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
-        # p = 1 slopes hang on residuals so small that chance has a part in them.
+    # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
+    # p = 1 slopes hang on residuals so small that chance has a part in them, and of a high power on the last digits of
+    # Clarabel's multipliers: there the steps before may have the better ones.
+    tried = duals[:_LAST] if p > 2.0 else duals[:1]
+    if p < 2.0 or place.mean <= _NEARLY * root:
+        tried = duals[:: max(1, -(-len(duals) // _CANDIDATES))]
+    if len(tried) > 1:
         upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
-        for each in duals[:: max(1, -(-len(duals) // _CANDIDATES))]:
+        for each in tried:
             bound = lower_bound(problem, data, each, upper, repair=False)
             dual, most = (each, bound) if bound > most else (dual, most)
             if upper - most <= 1e-8 * upper:
