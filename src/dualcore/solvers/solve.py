@@ -188,7 +188,7 @@ def _score(
     theta, level = normal.inside(coef, intercept)
     value, multiplier = inner.evaluate(theta, level, data)
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
-    withheld = False
+    withheld, bounds = False, None
     if inner.box is None:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, level)
@@ -217,7 +217,8 @@ def _score(
         lost = 0.0
         if normal.centre is not None or normal.level != 0.0:
             lost = value - inner.evaluate(*exact, data).value
-        if withheld or max(best.rounding, lost) > 0.5 * (value - lower):
+        withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
+        if withheld or (bounds is not None and bounds.level_set.lacks_digits()):
             status = Status.UNCERTIFIED
     factor = normal.factor
     history = raw.history
