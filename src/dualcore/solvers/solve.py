@@ -121,7 +121,8 @@ def solve(
             )
             second = _score(problem, normal, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
-    if found.status is Status.UNCERTIFIED and normal.level != 0.0:
+    few = problem.box is None and data.rows.n <= _SECOND_OPINION
+    if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = _with_digits(problem, normal, found, chosen, tol, max_iter, began)
     if not found.converged:
         gap = found.gap / max(abs(found.value), 1e-300)
@@ -255,7 +256,15 @@ def _with_digits(
         return found
     again = solver.run(fixed, data, tol=tol, max_iter=max_iter, start=(coef, 0.0))
     dual = None if found.dual is None else found.dual.times(1.0 / normal.slope_unit)
-    raw = replace(again, intercept=level, dual=dual, iterations=found.iterations + again.iterations, history=())
+    # What bounds the risk with this intercept does not bound it with every other: the bound is the one that is known.
+    raw = RawSolution(
+        again.coef,
+        level,
+        dual,
+        found.iterations + again.iterations,
+        lower=found.lower_bound / normal.factor,
+        rounding=found.rounding / normal.factor,
+    )
     better = _score(problem, normal, raw, solver.name, tol, max_iter, began)
     if not better.value < found.value:
         return found
@@ -273,7 +282,9 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     left = problem.signal(raw.coef, raw.intercept, data)
     held = data.masses > 0.0
     if not data.y[held].any():
-        return np.zeros(data.rows.m), 0.0
+        nothing = np.zeros(data.rows.m), 0.0
+        kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
+        return (raw.coef, raw.intercept) if kept else nothing
     if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
         return raw.coef, raw.intercept
     X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
