@@ -381,7 +381,7 @@ class RowLevelSet(LevelSet):
         if factor.shape[0] < factor.shape[1] or not (sizes > 0.0).all():
             return 0.0, factor
         _, values, axes = np.linalg.svd(factor / sizes)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return float(values[-1]) - factor.shape[0] * sum_error(self.data.rows.n), axes.T / values
 
     def _factor(
