@@ -15,7 +15,7 @@ __all__ = ["DualPoint", "dual_point", "feasible", "mean_slope", "smoothing_width
 
 # Smoothing widths tried for losses with kinks, as shares of the spread of t.
 _WIDTHS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
-# Slopes of this size are zero but for rounding.
+# Slopes of this size, as a share of the largest, are zero but for rounding.
 _NO_SLOPE = 1e-14
 
 
@@ -54,7 +54,9 @@ def feasible(problem: Problem, point: DualPoint) -> DualPoint:
     """
     low, high = problem.loss.slope_range
     if problem.is_classification:  # what rounding leaves of a slope of zero would have to be balanced by other rows
-        point = DualPoint(np.where(np.abs(point.stay) <= _NO_SLOPE, 0.0, point.stay), point.flip, point.share)
+        sizes = np.abs(point.stay)
+        least = _NO_SLOPE * min(float(sizes.max(initial=0.0)), 1.0)
+        point = DualPoint(np.where(sizes <= least, 0.0, point.stay), point.flip, point.share)
     flips = problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0
     if not flips or point.share is None or point.flip is None:
         return DualPoint(np.clip(point.stay, low, high))

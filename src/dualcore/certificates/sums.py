@@ -60,7 +60,9 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
         return max(priced, -np.inf if np.isnan(raised) else raised)
     best = reached(budget)
     if floor > 0.0 and budget > 0.0:
-        found = minimize_scalar(lambda r: -reached(r), bounds=(0.0, budget), method="bounded", options={"xatol": 1e-10})
+        # Relative to the budget: what is left of a small one counts times a floor that may be large.
+        options = {"xatol": 1e-10 * budget}
+        found = minimize_scalar(lambda r: -reached(r), bounds=(0.0, budget), method="bounded", options=options)
         best = max(best, -float(found.fun))
     return max(best, priced)
 

@@ -25,6 +25,9 @@ __all__ = ["CentredRows", "Normal", "exact_dot", "far_centre"]
 _FAR = 64.0
 # Rows that are looked at to tell, numbers in them, and rows at least.
 _LOOK, _NUMBERS, _FEWEST = 1024, 1_000_000, 64
+# How near a rounded model has to be at the centre, in units of the target, before nearer ones are looked for; and how
+# many last digits up and down one coefficient may move for it; of two, by how many single ones and how many strides.
+_NEAR, _TURNS, _STRIDES = 1e-12, 16384, 128
 
 
 class CentredRows(Rows):
@@ -142,7 +145,43 @@ class Normal:
             if able.size:
                 farthest = able[np.abs(self.centre[able]).argmax()]
                 coef[farthest] += missing / self.centre[farthest]
+            return self._nearest(coef, goal + Fraction(self.level))
         return coef, outer
+
+    def _nearest(self, coef: FloatArray, goal: Fraction) -> tuple[FloatArray, float]:
+        """Return coefficients a few last digits away, and the intercept, whose sum at the centre is nearest to a goal.
+
+        Intercept and coefficients of columns far from the origin move that sum in steps that are coarse beside the
+        risk, but of different lengths: together they come far nearer to the goal than the intercept alone.
+        """
+        outer = float(goal - self._shift(coef))
+        missing = goal - self._shift(coef) - Fraction(outer)
+        if self.centre is None or abs(missing) <= _NEAR * self.unit:
+            return coef, outer
+        grid = np.spacing(np.abs(coef))
+        steps = grid * np.abs(self.centre)
+        able = np.flatnonzero((self.centre != 0.0) & (coef != 0.0))
+        able = able[np.argsort(steps[able], kind="stable")][:2]
+        if not able.size:
+            return coef, outer
+        turns = [np.arange(-_TURNS, _TURNS + 1.0)]
+        if able.size == 2:  # in strides: the two may have steps of one length
+            stride = 2.0 * _STRIDES + 1.0
+            turns = [np.arange(-_STRIDES, _STRIDES + 1.0), stride * np.arange(-_STRIDES, _STRIDES + 1.0)]
+        reach = np.zeros(1)
+        for column, counts in zip(able, turns, strict=True):
+            reach = reach[..., None] + counts * grid[column] * self.centre[column]
+        reach = reach[0]
+        spacing = float(np.spacing(abs(outer)))
+        left = float(missing) - reach
+        left -= spacing * np.round(left / spacing)
+        best = np.unravel_index(int(np.abs(left).argmin()), left.shape)
+        moved = coef.copy()
+        for column, count, index in zip(able, turns, best, strict=True):
+            moved[column] += count[index] * grid[column]
+        level = float(goal - self._shift(moved))
+        nearer = abs(goal - self._shift(moved) - Fraction(level)) < abs(missing)
+        return (moved, level) if nearer else (coef, outer)
 
     def _shift(self, coef: FloatArray) -> Fraction:
         """Return ``centre . coef``, exactly."""

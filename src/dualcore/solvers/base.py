@@ -29,8 +29,9 @@ class Status(Enum):
     MAX_ITER = "Iteration limit reached: the best point found is returned with the gap it reached."
     UNCERTIFIED = (
         "Not certified: rounding decides. Columns that nothing penalises (radius 0 or an infinite price, ridge 0) are "
-        "dependent up to rounding or separate a class, or columns far from the origin leave too few digits. The best "
-        "point found is returned; use radius > 0 or ridge > 0, fit an intercept, drop or centre such columns."
+        "dependent up to rounding or separate a class, or columns or targets far from the origin leave too few digits "
+        "for the model. The best point found is returned; use radius > 0 or ridge > 0, fit an intercept, drop such "
+        "columns, or subtract the mean of columns and targets."
     )
     UNBOUNDED = (
         "No minimiser exists: the data are separable and nothing penalises large coefficients (radius 0, ridge 0). "

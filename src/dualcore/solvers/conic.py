@@ -52,6 +52,8 @@ _COMPRESSED_COLUMNS = 500
 _LAST_STEPS = 20
 # Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
 _SMALL_ROOT, _FITTED = 0.1, 1e-14
+# The same as the first, of the risk itself where the order is 1.
+_SMALL_RISK = 1e-4
 
 
 Reading = Callable[[ConeSolution], DualPoint]
@@ -326,6 +328,8 @@ class ConicSolver(Solver):
             found = attempt(problem)
             if problem.geometry.order == 2 and found.iterations < max_iter:
                 found = _closer(found, attempt, problem, data, design)
+            if problem.geometry.order == 1 and found.iterations < max_iter:
+                found = _finer(found, attempt, problem, data, design)
             return _no_worse_than(start, found, problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
         # invites no flip, is best where they may flip.
@@ -360,7 +364,7 @@ class ConicSolver(Solver):
         scene = Scene.of(problem, design, sizes)
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
-        stretch = 10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0 / sizes.risk
+        stretch = (10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0) / sizes.risk
         found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
         if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
@@ -404,6 +408,16 @@ def _closer(
         merged = replace(merged, coef=last.coef, intercept=last.intercept)
     stopped = all(each.stopped_early for each in solutions)
     return replace(merged, history=found.history, stopped_early=stopped)
+
+
+def _finer(
+    found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
+) -> RawSolution:
+    """Return a solution of order 1 with digits enough for a risk that is small beside the loss of an empty model."""
+    risk = problem.evaluate(found.coef, found.intercept, data).value / design.unit
+    if not _FITTED < risk < _SMALL_RISK:
+        return found
+    return _best_of([found, attempt(problem, sizes=UNIT_SIZES._replace(risk=risk))], problem, data)[0]
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from dualcore.data.arrays import FloatArray
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Power, Squared, SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
@@ -10,6 +13,9 @@ from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, may_flip
 from dualcore.solvers.rootmean import descend
 
 __all__ = ["PowerSolver"]
+
+# Up to this many features one thread is quicker.
+_FEW_FEATURES = 256
 
 
 class PowerSolver(Solver):
@@ -37,4 +43,6 @@ class PowerSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        return descend(problem, data, ScaledRows.of(problem, data), start, max_iter)
+        # Factors of few columns are too small for BLAS to share: its threads would wait for each other.
+        with one_blas_thread() if data.rows.m <= _FEW_FEATURES else nullcontext():
+            return descend(problem, data, ScaledRows.of(problem, data), start, max_iter)

@@ -46,8 +46,8 @@ _LEAST_CURVATURE = 1e-10
 _LEAST_REACH = 1e-4
 # Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
 _NEARLY = 1e-3
-# How many dual points of a descent are compared.
-_CANDIDATES = 8
+# How many dual points of a descent are compared, and how many of the last.
+_CANDIDATES, _LAST = 8, 3
 # Rounds in which rows join those that a separating model is held to.
 _CUTS = 20
 # A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
@@ -159,13 +159,14 @@ class Descent:
         return self._evaluate(x, np.asarray(self.rows @ x) + self.offset, width)
 
     def _evaluate(self, x: FloatArray, signal: FloatArray, width: float) -> Place:
-        mean = self._mean(signal, width)
-        norm = self.problem.geometry.norm
-        coef = self.design.unit * x[: self.m] / self.design.scale
-        steepness = max(norm.dual(coef) / self.design.unit, self.floor)
+        mean, steepness = self._mean(signal, width), self._steepness(x)
         root = mean + self.problem.radius * steepness
         cost = root if self.problem.ridge == 0.0 else root**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
         return Place(x, signal, mean, steepness, float(cost))
+
+    def _steepness(self, x: FloatArray) -> float:
+        coef = self.design.unit * x[: self.m] / self.design.scale
+        return max(self.problem.geometry.norm.dual(coef) / self.design.unit, self.floor)
 
     def _size(self, signal: FloatArray, width: float) -> FloatArray:
         if self.one_sided:
@@ -251,8 +252,9 @@ class Descent:
         # Columns of size one, or Clarabel loses those that a ridge, or the others, outweigh by far.
         sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
         sizes[:m] += reach * pull
+        # A column of zeros has no size: given a small one it would set the unit of the steepness below.
+        sizes[sizes == 0.0] = sizes.max(initial=0.0) or 1.0
         sizes = np.sqrt(np.maximum(sizes, 1e-16 * sizes.max(initial=0.0)))
-        sizes[sizes == 0.0] = 1.0
         slide, length = program.variables(sizes.size), program.variables(1)
         ahead = slide.mapped(np.vstack([near.gradient, near.factor]) / sizes)
         price, others = program.second_order(length, ahead + near.mean / reach * np.eye(1, len(ahead))[0])
@@ -297,9 +299,7 @@ class Descent:
     def _promised(self, place: Place, near: _Expansion, change: FloatArray, root: float, penalty: float) -> float:
         """Return how much less the local model is, relatively."""
         x = place.x + change
-        norm = self.problem.geometry.norm
-        coef = self.design.unit * x[: self.m] / self.design.scale
-        ahead = self._ahead(near, change) + self.problem.radius * max(norm.dual(coef) / self.design.unit, self.floor)
+        ahead = self._ahead(near, change) + self.problem.radius * self._steepness(x)
         if self.problem.ridge == 0.0:
             return float(1.0 - ahead / root)
         after = ahead**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
@@ -383,10 +383,8 @@ class Descent:
                 further = ahead(2.0 * longest)
             if longest == 1.0 and ahead(0.75).cost >= full.cost:
                 return full
-        found = minimize_scalar(
-            lambda length: ahead(float(length)).cost, bounds=(0.0, 2.0 * longest), method="bounded",
-            options={"xatol": 1e-6 * longest, "maxiter": 40},
-        )  # fmt: skip
+        bounds, options = (0.0, 2.0 * longest), {"xatol": 1e-6 * longest, "maxiter": 40}
+        found = minimize_scalar(lambda part: ahead(float(part)).cost, bounds=bounds, method="bounded", options=options)
         shorter = self.at(here.x + float(found.x) * change, width)
         if shorter.cost >= here.cost and full.cost >= here.cost:
             for halving in range(10, 60, 5):
@@ -404,9 +402,7 @@ class Descent:
             return place
         share = np.abs(place.x[: self.m]) / self.prices
         small = (share <= 1e-7 * share.max(initial=0.0)) & np.isfinite(self.prices)
-        x = place.x.copy()
-        x[: self.m][small] = 0.0
-        clean = self.at(x, width)
+        clean = self.at(np.append(np.where(small, 0.0, place.x[: self.m]), place.x[self.m :]), width)
         return clean if clean.cost < place.cost else place
 
     def _fitted(self, place: Place) -> Place:
@@ -487,11 +483,14 @@ def descend(
 
     duals = [point(slopes) for slopes in found.slopes]
     dual = duals[0] if duals else None
-    if len(duals) > 1 and (p < 2.0 or place.mean <= _FITTED * root):
-        # The last slopes are the best, but for exact fits: there the last residuals are rounding, and say nothing. Near
-        # p = 1 slopes hang on residuals so small that chance has a part in them.
+    # The last slopes are the best, but for exact fits, whose last residuals are rounding. Near p = 1 slopes hang on
+    # residuals so small that chance has a part in them, and of a high power on the last digits of Clarabel's.
+    tried = duals[:_LAST] if p > 2.0 else duals[:1]
+    if p < 2.0 or place.mean <= _NEARLY * root:
+        tried = duals[:: max(1, -(-len(duals) // _CANDIDATES))]
+    if len(tried) > 1:
         upper, most = problem.evaluate(coef, intercept, data).value, -np.inf
-        for each in duals[:: max(1, -(-len(duals) // _CANDIDATES))]:
+        for each in tried:
             bound = lower_bound(problem, data, each, upper, repair=False)
             dual, most = (each, bound) if bound > most else (dual, most)
             if upper - most <= 1e-8 * upper:

@@ -121,6 +121,9 @@ def solve(
             )
             second = _score(problem, normal, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
+    few = problem.box is None and data.rows.n <= _SECOND_OPINION
+    if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
+        found = _with_digits(problem, normal, found, chosen, tol, max_iter, began)
     if not found.converged:
         gap = found.gap / max(abs(found.value), 1e-300)
         message = f"{found.status.value} Relative gap {gap:.2e}, asked for {tol:.0e}."
@@ -181,11 +184,12 @@ def _score(
     The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
     """
     inner, data = normal.problem, normal.data
-    coef, intercept = normal.outside(*_fitted(inner, data, raw))
+    exact = _fitted(inner, data, raw)
+    coef, intercept = normal.outside(*exact)
     theta, level = normal.inside(coef, intercept)
     value, multiplier = inner.evaluate(theta, level, data)
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
-    withheld = False
+    withheld, bounds = False, None
     if inner.box is None:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, level)
@@ -209,8 +213,13 @@ def _score(
         status = Status.UNBOUNDED
     elif value - lower > goal:
         status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
-        # The allowance for rounding is most of the gap, or no bound is possible for rounding.
-        if withheld or best.rounding > 0.5 * (value - lower):
+        # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
+        # user's units leave to the model are too few.
+        lost = 0.0
+        if normal.centre is not None or normal.level != 0.0:
+            lost = value - inner.evaluate(*exact, data).value
+        withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
+        if withheld or (bounds is not None and bounds.level_set.lacks_digits()):
             status = Status.UNCERTIFIED
     factor = normal.factor
     history = raw.history
@@ -234,6 +243,34 @@ def _score(
     )
 
 
+def _with_digits(
+    problem: Problem, normal: Normal, found: Solution, solver: Solver, tol: float, max_iter: int, began: float
+) -> Solution:
+    """Return the coefficients that are best for the intercept as it was rounded, where that is better.
+
+    A target far from the origin leaves few digits to the intercept; the coefficients make up for some of them.
+    """
+    coef, level = normal.inside(found.coef, found.intercept)
+    fixed, data = normal.problem.replace(fit_intercept=False), normal.data._replace(y=normal.data.y - level)
+    if solver.obstacle(fixed, data) is not None:
+        return found
+    again = solver.run(fixed, data, tol=tol, max_iter=max_iter, start=(coef, 0.0))
+    dual = None if found.dual is None else found.dual.times(1.0 / normal.slope_unit)
+    # What bounds the risk with this intercept does not bound it with every other: the bound is the one that is known.
+    raw = RawSolution(
+        again.coef,
+        level,
+        dual,
+        found.iterations + again.iterations,
+        lower=found.lower_bound / normal.factor,
+        rounding=found.rounding / normal.factor,
+    )
+    better = _score(problem, normal, raw, solver.name, tol, max_iter, began)
+    if not better.value < found.value:
+        return found
+    return replace(better, history=found.history, status=better.status if better.converged else found.status)
+
+
 def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, float]:
     """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
 
@@ -244,6 +281,10 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
     held = data.masses > 0.0
+    if not data.y[held].any():
+        nothing = np.zeros(data.rows.m), 0.0
+        kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
+        return (raw.coef, raw.intercept) if kept else nothing
     if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
         return raw.coef, raw.intercept
     X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]

@@ -19,7 +19,7 @@ from dualcore.solvers.structured import StructuredSolver, _row_space
 
 NORMS = ("l1", "l2", "linf")
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
-stalls = pytest.mark.xfail(strict=False, reason="curved flips of a user's loss under weights from 1e-4 to 1 may stall")
+stalls = pytest.mark.xfail(strict=True, reason="curved flips of a user's loss under weights from 1e-4 to 1 stall")
 every_norm = pytest.mark.parametrize("norm", NORMS)
 every_loss = pytest.mark.parametrize("loss", FIRST_ORDER)
 
@@ -219,17 +219,11 @@ def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
 
 
 @every_norm
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "logistic",
-        "hinge",
-        "smooth_hinge",
-        *(pytest.param(own, marks=stalls) for own in ("probit", "capped_exponential")),
-    ],
-)
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge", "probit", "capped_exponential"])
 @pytest.mark.parametrize("label_cost", [0.5, 2.0])
-def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm):
+def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm, request):
+    if loss in OWN and (label_cost, norm) != (0.5, "l1"):
+        request.applymarker(stalls)
     problem = Problem(OWN.get(loss, loss), radius=0.1, norm=norm, label_cost=label_cost)
     for seed in range(4):
         X, y = sample(problem, n=30, seed=seed)

@@ -12,7 +12,7 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
 from dualcore.solvers.descent.rowsums import Point, can_flip
 
-__all__ = ["Continuation", "Method"]
+__all__ = ["Continuation", "Method", "Pace"]
 
 # From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
 # width to take second derivatives at: that of the stage before, where more rows curve.
@@ -33,6 +33,34 @@ _SAFETY = 0.9
 _LOWER = 0.7
 # ... or after this many evaluations.
 _AGAIN = 4
+# The pace is taken over so many evaluations; that many slow stretches in a row end a run that nothing smooths.
+_STRETCH, _SLOW_STRETCHES = 50, 2
+
+
+@dataclass
+class Pace:
+    """Tells when a descent is so slow that the evaluations it has left cannot bring it to its goal.
+
+    Parameters
+    ----------
+    begun : int
+        Evaluations so far.
+    value : float
+        The risk then.
+    """
+
+    begun: int
+    value: float
+    slow: int = 0
+
+    def crawls(self, now: int, value: float, gap: float, goal: float, left: int) -> bool:
+        """Return whether to give up: ``left`` evaluations are to bring ``gap``, as it is estimated, to ``goal``."""
+        if now - self.begun < _STRETCH or not gap > goal > 0.0:
+            return False
+        share, stretches = (self.value - value) / gap, left / (now - self.begun)
+        self.begun, self.value = now, value
+        self.slow = self.slow + 1 if stretches * share < np.log(gap / goal) else 0
+        return self.slow >= _SLOW_STRETCHES
 
 
 @dataclass
@@ -108,11 +136,14 @@ class Continuation:
             objective = Objective(self.oracle, width)
             [here] = objective.at([point])
             wanted, again = np.inf, 0
+            pace = Pace(self.oracle.n_evaluations, here.value)
 
-            def enough(at: Valued, width: float = width, objective: Objective = objective) -> bool:
+            def enough(at: Valued, width: float = width, objective: Objective = objective, pace: Pace = pace) -> bool:
                 nonlocal wanted, again
                 goal = _SAFETY * self.tol * abs(at.value)
                 estimate = objective.estimated_gap(at)
+                if width == 0.0 and pace.crawls(self.oracle.n_evaluations, at.value, estimate, goal, self.left):
+                    return True
                 rough = at.sums.roughness
                 if estimate <= goal and (estimate - rough <= wanted or self.oracle.n_evaluations >= again):
                     self.certify(at, width)

@@ -1,0 +1,126 @@
+"""Problems whose answer hangs on few digits: far columns and targets, tiny risks and budgets, columns of zeros."""
+
+import numpy as np
+import pytest
+
+from dualcore import Problem, solve
+from dualcore.certificates import DualPoint, feasible
+from dualcore.problem.normal import Normal
+from dualcore.solvers import Status
+from dualcore.solvers.descent.continuation import Pace
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def line(seed, *, n=40, m=2, noise=1.0):
+    rng = np.random.default_rng(seed)
+    X = np.round(2.0**13 * rng.normal(size=(n, m))) / 2.0**13  # exact beside an offset of 2^38
+    return X, X @ rng.uniform(1.0, 2.0, size=m) + noise * rng.normal(size=n)
+
+
+# Models in the units of the user
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize("offsets", [(2.0**37 * 1.37, 2.0**37 * 1.37), (2.0**37 * 1.37, 0.0), (2.0**36 * 1.1, 2.0**30)])
+def test_columns_far_from_the_origin_leave_digits_enough(loss, offsets):
+    X, y = line(0, noise=0.3)
+    y = np.where(y > 0.0, 1.0, -1.0) if loss == "hinge" else y
+    far = X + np.round(np.array(offsets))
+    assert (far - np.round(np.array(offsets)) == X).all()
+    found = solve(Problem(loss), far, y)
+    assert found.status is Status.OPTIMAL
+    assert found.value == pytest.approx(solve(Problem(loss), X, y).value, rel=1e-6)
+
+
+@pytest.mark.parametrize("centre", [[1.88857173e11], [1.88857173e11, 1.88857173e11], [3e9, 0.0, 7.1e10]])
+def test_a_rounded_model_is_near_at_the_centre(centre):
+    """The intercept alone is off by up to half its spacing, 6e-5 and more here."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20, len(centre))) + np.array(centre)
+    problem = Problem("hinge")
+    normal = Normal.of(problem, problem.validate(X, np.where(np.arange(20) % 2, 1.0, -1.0)))
+    coef = rng.uniform(5.0, 15.0, size=len(centre))
+    rounded, intercept = normal.outside(coef, 0.7)
+    inner, level = normal.inside(rounded, intercept)
+    assert np.abs(inner / coef - 1.0).max() <= 1e-11
+    assert abs(level - 0.7) <= 1e-6
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_coefficients_make_up_for_the_digits_of_an_intercept(seed):
+    X, y = line(seed, n=16, m=4, noise=0.1)
+    far = np.round(2.0**14 * y) / 2.0**14 - 2.0**38
+    assert solve(Problem("pinball", quantile=0.7, radius=0.1, ridge=0.1), X, far).status is Status.OPTIMAL
+
+
+def test_an_intercept_of_too_few_digits_is_no_early_stop():
+    X, y = line(2, n=4)
+    found = solve(Problem("absolute", radius=1e-3, ridge=1e-3), X, np.round(y * 2.0**10) / 2.0**10 + 2.0**40)
+    assert found.status in (Status.UNCERTIFIED, Status.OPTIMAL)
+
+
+def test_columns_without_an_intercept_that_only_an_offset_tells_apart_are_named():
+    X, y = line(0, n=48)
+    problem = Problem("hinge", radius=0.01, norm="l1", ridge=0.006, fit_intercept=False)
+    found = solve(problem, X + np.array([4e11, 6e6]), np.sign(y))
+    assert found.status in (Status.UNCERTIFIED, Status.OPTIMAL)
+
+
+# Small numbers
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+def test_a_small_budget_beside_a_large_price_of_the_target(scale):
+    X, y = line(4, n=27, m=3)
+    problem = Problem("pinball", quantile=0.9, radius=1.5e-5, norm="l1", label_cost=6e-7 * scale, ridge=1e-9 / scale)
+    assert solve(problem, X, scale * y).converged
+
+
+def test_a_column_of_zeros_does_not_stop_a_power():
+    X, y = line(5, n=90, m=2)
+    settings = {"power": 4.0, "radius": 0.05, "norm": "l1", "label_cost": 0.2}
+    plain = solve(Problem("power", **settings), X, y)
+    found = solve(Problem("power", **settings), np.column_stack([np.zeros(90), X]), y)
+    assert found.converged
+    assert found.value == pytest.approx(plain.value, rel=1e-6)
+
+
+def test_small_slopes_are_no_rounding_where_all_are_small():
+    problem = Problem("squared_hinge", radius=0.1)
+    slopes = np.array([-6.8e-15, -5.3e-13, 0.0, -1e-28])
+    assert (feasible(problem, DualPoint(slopes)).stay == [-6.8e-15, -5.3e-13, 0.0, 0.0]).all()
+
+
+def test_a_target_of_zeros_has_no_risk():
+    X, _ = line(6, n=31, m=1)
+    found = solve(Problem("pinball", quantile=0.3), X, np.zeros(31))
+    assert found.converged
+    assert found.value == 0.0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_conic_has_digits_for_a_risk_that_only_the_radius_makes(seed):
+    X, y = line(seed, n=4, m=8)
+    found = solve(Problem("absolute", radius=1e-8), X * 10.0 ** np.linspace(-4.0, 6.0, 8), y, solver="conic")
+    assert found.relative_gap <= 1e-4
+
+
+# Descent that crawls
+
+
+def test_the_pace_of_a_descent():
+    steady, slow = Pace(0, 1.0), Pace(0, 1.0)
+    assert not any(steady.crawls(50 * k, 0.5**k, 0.5**k, 1e-6, 1000) for k in range(1, 15))
+    given_up = [slow.crawls(50 * k, 1.0 - 1e-4 * k, 1.0, 1e-6, 1000) for k in range(1, 4)]
+    assert given_up == [False, True, True]
+
+
+def test_descent_of_a_high_power_ends_and_says_so():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3))
+    y = X @ rng.normal(size=3) + 1e-3 * rng.normal(size=60)
+    found = solve(Problem("power", power=8.0, radius=0.05, norm="l1"), X, y, solver="descent")
+    assert found.status is Status.INACCURATE
+    assert found.iterations < 20
+    assert found.gap == pytest.approx(found.value - found.lower_bound)
