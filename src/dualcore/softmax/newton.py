@@ -65,15 +65,17 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     ``multiplier`` is that of the risk at ``W``.
     """
     problem, m = design.problem.base, design.scale.size
+    basis, n_classes = design.basis, W.shape[0]
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
     if design.problem.flips:
         flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
-    total, factor = _factor(here.curvature + np.diag(ridge.ravel()), W.shape)
-    slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
+    penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
+    total, factor = _factor(here.curvature + penalty, W.shape)
+    slope = (here.gradient + _moment(design, flips) + (ridge * W) @ basis).ravel()
     if problem.radius == 0.0:
-        change, transport = -cho_solve(factor, slope), Transport(np.zeros((W.shape[0], m)), 0.0)
+        change, transport = -cho_solve(factor, slope), Transport(np.zeros((n_classes, m)), 0.0)
     else:
         program = CurvedProgram()
         step, lam = program.variables(W.size), program.variables(1)
@@ -81,8 +83,8 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
         spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
         program.minimise(step.mapped(slope[None, :]) + (problem.radius - spent) * lam)
         program.nonnegative(lam)
-        coef = (step + W.ravel()).mapped(sp.csr_array(sp.kron(sp.eye_array(W.shape[0]), sp.eye_array(m, W.shape[1]))))
-        read_flow = bound_differences(program, design.norm, lam, coef, W.shape[0], m)
+        coef = _coefficients(program, basis[:m], step, W[:, :m])
+        read_flow = bound_differences(program, design.norm, lam, coef, n_classes, m)
         read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
         found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100)
         change, transport = found.value(step), read_flow(found)
@@ -90,13 +92,25 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
             flips = flips.joined(read_flips(found.multipliers))
             flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
     # A dual point wants its moment to the last digit, a cone program gives eight.
-    wanted = -ridge * (W + change.reshape(W.shape))
+    wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
-    excess = (here.gradient + _moment(design, flips) - wanted).ravel()
+    excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
     tilt = change.copy()
     for _ in range(3):
         tilt -= cho_solve(factor, excess + here.curvature @ tilt)
-    return Step(change.reshape(W.shape), tilt.reshape(W.shape), flips, transport)
+    return Step(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+
+
+def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: FloatArray) -> Affine:
+    """Return the coefficients after the step, of shape (K, m), class by class; ``basis`` of shape (m, width)."""
+    n_classes, m = coef.shape
+    moved = step.mapped(sp.csr_array(sp.kron(sp.eye_array(n_classes), sp.csr_array(basis))))
+    if np.count_nonzero(basis) <= m:
+        return moved + coef.ravel()
+    # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
+    out = program.variables(n_classes * m)
+    program.zero(moved + coef.ravel() - out)
+    return out
 
 
 def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
@@ -116,13 +130,14 @@ def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, 
 
 
 def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
-    """Read the data once."""
+    """Read the data once; gradient and curvature are in the coordinates of the basis."""
     data, masses, size = design.data, design.data.masses, W.size
     gradient, curvature = np.zeros(W.shape), np.zeros((size, size))
     diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
     gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
     for part, block in design.blocks():
         scores, w, own = block @ W.T, masses[part], data.code[part]
+        block = block @ design.basis  # noqa: PLW2901
         chance = softmax(scores, axis=1)
         joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
         curvature -= joint.T @ joint
@@ -142,11 +157,11 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
 
 
 def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
-    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, shape (K, width)."""
+    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, in the basis."""
     out = np.zeros(design.shape)
     if flips.row.size:
         rows, index = np.unique(flips.row, return_inverse=True)
-        features = design.rows(design.data.rows.take(rows))
+        features = design.rows(design.data.rows.take(rows)) @ design.basis
         push = np.zeros((rows.size, design.shape[0]))
         weight = design.data.masses[flips.row] * flips.share
         np.add.at(push, (index, design.data.code[flips.row]), weight)
@@ -166,7 +181,7 @@ def _leave_open(
     owner[rows.place] = rows.row
     program.minimise(extra.mapped(masses[owner][None, :]))
     program.nonnegative(extra)
-    own, features = design.data.code[rows.row], rows.features[rows.place]
+    own, features = design.data.code[rows.row], (rows.features @ design.basis)[rows.place]
     across = np.arange(width)
     places = np.repeat(np.arange(entries), width)
     push = sp.csr_array(
