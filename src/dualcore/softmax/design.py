@@ -21,6 +21,8 @@ _CONSTANT = 1e-13
 # Columns this far from dependent are only scaled for Newton's method; nearer ones are turned to their principal axes,
 # but for axes on which the rows have no extent up to rounding.
 _INDEPENDENT, _DEPENDENT = 1e-2, 1e-12
+# What the radius charges for a coefficient counts as that much curvature.
+_HELD = 0.1
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,15 @@ class ClassDesign:
     def basis(self) -> FloatArray:
         """Coordinates for Newton's method, shape (width, width): ``W = V @ basis.T`` with well-conditioned ``V``.
 
-        Columns far from the origin without an intercept are all but parallel, and a ridge can be far larger or smaller
-        than the curvature of a column. In these coordinates the rows and the ridge together have about unit size in
-        every direction.
+        Columns far from the origin without an intercept are all but parallel, and a ridge or a radius can be far larger
+        than the curvature of a column. In these coordinates the rows, the ridge and the radius together have about unit
+        size in every direction.
         """
         width = self.shape[1]
-        factor = np.diag(2.0 * np.sqrt(self.ridge[0]))
+        held = np.zeros(width)
+        if self.norm.weights is not None:
+            held[: self.scale.size] = _HELD * self.problem.base.radius / self.norm.weights
+        factor = np.diag(np.sqrt(4.0 * self.ridge[0] + held**2))
         for part, block in self.blocks():
             weighted = block * np.sqrt(self.data.masses[part])[:, None]
             factor = np.asarray(np.linalg.qr(np.vstack([factor, weighted]), "r"))

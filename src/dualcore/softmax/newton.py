@@ -26,6 +26,8 @@ __all__ = ["Step", "newton_step"]
 
 # A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
+# The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
+_FLAT, _MOST_AXES = 1e-13, 400
 
 
 class Step(NamedTuple):
@@ -81,13 +83,16 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
         step, lam = program.variables(W.size), program.variables(1)
         program.minimise_form(total, step)
         spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
-        program.minimise(step.mapped(slope[None, :]) + (problem.radius - spent) * lam)
+        # The bound on differences in units of its cost: one of it costs one, whatever the radius.
+        program.minimise(step.mapped(slope[None, :]) + (1.0 - spent / problem.radius) * lam)
         program.nonnegative(lam)
         coef = _coefficients(program, basis[:m], step, W[:, :m])
-        read_flow = bound_differences(program, design.norm, lam, coef, n_classes, m)
+        priced = type(design.norm)(_prices(design) / problem.radius)
+        read_flow = bound_differences(program, priced, lam, coef, n_classes, m)
         read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
         found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100)
         change, transport = found.value(step), read_flow(found)
+        transport = transport._replace(cost=transport.cost * problem.radius)
         if read_flips is not None:
             flips = flips.joined(read_flips(found.multipliers))
             flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
@@ -95,10 +100,32 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
     excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
-    tilt = change.copy()
-    for _ in range(3):
-        tilt -= cho_solve(factor, excess + here.curvature @ tilt)
+    tilt = _correct(here.curvature, factor, change, excess)
     return Step(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+
+
+def _prices(design: ClassDesign) -> FloatArray:
+    return np.ones(design.scale.size) if design.norm.weights is None else design.norm.weights
+
+
+def _correct(
+    curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray
+) -> FloatArray:
+    """Return the change, corrected until ``curvature @ change = -excess`` where there is curvature.
+
+    Without curvature there is nothing to correct: moves there, however long, only cost digits.
+    """
+    tilt = change.copy()
+    if excess.size > _MOST_AXES:
+        for _ in range(3):
+            tilt -= cho_solve(factor, excess + curvature @ tilt)
+        return tilt
+    values, axes = np.linalg.eigh(curvature)
+    curved = values > _FLAT * values[-1]
+    values, axes = values[curved], axes[:, curved]
+    for _ in range(3):
+        tilt -= axes @ ((axes.T @ (excess + curvature @ tilt)) / values)
+    return tilt
 
 
 def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: FloatArray) -> Affine:
@@ -197,7 +224,7 @@ def _leave_open(
         shape=(entries, step.offset.size),
     )
     repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
-    price = design.problem.base.geometry.label_cost * lam.spread(entries)
+    price = design.problem.base.geometry.label_cost / design.problem.base.radius * lam.spread(entries)
     taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
 
     def read(multipliers: FloatArray) -> Flips:
