@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax, xlogy
 
-from dualcore.certificates import Bound
+from dualcore.certificates import Bound, sum_error
 from dualcore.geometry import FloatArray
 from dualcore.softmax.cones import routing_cost
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.levels import ClassLevelSet
 from dualcore.softmax.newton import Step
 
-__all__ = ["lower_bound"]
+__all__ = ["lower_bound", "spread_bound"]
 
 # Dual points this close to the risk are worth another price for what is left of their moment, if that price so far takes
 # more than this share of the risk.
@@ -69,6 +69,22 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     rounding = level_set.error * point.entropy * (1.0 + np.log(W.shape[0]))
     rounding += level_set.common_price(rest, point.chances, step.flips, cost, reference)
     return max(priced, Bound(value - rounding, rounding)) if np.isfinite(rounding) else priced
+
+
+def spread_bound(design: ClassDesign) -> Bound:
+    """Return the bound of labels spread evenly over the classes as far as the radius pays, probabilities the same.
+
+    Probabilities that equal the labels have no moment. Where the radius pays for all of it no model beats chance.
+    """
+    problem, n_classes = design.problem, design.problem.n_classes
+    if not problem.flips:
+        return Bound(0.0, 0.0)
+    spread = min(1.0, problem.base.radius / (problem.base.geometry.label_cost * (1.0 - 1.0 / n_classes)))
+    label = np.full(n_classes, spread / n_classes)
+    label[0] += 1.0 - spread
+    value = -float(xlogy(label, label).sum())
+    rounding = sum_error(n_classes) * (1.0 + value)
+    return Bound(max(value - rounding, 0.0), rounding)
 
 
 class _Point(NamedTuple):

@@ -135,7 +135,8 @@ class ClassLevelSet:
         # Of columns that are held those that others make up are priced apart: they cannot be left out.
         kept = np.ones(design.shape[1], dtype=bool)
         if self.free.any():
-            kept[self.free] = drop_dependent(design.data, columns[self.free], with_level=with_level)[: self.free.sum()]
+            free = columns[self.free]
+            kept[free] = drop_dependent(design.data, free, with_level=with_level)[: free.size]
         width = np.flatnonzero(kept)
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:

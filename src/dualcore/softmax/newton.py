@@ -135,9 +135,10 @@ def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: F
     if np.count_nonzero(basis) <= m:
         return moved + coef.ravel()
     # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
+    unit = np.tile(np.abs(basis).max(axis=1), n_classes)
     out = program.variables(n_classes * m)
-    program.zero(moved + coef.ravel() - out)
-    return out
+    program.zero((1.0 / unit) * (moved + coef.ravel()) - out)
+    return unit * out
 
 
 def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:

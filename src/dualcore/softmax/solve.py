@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.certificates import Bound, Certificate
 from dualcore.geometry import FloatArray, L1Norm, L2Norm, LinfNorm
 from dualcore.normal import CentredRows, exact_dot, far_centre
-from dualcore.softmax.bound import lower_bound
+from dualcore.softmax.bound import lower_bound, spread_bound
 from dualcore.softmax.cones import bound_differences
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.newton import newton_step
@@ -169,7 +169,7 @@ def certify_softmax(
     levels = far.inside(theta, np.asarray(intercept, dtype=np.float64))
     upper, multiplier = problem.evaluate(theta, levels, far.data)
     design = ClassDesign.of(problem, far.data)
-    best, value, reads = Bound(0.0, 0.0), upper, _READS_TO_START
+    best, value, reads = max(Bound(0.0, 0.0), spread_bound(design)), upper, _READS_TO_START
     with np.errstate(under="ignore"):
         W = design.weights(theta, levels)
         for _ in range(_STEPS_TO_CERTIFY):
@@ -242,9 +242,16 @@ def _run_newton(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     Forbidding them only lowers the risk, so the bound found without them holds with them.
     """
     run = _Progress(design)
+    run.lower = max(run.lower, spread_bound(design))
+    chance = design.problem.evaluate(*design.model(run.W), design.data).value
+    if chance - run.lower.value <= tol * chance:
+        run.history.append(Iterate(0, chance, chance - run.lower.value))
+        return run
     if design.problem.flips:
         fixed = SoftmaxProblem(design.problem.base.replace(label_cost=np.inf), design.problem.n_classes)
         _descend(replace(design, problem=fixed), run, tol, max_iter)
+        if design.problem.evaluate(*design.model(run.W), design.data).value > chance:
+            run.W = np.zeros(design.shape)
     _descend(design, run, tol, max_iter)
     return run
 
