@@ -22,12 +22,12 @@ from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.flips import Flips, OpenRows, settle
 from dualcore.solvers.cones import Affine, ConeProgram
 
-__all__ = ["Step", "newton_step"]
+__all__ = ["FLAT", "Step", "newton_step"]
 
 # A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
 # The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
-_FLAT, _MOST_AXES = 1e-13, 400
+FLAT, _MOST_AXES = 1e-13, 400
 
 
 class Step(NamedTuple):
@@ -61,10 +61,11 @@ class Expansion(NamedTuple):
     lowest: npt.NDArray[np.int64]
 
 
-def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: float) -> Step:
+def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: float, flat: float = FLAT) -> Step:
     """Read the data once at ``W`` and solve the problem to second order around it.
 
-    ``multiplier`` is that of the risk at ``W``.
+    ``multiplier`` is that of the risk at ``W``; curvature below the share ``flat`` of the largest counts as none when
+    the dual point is corrected.
     """
     problem, m = design.problem.base, design.scale.size
     basis, n_classes = design.basis, W.shape[0]
@@ -100,7 +101,7 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
     wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
     excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
-    tilt = _correct(here.curvature, factor, change, excess)
+    tilt = _correct(here.curvature, factor, change, excess, flat)
     return Step(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
 
 
@@ -109,7 +110,7 @@ def _prices(design: ClassDesign) -> FloatArray:
 
 
 def _correct(
-    curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray
+    curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray, flat: float
 ) -> FloatArray:
     """Return the change, corrected until ``curvature @ change = -excess`` where there is curvature.
 
@@ -121,7 +122,7 @@ def _correct(
             tilt -= cho_solve(factor, excess + curvature @ tilt)
         return tilt
     values, axes = np.linalg.eigh(curvature)
-    curved = values > _FLAT * values[-1]
+    curved = values > flat * values[-1]
     values, axes = values[curved], axes[:, curved]
     for _ in range(3):
         tilt -= axes @ ((axes.T @ (excess + curvature @ tilt)) / values)

@@ -18,7 +18,7 @@ from dualcore.normal import CentredRows, exact_dot, far_centre
 from dualcore.softmax.bound import lower_bound, spread_bound
 from dualcore.softmax.cones import bound_differences
 from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.newton import newton_step
+from dualcore.softmax.newton import FLAT, newton_step
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.base import Iterate, Status
@@ -33,6 +33,11 @@ _READS_TO_START, READS_PER_STEP = 3, 5
 _STEPS_TO_CERTIFY = 4
 # Steps that do not narrow the gap by a tenth after which rounding is to blame.
 _PATIENCE = 20
+# What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
+# correction of the dual point is between none and one that drowns in rounding.
+_FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
+# Steps as `_PATIENCE`, where this share of the gap is the stated allowance for rounding.
+_PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ def solve_softmax(
         status = Status.UNBOUNDED
     elif value - lower > max(tol * abs(value), error):
         status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
-        if done.lower.rounding > 0.5 * (value - lower):
+        if max(done.lower.rounding, done.last.rounding) > 0.5 * (value - lower):
             status = Status.UNCERTIFIED
     found = SoftmaxSolution(
         coef,
@@ -203,12 +208,24 @@ class _FarColumns(NamedTuple):
         return np.array([float(Fraction(float(b)) + shift) for b, shift in zip(intercept, shifts, strict=True)])
 
     def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return a model on the centred data in the units of the user."""
+        """Return a model on the centred data in the units of the user.
+
+        What an intercept far from the origin has no digits for goes to a coefficient, as in `dualcore.normal.Normal`.
+        """
         if self.centre is None:
             return coef, intercept
-        shifts = [exact_dot(self.centre, theta) for theta in coef]
-        outer = [float(Fraction(float(b)) - shift) for b, shift in zip(intercept, shifts, strict=True)]
-        return coef, np.array(outer)
+        coef, outer = coef.copy(), np.empty(len(intercept))
+        for k, theta in enumerate(coef):
+            goal = Fraction(float(intercept[k]))
+            exact = goal - exact_dot(self.centre, theta)
+            outer[k] = float(exact)
+            missing = float(exact - Fraction(float(outer[k])))
+            able = np.flatnonzero((self.centre != 0.0) & (theta != 0.0))
+            able = able[np.spacing(np.abs(theta[able])) * np.abs(self.centre[able]) < 0.1 * abs(missing)]
+            if able.size:
+                farthest = able[np.abs(self.centre[able]).argmax()]
+                theta[farthest] += missing / self.centre[farthest]
+        return coef, outer
 
 
 def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> None:
@@ -229,10 +246,11 @@ def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> Non
 
 
 class _Progress:
-    """Where a run stands: the best model, its risk, the best lower bound, and how it came there."""
+    """Where a run stands: the best model, the best lower bound and the last one, and how it came there."""
 
     def __init__(self, design: ClassDesign) -> None:
-        self.W, self.lower, self.iterations = np.zeros(design.shape), Bound(-np.inf, 0.0), 0
+        self.W, self.iterations = np.zeros(design.shape), 0
+        self.lower = self.last = Bound(-np.inf, 0.0)
         self.history: list[Iterate] = []
 
 
@@ -265,8 +283,9 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     done, least, since = False, np.inf, 0
     while not done and since < _PATIENCE and run.iterations < max_iter:
         done = value - run.lower.value <= tol * value
-        step = newton_step(design, run.W, multiplier, tol)
-        run.lower = max(run.lower, lower_bound(design, run.W, step, value))
+        step = newton_step(design, run.W, multiplier, tol, _FLAT[since % len(_FLAT)])
+        run.last = lower_bound(design, run.W, step, value)
+        run.lower = max(run.lower, run.last)
         run.iterations += 1
         moved = False
         for length in 0.5 ** np.arange(12):
@@ -278,6 +297,8 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
         run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
         gap = value - run.lower.value
         least, since = (gap, 0) if gap < 0.9 * least else (least, since + 1)
+        if since >= _PATIENCE_AT_ROUNDING and run.lower.rounding > _ROUNDED * gap:
+            break
         if not moved:
             break
 
@@ -328,7 +349,8 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     model, least = run.W, value
     for _ in range(_STEPS_TO_CERTIFY):  # a program solved to a tolerance is a good start for the bound, no more
         step = newton_step(design, model, multiplier, tol)
-        run.lower = max(run.lower, lower_bound(design, model, step, least))
+        run.last = lower_bound(design, model, step, least)
+        run.lower = max(run.lower, run.last)
         if least - run.lower.value <= tol * least:
             break
         model = model + step.change
