@@ -25,8 +25,8 @@ from dualcore.softmax.newton import Step
 
 __all__ = ["lower_bound", "spread_bound"]
 
-# Dual points this close to the risk are worth another price for what is left of their moment, if that price so far takes
-# more than this share of the risk.
+# Dual points this close to the risk are worth another price for what is left of their moment, if the price so far
+# takes more than this share of the risk.
 _NEAR, _DIGITS = 1e-3, 1e-8
 
 
@@ -149,8 +149,11 @@ def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
     """Return probabilities moved by the tilt to first order, shape (rows, K)."""
     chance = softmax(block @ W.T, axis=1)
     push = block @ tilt.T
-    chance = chance * np.maximum(1.0 + push - (chance * push).sum(axis=1, keepdims=True), 0.0)
-    return np.asarray(chance / chance.sum(axis=1, keepdims=True))
+    moved = chance * np.maximum(1.0 + (push - (chance * push).sum(axis=1, keepdims=True)), 0.0)
+    total = moved.sum(axis=1, keepdims=True)
+    # A tilt so long that nothing is left of a row moves it not at all: any probabilities make a bound.
+    usable = np.isfinite(total) & (total > 0.0)
+    return np.asarray(np.where(usable, moved, chance) / np.where(usable, total, 1.0))
 
 
 def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

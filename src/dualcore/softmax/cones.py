@@ -99,7 +99,7 @@ def _by_feature(
     m = prices.size
     top, low = program.variables(m), program.variables(m)
     every = sp.kron(np.ones((n_classes, 1)), sp.eye_array(m))
-    scaled = np.tile(1.0 / prices, n_classes) * coef
+    scaled = coef.mapped(sp.diags_array(np.tile(1.0 / prices, n_classes)))
     above = program.nonnegative(top.mapped(every) - scaled)
     below = program.nonnegative(scaled - low.mapped(every))
     program.nonnegative(bound.spread(m) - top + low)

@@ -138,8 +138,8 @@ def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: F
     # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
     unit = np.tile(np.abs(basis).max(axis=1), n_classes)
     out = program.variables(n_classes * m)
-    program.zero((1.0 / unit) * (moved + coef.ravel()) - out)
-    return unit * out
+    program.zero((moved + coef.ravel()).mapped(sp.diags_array(1.0 / unit)) - out)
+    return out.mapped(sp.diags_array(unit))
 
 
 def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
@@ -166,7 +166,7 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
     gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
     for part, block in design.blocks():
         scores, w, own = block @ W.T, masses[part], data.code[part]
-        block = block @ design.basis  # noqa: PLW2901
+        block = block @ design.basis
         chance = softmax(scores, axis=1)
         joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
         curvature -= joint.T @ joint
