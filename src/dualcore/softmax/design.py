@@ -89,7 +89,7 @@ class ClassDesign:
         sizes = np.linalg.norm(factor, axis=0)
         sizes[sizes == 0.0] = 1.0
         _, values, axes = np.linalg.svd(factor / sizes)
-        if values[-1] > _INDEPENDENT:
+        if values.size == width and values[values > _DEPENDENT].min(initial=1.0) > _INDEPENDENT:
             return np.diag(1.0 / sizes)
         values = np.append(values, np.zeros(width - values.size))
         return np.asarray(axes.T / sizes[:, None] / np.where(values > _DEPENDENT, values, 1.0))

@@ -61,11 +61,20 @@ class Expansion(NamedTuple):
     lowest: npt.NDArray[np.int64]
 
 
-def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: float, flat: float = FLAT) -> Step:
+def newton_step(
+    design: ClassDesign, W: FloatArray, multiplier: float, tol: float, *, flat: float = FLAT, stretch: float = 1.0
+) -> Step:
     """Read the data once at ``W`` and solve the problem to second order around it.
 
-    ``multiplier`` is that of the risk at ``W``; curvature below the share ``flat`` of the largest counts as none when
-    the dual point is corrected.
+    Parameters
+    ----------
+    multiplier : float
+        That of the risk at ``W``.
+    tol : float
+    flat : float
+        Curvature below this share of the largest counts as none when the dual point is corrected.
+    stretch : float, default=1.0
+        Factor on the objective while the cone program is solved; small risks want a large one.
     """
     problem, m = design.problem.base, design.scale.size
     basis, n_classes = design.basis, W.shape[0]
@@ -91,7 +100,7 @@ def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: floa
         priced = type(design.norm)(_prices(design) / problem.radius)
         read_flow = bound_differences(program, priced, lam, coef, n_classes, m)
         read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
-        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100)
+        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100, stretch=stretch)
         change, transport = found.value(step), read_flow(found)
         transport = transport._replace(cost=transport.cost * problem.radius)
         if read_flips is not None:

@@ -36,6 +36,8 @@ _PATIENCE = 20
 # What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
 # correction of the dual point is between none and one that drowns in rounding.
 _FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
+# Largest factor on the objective of a cone program, for risks that are small against its absolute tolerance.
+_MOST_STRETCH = 1e5
 # Steps as `_PATIENCE`, where this share of the gap is the stated allowance for rounding.
 _PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
 
@@ -283,7 +285,8 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     done, least, since = False, np.inf, 0
     while not done and since < _PATIENCE and run.iterations < max_iter:
         done = value - run.lower.value <= tol * value
-        step = newton_step(design, run.W, multiplier, tol, _FLAT[since % len(_FLAT)])
+        flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
+        step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
         run.last = lower_bound(design, run.W, step, value)
         run.lower = max(run.lower, run.last)
         run.iterations += 1

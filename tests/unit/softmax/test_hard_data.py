@@ -135,3 +135,13 @@ def test_lower_bounds_of_far_columns_hold(offset):
     )
     assert found.lower_bound <= reached * (1.0 + 1e-12) + found.rounding
     assert found.value >= plain.lower_bound - plain.rounding - found.rounding
+
+
+def test_small_risks_are_certified_to_the_same_share():
+    """A risk of 1e-4 is below what a cone program tells apart unless its objective is stretched."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(17, 2))
+    y = (X[:, 0] + 0.5 * X[:, 1] > 0.0).astype(int)
+    solution = solve_softmax(make(2, radius=1.7e-6, norm="l1"), X, y, tol=TOL)
+    assert solution.status is Status.OPTIMAL
+    assert solution.relative_gap <= TOL
