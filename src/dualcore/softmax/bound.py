@@ -11,19 +11,23 @@ divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - 
 
 from __future__ import annotations
 
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax, xlogy
 
-from dualcore.certificates import Bound
+from dualcore.certificates import Bound, sum_error
 from dualcore.data.arrays import FloatArray
 from dualcore.softmax.cones import routing_cost
 from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.levels import ClassLevelSet
 from dualcore.softmax.newton import Step
 
-__all__ = ["lower_bound"]
+__all__ = ["lower_bound", "spread_bound"]
+
+# Dual points this close to the risk are worth another price for what is left of their moment, if the price so far
+# takes more than this share of the risk.
+_NEAR, _DIGITS = 1e-3, 1e-8
 
 
 def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> Bound:
@@ -43,32 +47,95 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
         keep, give = _balance(mean_chance, mean_label)
     freed = (1.0 - keep) @ moment_chance
     moment = keep[:, None] * moment_chance + give[:, None] * freed - moment_label
-    rest = moment[:, :m] - step.transport.moment
-    cost = step.transport.cost
-    value = _entropy(design, W, step, keep, give, 1.0)
+    point = _Point(W, step, keep, give, moment, _entropy(design, W, step, keep, give, 1.0), budget)
     level_set = ClassLevelSet(design, upper)
+    priced = _priced_apart(design, level_set, point)
+    if base.radius == 0.0 and base.ridge == 0.0:
+        return priced
+    # What is left of the moment after all but rounding is priced by the radius or the ridge above, by the rows here.
+    held = min(1.0, budget / step.transport.cost) if step.transport.cost > 0.0 else 1.0
+    if held < 1.0 and base.ridge == 0.0:
+        held = 1.0
+    reference = W + step.change
+    reference = reference - reference.mean(axis=0)
+    rest = moment + design.ridge * reference
+    rest[:, :m] -= held * step.transport.moment
+    cost = held * step.transport.cost
+    value = point.entropy - 0.5 * float((design.ridge * reference**2).sum())
+    if cost > budget:
+        value -= (cost - budget) * upper / base.radius
+    if value < (1.0 - _NEAR) * upper or priced.value > value - _DIGITS * upper:
+        return priced
+    rounding = level_set.error * point.entropy * (1.0 + np.log(W.shape[0]))
+    rounding += level_set.common_price(rest, point.chances, step.flips, cost, reference)
+    return max(priced, Bound(value - rounding, rounding)) if np.isfinite(rounding) else priced
+
+
+def spread_bound(design: ClassDesign) -> Bound:
+    """Return the bound of labels spread evenly over the classes as far as the radius pays, probabilities the same.
+
+    Probabilities that equal the labels have no moment. Where the radius pays for all of it no model beats chance.
+    """
+    problem, n_classes = design.problem, design.problem.n_classes
+    if not problem.flips:
+        return Bound(0.0, 0.0)
+    spread = min(1.0, problem.base.radius / (problem.base.geometry.label_cost * (1.0 - 1.0 / n_classes)))
+    label = np.full(n_classes, spread / n_classes)
+    label[0] += 1.0 - spread
+    value = -float(xlogy(label, label).sum())
+    rounding = sum_error(n_classes) * (1.0 + value)
+    return Bound(max(value - rounding, 0.0), rounding)
+
+
+class _Point(NamedTuple):
+    """A dual point: how its probabilities come about, their moment (K, width), entropy, and what they may cost."""
+
+    W: FloatArray
+    step: Step
+    keep: FloatArray
+    give: FloatArray
+    moment: FloatArray
+    entropy: float
+    budget: float
+
+    def chances(self, block: FloatArray) -> FloatArray:
+        """Return the probabilities of some rows, shape (rows, K)."""
+        return _balanced_chances(block, W=self.W, step=self.step, keep=self.keep, give=self.give)
+
+
+def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _Point) -> Bound:
+    """Return the bound in which radius, ridge, free features and intercept each price their part of the moment."""
+    base, m, upper = design.problem.base, design.scale.size, level_set.upper
+    W, step, moment, budget, value = point.W, point.step, point.moment, point.budget, point.entropy
+    cost = step.transport.cost
     rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.level_price()
     if base.ridge > 0.0:
         # What the radius does not hold the ridge does, at a price.
         held = min(1.0, budget / cost) if cost > 0.0 else 1.0
-        rest = np.abs(moment[:, :m] - held * step.transport.moment) + level_set.moment_error
-        return Bound(value - 0.5 * float((rest**2 / design.ridge[:, :m]).sum()) - rounding, rounding)
+        rest = np.abs(moment[:, :m] - held * step.transport.moment)
+        exact = 0.5 * float((rest**2 / design.ridge[:, :m]).sum())
+        price = 0.5 * float(((rest + level_set.moment_error) ** 2 / design.ridge[:, :m]).sum())
+        rounding += price - exact
+        return Bound(value - exact - rounding, rounding)
+    rest = moment[:, :m] - step.transport.moment
     free = level_set.free
     if free.any():
-        chances = partial(_balanced_chances, W=W, step=step, keep=keep, give=give)
-        rounding += level_set.free_price(moment, chances, step.flips, cost)
+        rounding += level_set.free_price(moment, point.chances, step.flips, cost)
         if np.isinf(rounding):
             return Bound(-np.inf, np.inf if level_set.withheld else 0.0)
         rest[:, free] = 0.0
     if base.radius == 0.0:
         return Bound(value - rounding, rounding)
-    total = cost + routing_cost(design.norm, rest) + level_set.routing_error()
-    if total <= budget * (1.0 + 1e-14):
+    total, error = cost + routing_cost(design.norm, rest), level_set.routing_error()
+    if total + error <= budget * (1.0 + 1e-14):
         return Bound(value - rounding, rounding)
-    best = value - (total - budget) * upper / base.radius
+    best = value - (total + error - budget) * upper / base.radius
     if budget > 0.0:
-        best = max(best, _entropy(design, W, step, keep, give, budget / total))
-    return Bound(best - rounding, rounding)
+        best = max(best, _entropy(design, W, step, point.keep, point.give, budget / (total + error)))
+    # Without the error, which is subtracted already, the bound would be better by no more than this.
+    subtracted = rounding
+    rounding += min(error * upper / base.radius, max(value - best, 0.0))
+    return Bound(best - subtracted, rounding)
 
 
 def _balanced_chances(
@@ -82,8 +149,11 @@ def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
     """Return probabilities moved by the tilt to first order, shape (rows, K)."""
     chance = softmax(block @ W.T, axis=1)
     push = block @ tilt.T
-    chance = chance * np.maximum(1.0 + push - (chance * push).sum(axis=1, keepdims=True), 0.0)
-    return np.asarray(chance / chance.sum(axis=1, keepdims=True))
+    moved = chance * np.maximum(1.0 + (push - (chance * push).sum(axis=1, keepdims=True)), 0.0)
+    total = moved.sum(axis=1, keepdims=True)
+    # A tilt so long that nothing is left of a row moves it not at all: any probabilities make a bound.
+    usable = np.isfinite(total) & (total > 0.0)
+    return np.asarray(np.where(usable, moved, chance) / np.where(usable, total, 1.0))
 
 
 def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

@@ -96,18 +96,19 @@ def _columns(n_classes: int, n_features: int, kept: np.ndarray) -> sp.csr_array:
 def _by_feature(
     program: ConeProgram, norm: Norm, bound: Affine, coef: Affine, n_classes: int, prices: FloatArray
 ) -> Callable[[ConeSolution], tuple[FloatArray, float]]:
-    """l1 norm: the largest and the smallest coefficient of a feature differ by at most price times bound."""
+    """l1 norm: over its price, the largest and the smallest coefficient of a feature differ by at most the bound."""
     m = prices.size
     top, low = program.variables(m), program.variables(m)
     every = sp.kron(np.ones((n_classes, 1)), sp.eye_array(m))
-    above = program.nonnegative(top.mapped(every) - coef)
-    below = program.nonnegative(coef - low.mapped(every))
-    program.nonnegative(bound.mapped(prices[:, None]) - top + low)
+    scaled = coef.mapped(sp.diags_array(np.tile(1.0 / prices, n_classes)))
+    above = program.nonnegative(top.mapped(every) - scaled)
+    below = program.nonnegative(scaled - low.mapped(every))
+    program.nonnegative(bound.spread(m) - top + low)
 
     def read(solution: ConeSolution) -> tuple[FloatArray, float]:
-        moment = (solution.multipliers[below] - solution.multipliers[above]).reshape(n_classes, m)
-        moment = moment - moment.mean(axis=0)  # what leaves a class arrives in another, to the last digit
-        return moment, 0.5 * float((np.abs(moment) @ prices).sum())
+        flow = (solution.multipliers[below] - solution.multipliers[above]).reshape(n_classes, m)
+        flow = flow - flow.mean(axis=0)  # what leaves a class arrives in another, to the last digit
+        return flow / prices, 0.5 * float(np.abs(flow).sum())
 
     return read
 

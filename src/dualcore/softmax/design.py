@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,11 @@ __all__ = ["ClassDesign"]
 
 # A column whose spread is this small a part of its mean is constant up to rounding.
 _CONSTANT = 1e-13
+# Columns this far from dependent are only scaled for Newton's method; nearer ones are turned to their principal axes,
+# but for axes on which the rows have no extent up to rounding.
+_INDEPENDENT, _DEPENDENT = 1e-2, 1e-12
+# What the radius charges for a coefficient counts as that much curvature.
+_HELD = 0.1
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,30 @@ class ClassDesign:
         """Ridge on every number of a model, shape (K, width)."""
         per_class = np.append(self.problem.base.ridge / self.scale**2, np.zeros(int(self.intercept)))
         return np.tile(per_class, (self.problem.n_classes, 1))
+
+    @cached_property
+    def basis(self) -> FloatArray:
+        """Coordinates for Newton's method, shape (width, width): ``W = V @ basis.T`` with well-conditioned ``V``.
+
+        Columns far from the origin without an intercept are all but parallel, and a ridge or a radius can be far larger
+        than the curvature of a column. In these coordinates the rows, the ridge and the radius together have about unit
+        size in every direction.
+        """
+        width = self.shape[1]
+        held = np.zeros(width)
+        if self.norm.weights is not None:
+            held[: self.scale.size] = _HELD * self.problem.base.radius / self.norm.weights
+        factor = np.diag(np.sqrt(4.0 * self.ridge[0] + held**2))
+        for part, block in self.blocks():
+            weighted = block * np.sqrt(self.data.masses[part])[:, None]
+            factor = np.asarray(np.linalg.qr(np.vstack([factor, weighted]), "r"))
+        sizes = np.linalg.norm(factor, axis=0)
+        sizes[sizes == 0.0] = 1.0
+        _, values, axes = np.linalg.svd(factor / sizes)
+        if values.size == width and values[values > _DEPENDENT].min(initial=1.0) > _INDEPENDENT:
+            return np.diag(1.0 / sizes)
+        values = np.append(values, np.zeros(width - values.size))
+        return np.asarray(axes.T / sizes[:, None] / np.where(values > _DEPENDENT, values, 1.0))
 
     def rows(self, block: Any) -> FloatArray:
         """Return rows in units of the design, with a column of ones where there is an intercept."""

@@ -96,7 +96,7 @@ class ClassLevelSet:
         the model. So the mean of ``sum_k p_k |d_k|`` is at most twice ``upper`` but for the rest of the moment, which
         is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
         """
-        design, problem = self.design, self.design.problem
+        design = self.design
         data, with_level = design.data, design.intercept
         columns = np.flatnonzero(self.free)
         kept = drop_dependent(data, columns, with_level=with_level)
@@ -109,10 +109,53 @@ class ClassLevelSet:
             # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
             self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
             return np.inf
-        most = 2.0 * self.upper + self._sway()
-        if problem.base.radius > 0.0:  # what the held features add to the moment, and what flips earn and pay
-            most += self.upper * cost / problem.base.radius + (4.0 * self.upper if flips.row.size else 0.0)
+        most = 2.0 * self.upper + self._sway() + self._earned(flips, cost)
         return float(share / (1.0 - share) * most)
+
+    def common_price(
+        self,
+        rest: FloatArray,
+        chances: Callable[[FloatArray], FloatArray],
+        flips: Flips,
+        cost: float,
+        reference: FloatArray,
+    ) -> float:
+        """Return the most that *all* features and intercepts can gain from a moment that radius and ridge do not hold.
+
+        As `free_price`, which needs no penalty: rows that tell the features apart bound the scores by themselves, where
+        columns are far from the origin or large much better than radius and ridge do.
+
+        Parameters
+        ----------
+        rest : ndarray of shape (K, width)
+            The moment less what the radius holds, and the ridge at ``reference``.
+        reference : ndarray of shape (K, width)
+        """
+        design, with_level = self.design, self.design.intercept
+        columns = np.arange(design.scale.size)
+        # Of columns that are held those that others make up are priced apart: they cannot be left out.
+        kept = np.ones(design.shape[1], dtype=bool)
+        if self.free.any():
+            free = columns[self.free]
+            kept[free] = drop_dependent(design.data, free, with_level=with_level)[: free.size]
+        width = np.flatnonzero(kept)
+        size = (self.n_classes - 1) * width.size
+        if size > _MOST_FREE or size * design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
+            return np.inf
+        withheld = self.withheld
+        share = min(self._largest_share(rest, chances, width, least) for least in _LEAST_CHANCES)
+        self.withheld = withheld
+        if not share < 0.5:
+            return np.inf
+        by_ridge = float(np.sqrt(2.0 * self.upper * (design.ridge * reference**2).sum()))
+        most = 2.0 * self.upper + self._earned(flips, cost) + by_ridge
+        return float(share / (1.0 - share) * most)
+
+    def _earned(self, flips: Flips, cost: float) -> float:
+        """Return the most that the held features add to the moment, and what flips earn and pay."""
+        if self.base.radius == 0.0:
+            return 0.0
+        return self.upper * cost / self.base.radius + (4.0 * self.upper if flips.row.size else 0.0)
 
     def _largest_share(
         self,

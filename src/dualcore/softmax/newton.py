@@ -22,10 +22,12 @@ from dualcore.softmax.design import ClassDesign
 from dualcore.softmax.flips import Flips, OpenRows, settle
 from dualcore.solvers.cones import Affine, ConeProgram
 
-__all__ = ["Step", "newton_step"]
+__all__ = ["FLAT", "Step", "newton_step"]
 
 # A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
+# The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
+FLAT, _MOST_AXES = 1e-13, 400
 
 
 class Step(NamedTuple):
@@ -59,44 +61,94 @@ class Expansion(NamedTuple):
     lowest: npt.NDArray[np.int64]
 
 
-def newton_step(design: ClassDesign, W: FloatArray, multiplier: float, tol: float) -> Step:
+def newton_step(
+    design: ClassDesign, W: FloatArray, multiplier: float, tol: float, *, flat: float = FLAT, stretch: float = 1.0
+) -> Step:
     """Read the data once at ``W`` and solve the problem to second order around it.
 
-    ``multiplier`` is that of the risk at ``W``.
+    Parameters
+    ----------
+    multiplier : float
+        That of the risk at ``W``.
+    tol : float
+    flat : float
+        Curvature below this share of the largest counts as none when the dual point is corrected.
+    stretch : float, default=1.0
+        Factor on the objective while the cone program is solved; small risks want a large one.
     """
     problem, m = design.problem.base, design.scale.size
+    basis, n_classes = design.basis, W.shape[0]
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
     if design.problem.flips:
         flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
-    total, factor = _factor(here.curvature + np.diag(ridge.ravel()), W.shape)
-    slope = (here.gradient + _moment(design, flips) + ridge * W).ravel()
+    penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
+    total, factor = _factor(here.curvature + penalty, W.shape)
+    slope = (here.gradient + _moment(design, flips) + (ridge * W) @ basis).ravel()
     if problem.radius == 0.0:
-        change, transport = -cho_solve(factor, slope), Transport(np.zeros((W.shape[0], m)), 0.0)
+        change, transport = -cho_solve(factor, slope), Transport(np.zeros((n_classes, m)), 0.0)
     else:
         program = CurvedProgram()
         step, lam = program.variables(W.size), program.variables(1)
         program.minimise_form(total, step)
         spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
-        program.minimise(step.mapped(slope[None, :]) + (problem.radius - spent) * lam)
+        # The bound on differences in units of its cost: one of it costs one, whatever the radius.
+        program.minimise(step.mapped(slope[None, :]) + (1.0 - spent / problem.radius) * lam)
         program.nonnegative(lam)
-        coef = (step + W.ravel()).mapped(sp.csr_array(sp.kron(sp.eye_array(W.shape[0]), sp.eye_array(m, W.shape[1]))))
-        read_flow = bound_differences(program, design.norm, lam, coef, W.shape[0], m)
+        coef = _coefficients(program, basis[:m], step, W[:, :m])
+        priced = type(design.norm)(_prices(design) / problem.radius)
+        read_flow = bound_differences(program, priced, lam, coef, n_classes, m)
         read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
-        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100)
+        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100, stretch=stretch)
         change, transport = found.value(step), read_flow(found)
+        transport = transport._replace(cost=transport.cost * problem.radius)
         if read_flips is not None:
             flips = flips.joined(read_flips(found.multipliers))
             flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
     # A dual point wants its moment to the last digit, a cone program gives eight.
-    wanted = -ridge * (W + change.reshape(W.shape))
+    wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
-    excess = (here.gradient + _moment(design, flips) - wanted).ravel()
+    excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
+    tilt = _correct(here.curvature, factor, change, excess, flat)
+    return Step(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+
+
+def _prices(design: ClassDesign) -> FloatArray:
+    return np.ones(design.scale.size) if design.norm.weights is None else design.norm.weights
+
+
+def _correct(
+    curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray, flat: float
+) -> FloatArray:
+    """Return the change, corrected until ``curvature @ change = -excess`` where there is curvature.
+
+    Without curvature there is nothing to correct: moves there, however long, only cost digits.
+    """
     tilt = change.copy()
+    if excess.size > _MOST_AXES:
+        for _ in range(3):
+            tilt -= cho_solve(factor, excess + curvature @ tilt)
+        return tilt
+    values, axes = np.linalg.eigh(curvature)
+    curved = values > flat * values[-1]
+    values, axes = values[curved], axes[:, curved]
     for _ in range(3):
-        tilt -= cho_solve(factor, excess + here.curvature @ tilt)
-    return Step(change.reshape(W.shape), tilt.reshape(W.shape), flips, transport)
+        tilt -= axes @ ((axes.T @ (excess + curvature @ tilt)) / values)
+    return tilt
+
+
+def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: FloatArray) -> Affine:
+    """Return the coefficients after the step, of shape (K, m), class by class; ``basis`` of shape (m, width)."""
+    n_classes, m = coef.shape
+    moved = step.mapped(sp.csr_array(sp.kron(sp.eye_array(n_classes), sp.csr_array(basis))))
+    if np.count_nonzero(basis) <= m:
+        return moved + coef.ravel()
+    # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
+    unit = np.tile(np.abs(basis).max(axis=1), n_classes)
+    out = program.variables(n_classes * m)
+    program.zero((moved + coef.ravel()).mapped(sp.diags_array(1.0 / unit)) - out)
+    return out.mapped(sp.diags_array(unit))
 
 
 def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
@@ -116,13 +168,14 @@ def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, 
 
 
 def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
-    """Read the data once."""
+    """Read the data once; gradient and curvature are in the coordinates of the basis."""
     data, masses, size = design.data, design.data.masses, W.size
     gradient, curvature = np.zeros(W.shape), np.zeros((size, size))
     diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
     gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
     for part, block in design.blocks():
         scores, w, own = block @ W.T, masses[part], data.code[part]
+        block = block @ design.basis
         chance = softmax(scores, axis=1)
         joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
         curvature -= joint.T @ joint
@@ -142,11 +195,11 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
 
 
 def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
-    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, shape (K, width)."""
+    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, in the basis."""
     out = np.zeros(design.shape)
     if flips.row.size:
         rows, index = np.unique(flips.row, return_inverse=True)
-        features = design.rows(design.data.rows.take(rows))
+        features = design.rows(design.data.rows.take(rows)) @ design.basis
         push = np.zeros((rows.size, design.shape[0]))
         weight = design.data.masses[flips.row] * flips.share
         np.add.at(push, (index, design.data.code[flips.row]), weight)
@@ -166,7 +219,7 @@ def _leave_open(
     owner[rows.place] = rows.row
     program.minimise(extra.mapped(masses[owner][None, :]))
     program.nonnegative(extra)
-    own, features = design.data.code[rows.row], rows.features[rows.place]
+    own, features = design.data.code[rows.row], (rows.features @ design.basis)[rows.place]
     across = np.arange(width)
     places = np.repeat(np.arange(entries), width)
     push = sp.csr_array(
@@ -182,7 +235,7 @@ def _leave_open(
         shape=(entries, step.offset.size),
     )
     repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
-    price = design.problem.base.geometry.label_cost * lam.spread(entries)
+    price = design.problem.base.geometry.label_cost / design.problem.base.radius * lam.spread(entries)
     taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
 
     def read(multipliers: FloatArray) -> Flips:

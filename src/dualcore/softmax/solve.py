@@ -16,10 +16,10 @@ from dualcore.certificates import Bound, Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.normal import CentredRows, exact_dot, far_centre
-from dualcore.softmax.bound import lower_bound
+from dualcore.softmax.bound import lower_bound, spread_bound
 from dualcore.softmax.cones import bound_differences
 from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.newton import newton_step
+from dualcore.softmax.newton import FLAT, newton_step
 from dualcore.softmax.problem import ClassData, SoftmaxProblem
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.base import Iterate, Status
@@ -34,6 +34,13 @@ _READS_TO_START, READS_PER_STEP = 3, 5
 _STEPS_TO_CERTIFY = 4
 # Steps that do not narrow the gap by a tenth after which rounding is to blame.
 _PATIENCE = 20
+# What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
+# correction of the dual point is between none and one that drowns in rounding.
+_FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
+# Largest factor on the objective of a cone program, for risks that are small against its absolute tolerance.
+_MOST_STRETCH = 1e5
+# Steps as `_PATIENCE`, where this share of the gap is the stated allowance for rounding.
+_PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ def solve_softmax(
         status = Status.UNBOUNDED
     elif value - lower > max(tol * abs(value), error):
         status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
-        if done.lower.rounding > 0.5 * (value - lower):
+        if max(done.lower.rounding, done.last.rounding) > 0.5 * (value - lower):
             status = Status.UNCERTIFIED
     found = SoftmaxSolution(
         coef,
@@ -170,7 +177,7 @@ def certify_softmax(
     levels = far.inside(theta, np.asarray(intercept, dtype=np.float64))
     upper, multiplier = problem.evaluate(theta, levels, far.data)
     design = ClassDesign.of(problem, far.data)
-    best, value, reads = Bound(0.0, 0.0), upper, _READS_TO_START
+    best, value, reads = max(Bound(0.0, 0.0), spread_bound(design)), upper, _READS_TO_START
     with np.errstate(under="ignore"):
         W = design.weights(theta, levels)
         for _ in range(_STEPS_TO_CERTIFY):
@@ -204,12 +211,24 @@ class _FarColumns(NamedTuple):
         return np.array([float(Fraction(float(b)) + shift) for b, shift in zip(intercept, shifts, strict=True)])
 
     def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return a model on the centred data in the units of the user."""
+        """Return a model on the centred data in the units of the user.
+
+        What an intercept far from the origin has no digits for goes to a coefficient, as in `dualcore.problem.normal.Normal`.
+        """
         if self.centre is None:
             return coef, intercept
-        shifts = [exact_dot(self.centre, theta) for theta in coef]
-        outer = [float(Fraction(float(b)) - shift) for b, shift in zip(intercept, shifts, strict=True)]
-        return coef, np.array(outer)
+        coef, outer = coef.copy(), np.empty(len(intercept))
+        for k, theta in enumerate(coef):
+            goal = Fraction(float(intercept[k]))
+            exact = goal - exact_dot(self.centre, theta)
+            outer[k] = float(exact)
+            missing = float(exact - Fraction(float(outer[k])))
+            able = np.flatnonzero((self.centre != 0.0) & (theta != 0.0))
+            able = able[np.spacing(np.abs(theta[able])) * np.abs(self.centre[able]) < 0.1 * abs(missing)]
+            if able.size:
+                farthest = able[np.abs(self.centre[able]).argmax()]
+                theta[farthest] += missing / self.centre[farthest]
+        return coef, outer
 
 
 def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> None:
@@ -230,10 +249,11 @@ def check_solvable(problem: SoftmaxProblem, n_features: int, solver: str) -> Non
 
 
 class _Progress:
-    """Where a run stands: the best model, its risk, the best lower bound, and how it came there."""
+    """Where a run stands: the best model, the best lower bound and the last one, and how it came there."""
 
     def __init__(self, design: ClassDesign) -> None:
-        self.W, self.lower, self.iterations = np.zeros(design.shape), Bound(-np.inf, 0.0), 0
+        self.W, self.iterations = np.zeros(design.shape), 0
+        self.lower = self.last = Bound(-np.inf, 0.0)
         self.history: list[Iterate] = []
 
 
@@ -243,9 +263,16 @@ def _run_newton(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     Forbidding them only lowers the risk, so the bound found without them holds with them.
     """
     run = _Progress(design)
+    run.lower = max(run.lower, spread_bound(design))
+    chance = design.problem.evaluate(*design.model(run.W), design.data).value
+    if chance - run.lower.value <= tol * chance:
+        run.history.append(Iterate(0, chance, chance - run.lower.value))
+        return run
     if design.problem.flips:
         fixed = SoftmaxProblem(design.problem.base.replace(label_cost=np.inf), design.problem.n_classes)
         _descend(replace(design, problem=fixed), run, tol, max_iter)
+        if design.problem.evaluate(*design.model(run.W), design.data).value > chance:
+            run.W = np.zeros(design.shape)
     _descend(design, run, tol, max_iter)
     return run
 
@@ -259,8 +286,10 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     done, least, since = False, np.inf, 0
     while not done and since < _PATIENCE and run.iterations < max_iter:
         done = value - run.lower.value <= tol * value
-        step = newton_step(design, run.W, multiplier, tol)
-        run.lower = max(run.lower, lower_bound(design, run.W, step, value))
+        flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
+        step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
+        run.last = lower_bound(design, run.W, step, value)
+        run.lower = max(run.lower, run.last)
         run.iterations += 1
         moved = False
         for length in 0.5 ** np.arange(12):
@@ -272,6 +301,8 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
         run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
         gap = value - run.lower.value
         least, since = (gap, 0) if gap < 0.9 * least else (least, since + 1)
+        if since >= _PATIENCE_AT_ROUNDING and run.lower.rounding > _ROUNDED * gap:
+            break
         if not moved:
             break
 
@@ -322,7 +353,8 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
     model, least = run.W, value
     for _ in range(_STEPS_TO_CERTIFY):  # a program solved to a tolerance is a good start for the bound, no more
         step = newton_step(design, model, multiplier, tol)
-        run.lower = max(run.lower, lower_bound(design, model, step, least))
+        run.last = lower_bound(design, model, step, least)
+        run.lower = max(run.lower, run.last)
         if least - run.lower.value <= tol * least:
             break
         model = model + step.change
