@@ -94,9 +94,13 @@ class Bundle:
         # adversary, who moves it as others.
         spread = np.sqrt(_mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
-        self.spread = np.maximum(spread, _LEAST_SPREAD * typical)
+        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(typical, self._room(prices)))
+        self.spread[self.spread == 0.0] = typical
         self.parts = 2 if self._has_edges() else 1
-        self.scale = np.append(np.tile(self.spread, self.parts), [1.0, typical])
+        # A multiplier is of the size of the largest coefficient, in units of its price.
+        ease = float((1.0 / (self.spread * prices)).mean())
+        self.scale = np.append(np.tile(self.spread, self.parts), [1.0, 1.0 / ease if ease > 0.0 else typical])
         t = problem.signal(coef, intercept, data)
         self._group(t)
         size = self.scale.size
@@ -105,7 +109,7 @@ class Bundle:
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
         self.bend: FloatArray | None = None
-        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        self.furthest = np.zeros(m)
         ball = 1.0 / (self.spread * prices)
         self.ball = np.append(np.tile(ball / max(float(np.median(ball)), 1e-300), self.parts), [0.0, 0.0])
         self.cost = np.zeros(size)
@@ -124,6 +128,13 @@ class Bundle:
         )
 
     # Points and groups
+
+    def _room(self, prices: FloatArray) -> FloatArray:
+        """Return how far the adversary takes a feature: across the box, or as far as the radius pays for."""
+        low, high = self.box.support.spread(self.data.rows.m)
+        return np.where(
+            np.isinf(prices), 0.0, np.where(np.isfinite(high - low), high - low, self.problem.radius / prices)
+        )
 
     def _has_edges(self) -> bool:
         """Whether features are moved for nothing, so that the objective has an edge where a coefficient is zero."""
@@ -300,7 +311,8 @@ class Bundle:
         value = float((mix * self.offsets).sum()) + self._least(slope)
         sizes, region = mix @ self.sizes, self.region
         caps = np.abs(weights @ np.abs(gradients)) * np.maximum(np.abs(self.least), np.abs(self.most))
-        terms = sizes[0] + region.reach * sizes[1] + region.level * sizes[2] + region.high * sizes[3]
+        far = min(region.reach * sizes[1], float(region.coef @ self.furthest) * sizes[2])
+        terms = sizes[0] + far + region.level * sizes[2] + region.high * sizes[3]
         terms += region.high * self.problem.radius + float(caps.sum())
         return value, (_ROUNDINGS + self.largest) * np.finfo(np.float64).eps * float(terms)
 
@@ -455,6 +467,9 @@ class Bundle:
         else:
             moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
             cost = price + np.maximum(_lengths(problem, found.rising - X), _lengths(problem, found.falling - X))
+        self.furthest = np.maximum(
+            self.furthest, np.abs(moved).max(axis=0, initial=0.0).reshape(self.parts, -1).max(axis=0)
+        )
         units = np.tile(self._units(), self.parts)
         share = np.divide(np.abs(moved), units, out=np.zeros_like(moved), where=units > 0.0).max(axis=1, initial=0.0)
         steep = np.abs(slope)
