@@ -366,8 +366,8 @@ class BoxForm:
         """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
 
         The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
-        exact at once where a single corner is left between them. ``sharpness`` is how far above the minimum, relatively,
-        the value may be.
+        exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
+        relatively.
         """
 
         def at(multiplier: float) -> tuple[float, float, FloatArray]:
