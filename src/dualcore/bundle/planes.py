@@ -18,8 +18,9 @@ import scipy.sparse as sp
 
 from dualcore.boxform import Moves
 from dualcore.bundle.caps import find_caps
-from dualcore.bundle.master import Found, Master, Planes
+from dualcore.bundle.master import MOST_STEPS, Found, Master, Planes
 from dualcore.bundle.region import Region, find_region
+from dualcore.bundle.sums import lengths, mean_squares, pairwise
 from dualcore.geometry import FloatArray, L2Norm
 from dualcore.problem import Data, Problem
 
@@ -39,6 +40,8 @@ _MOST_WORK = 2e10
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
+# A pass in which rounding kept the planes' minimum from being found counts for this many of them.
+_BLOCKED = 4
 # To which share of what it promises the planes' minimum is found.
 _EFFORT = 0.1
 # Points that a pass may add between the best one and the planes' minimum.
@@ -92,7 +95,7 @@ class Bundle:
         self.middle = float(w @ data.y) if shifted else 0.0
         # Unit steps of the scaled variables move the scores alike. A feature that hardly varies is felt through the
         # adversary, who moves it as others.
-        spread = np.sqrt(_mean_squares(data, self.centre))
+        spread = np.sqrt(mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
         prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
         self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(typical, self._room(prices)))
@@ -218,7 +221,8 @@ class Bundle:
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
-            since = 0 if gap < 0.9 * best else since + 1
+            # Planes whose minimum is out of reach are no better next time.
+            since = 0 if gap < 0.9 * best else since + (_BLOCKED if found.steps >= MOST_STEPS else 1)
             best = min(best, gap)
             stuck = since > _STALLED + 2 * self.scale.size or spent > limit
             if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
@@ -307,7 +311,7 @@ class Bundle:
 
     def _evaluate(self, mix: FloatArray, weights: FloatArray, gradients: FloatArray) -> tuple[float, float]:
         """Return the planes' bound and its rounding allowance."""
-        slope = _pairwise(self.planes, mix) + weights @ gradients + self.cost
+        slope = pairwise(self.planes, mix) + weights @ gradients + self.cost
         value = float((mix * self.offsets).sum()) + self._least(slope)
         sizes, region = mix @ self.sizes, self.region
         caps = np.abs(weights @ np.abs(gradients)) * np.maximum(np.abs(self.least), np.abs(self.most))
@@ -463,10 +467,10 @@ class Bundle:
         price = found.cost - found.travel
         if self.parts == 1:
             moved = found.X - self.centre
-            cost = price + _lengths(problem, found.X - X)
+            cost = price + lengths(problem, found.X - X)
         else:
             moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
-            cost = price + np.maximum(_lengths(problem, found.rising - X), _lengths(problem, found.falling - X))
+            cost = price + np.maximum(lengths(problem, found.rising - X), lengths(problem, found.falling - X))
         self.furthest = np.maximum(
             self.furthest, np.abs(moved).max(axis=0, initial=0.0).reshape(self.parts, -1).max(axis=0)
         )
@@ -484,25 +488,3 @@ class Bundle:
         if prices is not None:
             walled &= np.isfinite(prices)
         return np.where(walled, high - low, self.spread)
-
-
-def _pairwise(rows: FloatArray, mix: FloatArray) -> FloatArray:
-    """Return ``mix @ rows`` with the error of a pairwise sum."""
-    return np.asarray((np.ascontiguousarray(rows.T) * mix).sum(axis=1))
-
-
-def _lengths(problem: Problem, moves: FloatArray) -> FloatArray:
-    """Return the feature norm of every row."""
-    norm = problem.geometry.norm
-    if norm.weights is not None:
-        moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
-    order = {"l1": 1, "l2": 2, "linf": np.inf}[norm.name]
-    return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
-
-
-def _mean_squares(data: Data, centre: FloatArray) -> FloatArray:
-    """Return the weighted mean square of every centred column."""
-    out = np.zeros(data.rows.m)
-    for part, X in data.rows.dense_blocks():
-        out += data.masses[part] @ (X - centre) ** 2
-    return out

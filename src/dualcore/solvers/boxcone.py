@@ -30,7 +30,7 @@ __all__ = ["hypercube_model"]
 
 # Rounds of tangents; ten to fifteen are usual. No further round where the steps so far, each times the numbers in its
 # programme, come to this: some seconds. Where rounding decides, Clarabel takes many steps and more rounds do not help.
-_MOST_ROUNDS, _MOST_WORK = 30, 1.2e6
+_MOST_ROUNDS, _MOST_WORK = 30, 8e5
 # Pieces that lie this many times further below the solution than the loss lies above it are dropped.
 _FAR = 100.0
 
