@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _ROUNDS = 100
-# Parts that cannot beat the best point by this share of the loss and the cost there are dropped.
-_NOTHING = 1e-14
+# Parts that cannot beat the best point by this share of the loss and the cost there, or by what rounding can do to
+# their own, are dropped. Without the second, long parts that are flat but for rounding would be halved without end.
+_NOTHING, _NOISE = 1e-13, 4e-15
 # What rounding can do to a slope.
 _ROUNDING = 4e-16
 
@@ -107,7 +108,8 @@ def best_keys(road: Road, keys: Any, lam: float) -> Any:
         meet = np.clip((right.worth - left.worth - fall * width) / (rise - fall), 0.0, width)
         bound = left.worth + rise * meet
         middle = left.key + np.clip(meet / width, 0.1, 0.9) * (right.key - left.key)
-        keep = (bound > best[row] + _NOTHING * size[row]) & (middle > left.key) & (middle < right.key)
+        least = best[row] + _NOTHING * size[row] + _NOISE * right.size
+        keep = (bound > least) & (middle > left.key) & (middle < right.key)
         if not keep.any():
             break
         row = row[keep]
