@@ -105,3 +105,19 @@ def test_beyond_the_last_wall_the_line_of_the_loss_decides() -> None:
                 assert worth[row] <= earned.max() + 1e-8
                 at = np.argmin(np.abs(length - float(cost[row])))
                 assert float(worth[row]) <= earned[at] + 1e-5
+
+
+def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
+    """A feature without a wall, where every unit costs what it earns, in margins of 1e9: nothing there to be found."""
+    looked = 0
+
+    def value(t: np.ndarray) -> np.ndarray:
+        nonlocal looked
+        looked += np.size(t)
+        return LOSSES["logistic"](t)
+
+    start, u = np.array([8.07418048e9, 3.35436678e7, 3.09402649e8]), np.array([5.07993408e9])
+    keys = np.tile(np.append(0.0, 10.0 ** np.linspace(-3, 7, 120)), (3, 1))
+    road = Road(start, -1.0, u, np.full((3, 1), np.inf), value, SLOPES["logistic"])
+    best_keys(road, keys, float(u[0]))
+    assert looked < 20_000

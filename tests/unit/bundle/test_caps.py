@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from dualcore import Problem
 from dualcore.bundle.caps import LengthCaps, find_caps
 
@@ -15,9 +16,8 @@ OPEN = (np.array([-np.inf, 0.0, -1.0, -np.inf]), np.array([np.inf, np.inf, 1.0, 
 def test_caps_hold_exactly_from_kappa_on(loss: str, norm: str, parts: int, prices: list[float] | None) -> None:
     if norm == "linf" and parts == 1:
         pytest.skip("coefficients are always split with linf")
-    problem = Problem(
-        loss, radius=0.1, norm=norm, support=OPEN, feature_weights=prices, **({"quantile": 0.2} if loss == "pinball" else {})
-    )
+    parameters = {"quantile": 0.2} if loss == "pinball" else {}
+    problem = Problem(loss, radius=0.1, norm=norm, support=OPEN, feature_weights=prices, **parameters)
     box, rng = problem.box, np.random.default_rng(0)
     scale = np.append(np.tile([1.0, 2.0, 0.5, 3.0], parts), [1.0, 4.0])
     caps = find_caps(box, scale, parts, np.arange(scale.size), 0.0)

@@ -3,6 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
+
 from dualcore.bundle.caps import LengthCaps, LinearCaps
 from dualcore.bundle.master import MOST_STEPS, Found, Master, Planes
 
@@ -11,7 +12,8 @@ def draw(seed: int, d: int = 3, groups: int = 4, each: int = 6) -> tuple[Planes,
     """Planes that bound their groups from below in every direction, and a cost."""
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(groups), each)
-    return Planes(rng.normal(size=(owner.size, d)), rng.normal(size=owner.size), owner, groups), 0.1 * rng.normal(size=d)
+    planes = Planes(rng.normal(size=(owner.size, d)), rng.normal(size=owner.size), owner, groups)
+    return planes, 0.1 * rng.normal(size=d)
 
 
 def reference(

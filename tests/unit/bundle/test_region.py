@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from dualcore import Problem
 from dualcore.bundle import unbounded_features
 from dualcore.bundle.region import find_region
