@@ -4,27 +4,27 @@ Along a way the score rises or falls. With prices divided out, ``u_j = |theta_j|
 unit of cost and ``cap_j`` how far it can go. The cheapest moves are: l1, feature after feature, largest ``u`` first;
 linf, all features together, each to its wall; l2, feature ``j`` by ``min(cap_j, mu u_j)`` for ``mu >= 0``. A convex
 loss less a linear cost is largest at a corner of the first two; for l2 the corners and a few points between them are
-looked at first, then the best neighbourhood is searched. All sums are in the type of their arguments, long double in
-the referee.
+looked at first, then `best_keys` finds the best place of all. All sums are in the type of their arguments, long double
+in the referee.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from torture_parts.boxpeaks import SLOPES, Road, best_keys
 from torture_parts.cases import Case
 from torture_parts.exact import Long
 from torture_parts.referees import Point, Referee
 from torture_parts.risks import LOSSES, dual_norm, lipschitz
 
-_GOLDEN = 0.5 * (np.sqrt(5.0) - 1.0)
 _BETWEEN = 7
 _FAR = 1e7
 _ROUNDS = 60
-_PEAKS = 3
 
 
 class Corners(NamedTuple):
@@ -161,7 +161,7 @@ class BoxReferee(Referee):
                 above = Long(np.inf)
                 for _ in range(_ROUNDS):
                     table.refine(lam)
-                    above = min(above, sigma * lam + (self.w * table.h(lam, kappa)[0]).sum())
+                    above = min(above, sigma * lam + (self.w * table.h(lam)[0]).sum())
                     lam, value = table.minimise(sigma, kappa)
                     if above - value <= 1e-15 * abs(above):
                         break
@@ -180,7 +180,7 @@ class _Table:
             for (_, way), found in zip(ways, self.found, strict=True)
         ]
 
-    def h(self, lam: Any, kappa: Any) -> tuple[Any, Any]:
+    def h(self, lam: Any) -> tuple[Any, Any]:
         """Return the best of all candidates of every row, and its cost."""
         best = np.full(self.referee.w.size, -np.inf, dtype=Long)
         cost = np.zeros(self.referee.w.size, dtype=Long)
@@ -189,36 +189,43 @@ class _Table:
             values = losses - lam * paid
             place = values.argmax(axis=1)[:, None]
             top, spent = np.take_along_axis(values, place, 1)[:, 0], np.take_along_axis(paid, place, 1)[:, 0]
-            if lam == kappa and self.referee.case.norm == "l2":
-                far = self._far(way, lam)
-                spent = np.where(far > top, Long(np.inf), spent)
+            if self.referee.case.norm == "l2":
+                far, distance = self._far(way, lam)
+                spent = np.where(far > top, distance + way.price, spent)
                 top = np.maximum(top, far)
             better = top > best[rows]
             best[rows] = np.where(better, top, best[rows])
             cost[rows] = np.where(better, spent, cost[rows])
         return best, cost
 
-    def _far(self, way: Way, lam: Any) -> Any:
-        """Return what a row earns in the limit where it goes without end and every unit costs what it earns."""
+    def _far(self, way: Way, lam: Any) -> tuple[Any, Any]:
+        """Return what a row earns beyond its last wall, on the line that the loss approaches, and what that costs.
+
+        With ``Q`` the squares of the yields without a wall, ``T`` those of the room with one: best is
+        ``mu^2 = T rate^2 / (lam^2 - rate^2 Q)``. Where every unit costs what it earns, that is in the limit.
+        """
         used = way.u > 0
-        if not used.any():
-            return np.full(way.start.size, -np.inf, dtype=Long)
-        u, cap = way.u[used], way.cap[:, used]
-        endless = np.isinf(cap)
-        rate = (
-            self.referee.rates()[0] if way.side > 0 or self.referee.case.is_classification else self.referee.rates()[1]
-        )
-        steep = Long(rate) * np.sqrt((np.where(endless, u, 0) ** 2).sum(axis=1))
-        held = np.where(endless, 0, np.where(endless, 0, cap) * u).sum(axis=1)
+        nothing = np.full(way.start.size, -np.inf, dtype=Long)
+        endless = np.isinf(way.cap[:, used])
+        if not endless.any():
+            return nothing, nothing
+        u, cap = way.u[used], np.where(endless, 0, way.cap[:, used])
+        rates = self.referee.rates()
+        rate = Long(rates[0] if way.side > 0 or self.referee.case.is_classification else rates[1])
+        room = lam * lam - rate * rate * (np.where(endless, u, 0) ** 2).sum(axis=1)
+        T, held, last = (cap * cap).sum(axis=1), (cap * u).sum(axis=1), (cap / u).max(axis=1)
+        key = np.where(room > 0, np.sqrt(T / room) * rate, Long(np.inf))
         line = far_line(self.referee.case, way.start + way.side * held, way.side)
-        return np.where((steep >= lam) & endless.any(axis=1), line - lam * way.price, -np.inf)
+        worth = line - np.sqrt(T * np.maximum(room, 0)) - lam * way.price
+        reached = endless.any(axis=1) & (key >= last)
+        return np.where(reached, worth, nothing), lam * key / rate
 
     def minimise(self, sigma: Any, kappa: Any) -> tuple[Any, Any]:
         """Return the best multiplier and the objective there: tangents from both sides, halving in between."""
         w = self.referee.w
 
         def at(lam: Any) -> tuple[Any, Any]:
-            values, cost = self.h(lam, kappa)
+            values, cost = self.h(lam)
             return sigma * lam + (w * values).sum(), sigma - (w * cost).sum()
 
         low = kappa
@@ -250,18 +257,10 @@ class _Table:
         return best[1], best[0]
 
     def refine(self, lam: Any) -> None:
-        """Add to every row of every way the best moves near its best few candidates (l2)."""
+        """Add to every row of every way its best move (l2)."""
         for number, ((_, way), found) in enumerate(zip(self.ways, self.found, strict=True)):
-            order = np.argsort(found.key, axis=1, kind="stable")
-            key = np.take_along_axis(found.key, order, 1)
-            values = np.take_along_axis(self.losses[number] - lam * found.cost, order, 1)
-            edge = np.full((values.shape[0], 1), -np.inf, dtype=Long)
-            beside = np.maximum(np.hstack([edge, values[:, :-1]]), np.hstack([values[:, 1:], edge]))
-            place = np.argsort(-np.where(values >= beside, values, -np.inf), axis=1, kind="stable")[:, :_PEAKS]
-            last = key.shape[1] - 1
-            left = np.take_along_axis(key, np.maximum(place - 1, 0), 1)
-            right = np.take_along_axis(key, np.minimum(place + 1, last), 1)
-            new = _golden(self._worth(way, float(lam)), left.astype(np.float64), right.astype(np.float64)).astype(Long)
+            key = np.sort(found.key.astype(np.float64), axis=1)
+            new = best_keys(self._road(way), key, float(lam))[:, None].astype(Long)
             gain, cost = along(way.u, way.cap, new)
             self.found[number] = Corners(
                 np.hstack([found.gain, gain]), np.hstack([found.cost, cost]), np.hstack([found.key, new])
@@ -269,15 +268,11 @@ class _Table:
             losses = self.referee.loss(way.start[:, None] + way.side * gain)
             self.losses[number] = np.hstack([self.losses[number], losses])
 
-    def _worth(self, way: Way, lam: float) -> Callable[[Any], Any]:
-        """Return what a place on the path earns, in float64: near its peak half of the digits are enough."""
-        u, cap, start = way.u.astype(np.float64), way.cap.astype(np.float64), way.start.astype(np.float64)
-
-        def worth(mu: Any) -> Any:
-            gain, cost = along(u, cap, mu)
-            return self.referee.loss(start[:, None] + way.side * gain) - lam * cost
-
-        return worth
+    def _road(self, way: Way) -> Road:
+        """Return a way in float64: near a peak half of the digits are enough."""
+        case, used = self.referee.case, way.u > 0
+        u, cap, start = (each.astype(np.float64) for each in (way.u[used], way.cap[:, used], way.start))
+        return Road(start, way.side, u, cap, self.referee.loss, partial(SLOPES[case.loss], **case.parameters))
 
 
 def far_line(case: Case, t: Any, side: float) -> Any:
@@ -293,17 +288,3 @@ def far_line(case: Case, t: Any, side: float) -> Any:
         "absolute": lambda: side * t,
     }
     return lines[case.loss]()
-
-
-def _golden(worth: Callable[[Any], Any], low: Any, high: Any) -> Any:
-    """Return where a function of every row is largest between two columns."""
-    a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    fa, fb = worth(a), worth(b)
-    for _ in range(42):
-        left = fa >= fb
-        low, high = np.where(left, low, a), np.where(left, b, high)
-        a, b, fa_old = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low), fa
-        point = np.where(left, a, b)
-        value = worth(point)
-        fa, fb = np.where(left, value, fb), np.where(left, fa_old, value)
-    return np.where(fa >= fb, a, b)

@@ -213,7 +213,7 @@ class _FarColumns(NamedTuple):
     def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return a model on the centred data in the units of the user.
 
-        What an intercept far from the origin has no digits for goes to a coefficient, as in `dualcore.problem.normal.Normal`.
+        What an intercept far from the origin has no digits for goes to a coefficient, as in `Normal`.
         """
         if self.centre is None:
             return coef, intercept

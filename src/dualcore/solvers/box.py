@@ -17,10 +17,11 @@ __all__ = ["BoxSolver"]
 
 # A step of the bundle is worth less than one of an interior point, and costs far less: allow this many for one.
 _STEPS = 5
-# How near the problem without walls is solved: only a start is wanted.
+# How near the problem without walls is solved, and the risk of its optimum found: only a start is wanted.
 _START = 1e-4
-# A start this much above what is known to be possible, relatively, is compared with those at shares of the radius.
-_FAR, _RADII = 0.2, (0.1, 0.01)
+# A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
+# where data are this small, passes of the bundle cost less than more starts.
+_FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
 
 
 class _Scored(NamedTuple):
@@ -32,7 +33,11 @@ class _Scored(NamedTuple):
 
 
 def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
-    return _Scored(*problem.evaluate(*model, data), model)
+    """Return a model with its risk, or a little more: it is only a start."""
+    if problem.box is None:
+        raise ValueError("a start on a box needs a problem with a support")
+    least, _ = problem.box.search(data.rows, data.y, data.weights, *model, sharpness=_START)
+    return _Scored(least.value + problem.penalty(model[0]), least.multiplier, model)
 
 
 class BoxSolver(Solver):
@@ -65,7 +70,8 @@ class BoxSolver(Solver):
         best = _scored(problem, data, first)
         if start is None and best.value - floor > _FAR * best.value:
             # Walls hold the adversary back, so the optimum without them at a smaller radius may be nearer.
-            others = [still, *(self._start(problem, data, tol, max_iter, share) for share in _RADII)]
+            radii = _RADII if data.rows.n * data.rows.m > _SMALL else ()
+            others = [still, *(self._start(problem, data, tol, max_iter, share) for share in radii)]
             best = min([best, *(_scored(problem, data, other) for other in others)], key=lambda each: each.value)
         bundle = Bundle(problem, data, *best.model, floor=floor, multiplier=best.multiplier)
         count = bundle.run(0.9 * tol, _STEPS * max_iter)

@@ -29,8 +29,9 @@ from dualcore.solvers.cones import Affine, ConeProgram
 
 __all__ = ["hypercube_model"]
 
-# Rounds of tangents; ten to fifteen are usual.
-_MOST_ROUNDS = 30
+# Rounds of tangents; ten to fifteen are usual. No further round where the steps so far, each times the numbers in its
+# programme, come to this: some seconds. Where rounding decides, Clarabel takes many steps and more rounds do not help.
+_MOST_ROUNDS, _MOST_WORK = 30, 8e5
 # Pieces that lie this many times further below the solution than the loss lies above it are dropped.
 _FAR = 100.0
 
@@ -81,11 +82,15 @@ def hypercube_model(
     small = _Small(X, data.y[kept], data.masses[kept])
     pieces = _first_pieces(problem, kept.size)
     found = _solve(problem, box, small, pieces, tol, max_iter)
-    count = found.iterations
+    best, least, count, work = found, np.inf, found.iterations, found.iterations * pieces.rows.size * X.shape[1]
     for _ in range(0 if problem.loss.pieces is not None else _MOST_ROUNDS):
         moves = box.moves(X, small.y, found.coef, found.intercept, found.multiplier)
+        risk = problem.radius * found.multiplier + float(small.masses @ moves.upper) + problem.penalty(found.coef)
+        if risk < least:  # a round that Clarabel did not finish may be worse than those before
+            best, least = found, risk
         short = moves.upper - found.epigraph
-        if float(small.masses @ np.maximum(short, 0.0)) <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3):
+        missing = float(small.masses @ np.maximum(short, 0.0))
+        if missing <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3) or work > _MOST_WORK:
             break
         # A piece far below, compared with what is still missing, has had its day; the next rounds bring nearer ones.
         pieces = pieces.kept(found.slack <= _FAR * float(short.max()))
@@ -95,7 +100,8 @@ def hypercube_model(
         pieces = pieces.joined(_Pieces(rows, slope, _offsets(problem.loss, slope), flipped))
         found = _solve(problem, box, small, pieces, tol, max_iter)
         count += found.iterations
-    return found.coef, found.intercept, count
+        work += found.iterations * pieces.rows.size * X.shape[1]
+    return best.coef, best.intercept, count
 
 
 def _first_pieces(problem: Problem, n: int) -> _Pieces:

@@ -20,9 +20,10 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Caps", "Found", "Master", "Planes"]
+__all__ = ["MOST_STEPS", "Caps", "Found", "Master", "Planes"]
 
-_MOST_STEPS = 80
+# Of one solution; seldom more than thirty but where rounding is in the way.
+MOST_STEPS = 80
 # How near to the edge of the positive orthant a step may go.
 _FRACTION = 0.995
 # Of a group, how many Newton steps find the share that makes its multipliers sum to one.
@@ -146,7 +147,7 @@ class Master:
         """Solve to an absolute ``target``, from a ``start`` that is thought to be ``gap`` away."""
         state = self._begin(start, gap)
         steps = 0
-        while steps < _MOST_STEPS:
+        while steps < MOST_STEPS:
             steps += 1
             heights, self.slopes = self.caps.at(state.x)
             residual = self._residual(state, heights)

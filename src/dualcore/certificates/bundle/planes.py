@@ -17,8 +17,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates.bundle.caps import find_caps
-from dualcore.certificates.bundle.master import Found, Master, Planes
+from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, Planes
 from dualcore.certificates.bundle.region import Region, find_region
+from dualcore.certificates.bundle.sums import lengths, mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import Moves
@@ -40,6 +41,8 @@ _MOST_WORK = 2e10
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
+# A pass in which rounding kept the planes' minimum from being found counts for this many of them.
+_BLOCKED = 4
 # To which share of what it promises the planes' minimum is found.
 _EFFORT = 0.1
 # Points that a pass may add between the best one and the planes' minimum.
@@ -93,11 +96,15 @@ class Bundle:
         self.middle = float(w @ data.y) if shifted else 0.0
         # Unit steps of the scaled variables move the scores alike. A feature that hardly varies is felt through the
         # adversary, who moves it as others.
-        spread = np.sqrt(_mean_squares(data, self.centre))
+        spread = np.sqrt(mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
-        self.spread = np.maximum(spread, _LEAST_SPREAD * typical)
+        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(typical, self._room(prices)))
+        self.spread[self.spread == 0.0] = typical
         self.parts = 2 if self._has_edges() else 1
-        self.scale = np.append(np.tile(self.spread, self.parts), [1.0, typical])
+        # A multiplier is of the size of the largest coefficient, in units of its price.
+        ease = float((1.0 / (self.spread * prices)).mean())
+        self.scale = np.append(np.tile(self.spread, self.parts), [1.0, 1.0 / ease if ease > 0.0 else typical])
         t = problem.signal(coef, intercept, data)
         self._group(t)
         size = self.scale.size
@@ -106,7 +113,7 @@ class Bundle:
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
         self.bend: FloatArray | None = None
-        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        self.furthest = np.zeros(m)
         ball = 1.0 / (self.spread * prices)
         self.ball = np.append(np.tile(ball / max(float(np.median(ball)), 1e-300), self.parts), [0.0, 0.0])
         self.cost = np.zeros(size)
@@ -125,6 +132,13 @@ class Bundle:
         )
 
     # Points and groups
+
+    def _room(self, prices: FloatArray) -> FloatArray:
+        """Return how far the adversary takes a feature: across the box, or as far as the radius pays for."""
+        low, high = self.box.support.spread(self.data.rows.m)
+        return np.where(
+            np.isinf(prices), 0.0, np.where(np.isfinite(high - low), high - low, self.problem.radius / prices)
+        )
 
     def _has_edges(self) -> bool:
         """Whether features are moved for nothing, so that the objective has an edge where a coefficient is zero."""
@@ -208,7 +222,8 @@ class Bundle:
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
-            since = 0 if gap < 0.9 * best else since + 1
+            # Planes whose minimum is out of reach are no better next time.
+            since = 0 if gap < 0.9 * best else since + (_BLOCKED if found.steps >= MOST_STEPS else 1)
             best = min(best, gap)
             stuck = since > _STALLED + 2 * self.scale.size or spent > limit
             if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
@@ -297,11 +312,12 @@ class Bundle:
 
     def _evaluate(self, mix: FloatArray, weights: FloatArray, gradients: FloatArray) -> tuple[float, float]:
         """Return the planes' bound and its rounding allowance."""
-        slope = _pairwise(self.planes, mix) + weights @ gradients + self.cost
+        slope = pairwise(self.planes, mix) + weights @ gradients + self.cost
         value = float((mix * self.offsets).sum()) + self._least(slope)
         sizes, region = mix @ self.sizes, self.region
         caps = np.abs(weights @ np.abs(gradients)) * np.maximum(np.abs(self.least), np.abs(self.most))
-        terms = sizes[0] + region.reach * sizes[1] + region.level * sizes[2] + region.high * sizes[3]
+        far = min(region.reach * sizes[1], float(region.coef @ self.furthest) * sizes[2])
+        terms = sizes[0] + far + region.level * sizes[2] + region.high * sizes[3]
         terms += region.high * self.problem.radius + float(caps.sum())
         return value, (_ROUNDINGS + self.largest) * np.finfo(np.float64).eps * float(terms)
 
@@ -452,10 +468,13 @@ class Bundle:
         price = found.cost - found.travel
         if self.parts == 1:
             moved = found.X - self.centre
-            cost = price + _lengths(problem, found.X - X)
+            cost = price + lengths(problem, found.X - X)
         else:
             moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
-            cost = price + np.maximum(_lengths(problem, found.rising - X), _lengths(problem, found.falling - X))
+            cost = price + np.maximum(lengths(problem, found.rising - X), lengths(problem, found.falling - X))
+        self.furthest = np.maximum(
+            self.furthest, np.abs(moved).max(axis=0, initial=0.0).reshape(self.parts, -1).max(axis=0)
+        )
         units = np.tile(self._units(), self.parts)
         share = np.divide(np.abs(moved), units, out=np.zeros_like(moved), where=units > 0.0).max(axis=1, initial=0.0)
         steep = np.abs(slope)
@@ -470,25 +489,3 @@ class Bundle:
         if prices is not None:
             walled &= np.isfinite(prices)
         return np.where(walled, high - low, self.spread)
-
-
-def _pairwise(rows: FloatArray, mix: FloatArray) -> FloatArray:
-    """Return ``mix @ rows`` with the error of a pairwise sum."""
-    return np.asarray((np.ascontiguousarray(rows.T) * mix).sum(axis=1))
-
-
-def _lengths(problem: Problem, moves: FloatArray) -> FloatArray:
-    """Return the feature norm of every row."""
-    norm = problem.geometry.norm
-    if norm.weights is not None:
-        moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
-    order = {"l1": 1, "l2": 2, "linf": np.inf}[norm.name]
-    return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
-
-
-def _mean_squares(data: Data, centre: FloatArray) -> FloatArray:
-    """Return the weighted mean square of every centred column."""
-    out = np.zeros(data.rows.m)
-    for part, X in data.rows.dense_blocks():
-        out += data.masses[part] @ (X - centre) ** 2
-    return out

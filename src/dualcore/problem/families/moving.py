@@ -186,12 +186,20 @@ class MovingFamily(Family):
         return self.search(rows, y, weights, coef, intercept)[0]
 
     def search(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        *,
+        sharpness: float = _SHARPNESS,
     ) -> tuple[Minimum, Bracket]:
         """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
 
         The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
-        exact at once where a single corner is left between them.
+        exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
+        relatively.
         """
 
         def at(multiplier: float) -> tuple[float, float, FloatArray]:
@@ -215,7 +223,7 @@ class MovingFamily(Family):
             floor = value + slope * (meet - low)
             # Every third trial halves the bracket: tangents alone may creep.
             trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
-            if best[0] - floor <= _SHARPNESS * abs(best[0]) or not low < trial < high:
+            if best[0] - floor <= sharpness * abs(best[0]) or not low < trial < high:
                 break
             trial_value, trial_slope, trial_cost = at(trial)
             best = min(best, (trial_value, trial))
