@@ -77,11 +77,10 @@ class RowwiseKernel:
         table[:, at.mass] = (leaves.counts() if weights is None else leaves.sums(weights))[:, None]
         for where, values in ((at.lower, found.lower), (at.upper, found.upper), (at.spent, found.spent)):
             table[:, where] = leaves.sums(values if weights is None else values * weights)[:, None]
-        moved = Leaves(found.moved)
         for k in range(slope.shape[1]):
             table[:, at.slope.start + k] = leaves.sums(np.ascontiguousarray(given[:, k]))
             first = at.gradient.start + k * leaves.m
-            table[:, first : first + leaves.m] = moved.moments(np.ascontiguousarray(given[:, k]))
+            table[:, first : first + leaves.m] = _moments(found.moved, given[:, k], leaves)
         for place, trial in enumerate(_trials(task)):
             value = _by_leaf(family, trial, chunk, leaves).upper
             table[:, at.line.start + place] = leaves.sums(value if weights is None else value * weights)
@@ -100,6 +99,12 @@ class RowwiseKernel:
         rule = cell_rule(n_strata, float(rows.weights @ h), max(size // n_strata, 1), 0.0, focused=False)
         cells = rule.assign(h, family.stratum(rows.y))
         return CellPlan(rule, np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64), 0.0)
+
+
+def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:
+    """Return ``moved.T @ values`` over every leaf, shape (n_leaves, m)."""
+    spans = [slice(start, start + leaves.rows) for start in range(0, leaves.n, leaves.rows)]
+    return np.stack([np.asarray(moved[span].T @ values[span], dtype=np.float64) for span in spans])
 
 
 def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> RowDual:

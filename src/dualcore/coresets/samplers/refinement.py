@@ -41,6 +41,7 @@ class _Model:
     y: FloatArray
     weights: FloatArray
     solution: Solution | None
+    shortened: bool = False
 
 
 class Refinement:
@@ -95,11 +96,15 @@ class Refinement:
         self.calibrated, self.focused = calibrated, focused
         self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
         self.thin = size < _THIN * (source.n_features + 2)
+        # Where the certificate needs the rows it takes many reads: one more a round, for a shorter step, is worth it.
+        self.spares = not problem.family.is_closed
+        self.most_reads = 1 + rounds * (2 if self.spares else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
         self.column_sizes: FloatArray | None = None
         self.lower = -np.inf
         self.best: Reading | None = None
+        self.last: Reading | None = None
         self.line: list[tuple[float, float]] = []
         self.stride = 1.0
         self.before = source.n_reads
@@ -124,17 +129,20 @@ class Refinement:
         model = self._start()
         coreset: Coreset | None = None
         trained = model.solution
-        drawn, redraw = None, 0
-        for read_number in range(self.rounds + 1):
+        drawn, redraw, left = None, 0, self.rounds
+        for read_number in range(self.most_reads):
             here = self._read(model, read_number)
             if here is self.best:
                 trained = model.solution
-            if read_number == self.rounds or self._tight():
+            if read_number + 1 == self.most_reads or self._tight():
                 break
             shorter = self._shorter(model, here)
             if shorter is not None:
                 model = shorter
                 continue
+            if not left:
+                break
+            left -= 1
             redraw = redraw + 1 if here is drawn else 0
             drawn = here
             coreset = draw_cells(here, self.size, calibrated=self.calibrated, redraw=redraw)
@@ -146,8 +154,7 @@ class Refinement:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
         anchor = best.anchor
         if best.needs_rows:
-            shorter = self._shorter(model, best)
-            anchor = best.anchor if shorter is None else shorter.anchor
+            anchor = self._best_on_line(best)
             self._settle(best, anchor)
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
@@ -161,6 +168,13 @@ class Refinement:
             self.history[-1].read,
             best.rounding,
         )
+
+    def _best_on_line(self, best: Reading) -> Anchor:
+        """Return the best model known, which may be one that the last line search passed."""
+        step, risk = min(self.line, key=lambda pair: pair[1], default=(1.0, np.inf))
+        if self.last is None or self.last.task.origin is None or risk >= best.risk:
+            return best.anchor
+        return between(self.problem, self.last.task.origin, self.last.anchor, step)
 
     def _settle(self, best: Reading, anchor: Anchor) -> None:
         """Look closer at the best model, where sums bound its risk from above only; it may be one of the last line."""
@@ -204,7 +218,7 @@ class Refinement:
             self.column_sizes = reading.column_sizes
         else:
             reading = read(self.source, task._replace(width=0.0, certified=False))
-        self.line = reading.line()
+        self.last, self.line = reading, reading.line()
         previous = self.best
         if previous is None or reading.risk < previous.risk:
             self.best = reading
@@ -234,16 +248,19 @@ class Refinement:
         return Pass(problem, anchor, plan.rule, seed, keep, plan.smoothing, origin, steps)
 
     def _shorter(self, model: _Model, here: Reading) -> _Model | None:
-        """Return the best shorter step of a line search, where the full one was a step back."""
-        if self.best is None or not self.thin or here.anchor is model.anchor:
+        """Return the best shorter step of a line search: where the full one was a step back, or reads are to spare."""
+        if self.best is None or self.last is None or not self.thin or self.last.task.origin is None:
+            return None
+        forward = here.anchor is model.anchor
+        if (forward and not self.spares) or (self.spares and model.shortened):
             return None
         step, risk = min(self.line, key=lambda pair: pair[1], default=(0.0, np.inf))
         if risk >= self.best.risk:
             return None
         # The next coreset is as thin as this one: its step will want to be about as short.
-        self.stride = step * self.stride
-        anchor = between(self.problem, self.best.anchor, model.anchor, step)
-        return _Model(anchor, model.X, model.y, model.weights, model.solution)
+        self.stride = 1.0 if self.spares else step * self.stride
+        anchor = between(self.problem, self.last.task.origin, model.anchor, step)
+        return _Model(anchor, model.X, model.y, model.weights, model.solution, shortened=True)
 
 
 def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor:
