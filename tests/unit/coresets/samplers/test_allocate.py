@@ -97,6 +97,6 @@ def test_infinite_scores_come_first_and_none_may_be_nan():
 def test_cells_on_two_sides_of_a_border_are_not_merged(size):
     rng = np.random.default_rng(size)
     cells = np.concatenate([rng.integers(0, 6, size=200), [7]])
-    merged = merge_cells(cells, size, border=6)
+    merged = merge_cells(cells, size, stratum=6)
     assert merged.max() + 1 <= size
     assert not set(merged[cells < 6]) & set(merged[cells >= 6])
