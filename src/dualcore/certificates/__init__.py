@@ -1,7 +1,7 @@
 """Rigorous statements about the full data: dual points, lower bounds, and the certificate that holds both bounds."""
 
 from dualcore.certificates.certificate import Certificate, LinearModel, certify
-from dualcore.certificates.points import DualPoint, dual_point, feasible, mean_slope, smoothing_widths
+from dualcore.certificates.points import DualPoint, dual_point, feasible, smoothing_widths
 from dualcore.certificates.rounding import (
     EPS,
     LevelSet,
@@ -33,7 +33,6 @@ __all__ = [
     "first_order_bound",
     "inner_minimum",
     "lower_bound",
-    "mean_slope",
     "residual_size",
     "side_bound",
     "slope_power",

@@ -22,7 +22,7 @@ from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.forms import SquaredForm, SquaredHingeForm, weighted_sum
+from dualcore.problem.forms import weighted_sum
 
 __all__ = ["Bound", "RowBounds", "lower_bound"]
 
@@ -74,7 +74,7 @@ class RowBounds:
         self.masses = data.masses
         self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
         self.level_set = RowLevelSet(problem, data, upper)
-        self.of_order_one = not isinstance(problem.form, SquaredForm)
+        self.of_order_one = problem.geometry.order == 1
 
     def bound(
         self,
@@ -128,7 +128,7 @@ class RowBounds:
         moment = np.where(level_set.free, 0.0, found.value)
         if self.of_order_one:
             return self._first_order(point, moment, rounding)
-        if isinstance(self.problem.form, SquaredHingeForm) and point.share is not None:
+        if point.share is not None and not self.problem.form.sums_decide:
             return self._squared_flips(point, moment, rounding)
         return self._squared(slope, moment, rounding)
 

@@ -110,7 +110,7 @@ def worst_case_distribution(
 
     source, labels, masses = np.arange(data.rows.n), data.y, data.masses
     rest = problem.radius
-    if isinstance(problem.form, MarginForm):
+    if isinstance(problem.form, MarginForm):  # of order 1 labels flip here only
         rows, share = problem.form.flip_shares(t, data.weights, size)
         flipped = share * masses[rows]
         left = masses.copy()

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from dualcore.certificates import (
     LevelSet,
     SideSums,
-    mean_slope,
     residual_size,
     side_bound,
     slope_power,
@@ -22,7 +21,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sums import FlipTail, Leaves
 from dualcore.problem import Anchor, Problem
-from dualcore.problem.forms import MarginForm, SquaredForm, SquaredHingeForm
+from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Logistic
 from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
@@ -32,8 +31,6 @@ __all__ = ["ClosedKernel", "ClosedReading", "Layout", "bend_level"]
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
-# What is left of a mass of one by rounding; more than that is a mass.
-_NO_MASS = 2.0**-60
 
 
 class Layout:
@@ -63,8 +60,9 @@ def bend_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatA
     for kink in loss.kinks:
         here = np.abs(t - kink)
         distance = here if distance is None else np.minimum(distance, here)
-    if isinstance(problem.form, MarginForm) and np.isfinite(gamma):
-        here = np.abs(problem.form.loss.flip_gain(t) - multiplier * gamma) / loss.lipschitz
+    gains = problem.form.flip_gains(t)
+    if gains is not None:
+        here = np.abs(gains - multiplier * gamma) / loss.lipschitz
         distance = here if distance is None else np.minimum(distance, here)
     level: Levels | None = None
     if not loss.kinks:
@@ -114,31 +112,8 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
     score = leaves.dot(anchor.coef)
     score += anchor.intercept
     t = score * y if is_margin else score - y
-    gamma = problem.geometry.label_cost
-
-    flipped: npt.NDArray[np.bool_] | None = None
-    tail = FlipTail.empty()
-    if isinstance(form, SquaredForm):
-        value = problem.loss.value(t)
-        # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
-        multiplier = anchor.multiplier if problem.radius > 0.0 else np.inf
-        h, slope = form.h(t, multiplier, size), form.partials(t, multiplier, size).t
-        flipped = slope > 0.0 if is_margin else None
-        tail = _squared_tail(problem, t, size, weights, extent)
-    else:
-        value, slope = problem.loss.value_and_slope(t)
-        h = value
-        if isinstance(form, MarginForm) and np.isfinite(gamma):
-            gain = form.loss.flip_gain(t)
-            flipped = gain > anchor.multiplier * gamma
-            if flipped.any():
-                h = value + np.maximum(gain - anchor.multiplier * gamma, 0.0)
-                slope = slope.copy()
-                slope[flipped] = -problem.loss.slope(-t[flipped])
-            tail = _tail(gain, form.kappa(size), gamma, weights, extent)
-    if flipped is not None and not flipped.any():
-        flipped = None
-
+    value, h, slope, flipped = form.evaluate(t, anchor.multiplier, size)
+    tail = form.tail(t, size, weights, extent.total_weight)
     pull = slope * y if is_margin else slope
     layout = Layout(task, leaves.m)
     table = np.zeros((leaves.n_leaves, layout.width))
@@ -149,7 +124,7 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
         # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
         dual_value = h - slope * (t if is_margin else score)
         if flipped is not None and problem.geometry.order == 1:
-            dual_value += np.where(flipped, anchor.multiplier * gamma, 0.0)
+            dual_value += np.where(flipped, anchor.multiplier * problem.geometry.label_cost, 0.0)
         if problem.geometry.order > 1:  # the squared losses need lin and quad apart, see `squared_bound`
             dual_value = -slope if is_margin else -slope * y
         _dual_sums(duals[0], leaves, weights, pull, dual_value)
@@ -176,28 +151,6 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
     return values if weights is None else values * weights
-
-
-def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
-    """Return the rows whose flip gain per unit of label cost exceeds ``kappa``."""
-    beyond = np.flatnonzero(gain > kappa * gamma)
-    equal = np.full(beyond.size, 1.0 / extent.total_weight)
-    return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
-
-
-def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
-    """Return ``1 + z`` of the rows of a squared hinge that gain by a flip at some multiplier.
-
-    A row that stays at one multiplier stays at all larger ones, and close to ``K^2`` it flips if
-    ``1 + z - K gamma > [1 - z]_+``.
-    """
-    form, gamma = problem.form, problem.geometry.label_cost
-    if not isinstance(form, SquaredHingeForm) or np.isinf(gamma) or problem.radius == 0.0:
-        return FlipTail.empty()
-    may = 1.0 + t - size * gamma > form.shortfall(t)
-    beyond = np.flatnonzero(may if weights is None else may & (weights > 0.0))
-    equal = np.full(beyond.size, 1.0 / extent.total_weight)
-    return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / extent.total_weight)
 
 
 def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
@@ -228,10 +181,10 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
     problem, width = task.problem, task.width
     slope = mean_slope(problem.loss, t, width)
     value = -problem.loss.conjugate(slope)
-    gamma, form = problem.geometry.label_cost, problem.form
-    if isinstance(form, MarginForm) and np.isfinite(gamma):
+    gains = problem.form.flip_gains(t)
+    if gains is not None:
         ahead = 2.0 * width * problem.loss.lipschitz
-        gain = form.loss.flip_gain(t) - task.anchor.multiplier * gamma
+        gain = gains - task.anchor.multiplier * problem.geometry.label_cost
         rows = np.flatnonzero(gain > -ahead)
         share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
         turned = mean_slope(problem.loss, -t[rows], width)
@@ -254,16 +207,12 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
     start = leaves.dot(origin.coef)
     start += origin.intercept
     start = start * chunk.y if problem.is_classification else start - chunk.y
-    gamma, form = problem.geometry.label_cost, problem.form
     tails = []
     for place, step in enumerate(task.steps):
         at = start + step * (t - start)
         out[:, place] = leaves.sums(_weigh(problem.loss.value(at), chunk.weights))
         size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
-        tail = _squared_tail(problem, at, size, chunk.weights, extent)
-        if isinstance(form, MarginForm) and np.isfinite(gamma):
-            tail = _tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent)
-        tails.append(tail)
+        tails.append(problem.form.tail(at, size, chunk.weights, extent.total_weight))
     return tails
 
 
@@ -287,22 +236,8 @@ class ClosedReading(Reading):
 
         Exact up to 65,536 rows in the tail, an upper bound beyond; see `FlipTail`.
         """
-        problem, form, size = self.problem, self.problem.form, self.problem.size(coef)
-        if isinstance(form, MarginForm):
-            if tail.bins.size:
-                at, gain = tail.candidates(form.kappa(size))
-                values = problem.radius * at + mean_loss + problem.geometry.label_cost * gain
-                best = int(np.argmin(values))
-                value, multiplier = float(values[best]), float(at[best])
-            else:
-                value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
-        elif isinstance(form, SquaredHingeForm) and (tail.delta.size or tail.bins.size):
-            value, multiplier = form.minimise(*_stand_ins(form, mean_loss, float(self.mass), tail), size)
-        elif isinstance(form, SquaredForm):
-            value, multiplier = form.minimise_mean(mean_loss, size)
-        else:
-            multiplier = form.kappa(size)
-            value = problem.radius * multiplier + mean_loss
+        problem = self.problem
+        value, multiplier = problem.form.minimise_tail(mean_loss, self.mass, tail, problem.size(coef))
         return float(value + problem.penalty(coef)), float(multiplier)
 
     def line(self) -> list[tuple[float, float]]:
@@ -355,7 +290,7 @@ class ClosedReading(Reading):
     @property
     def needs_rows(self) -> bool:
         """Flips of order 2 have a curve of their own each."""
-        return self.problem.family.flips and isinstance(self.problem.form, SquaredHingeForm)
+        return self.problem.family.flips and not self.problem.form.sums_decide
 
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
         """Return class, ``h``, its slope in the intercept and in the coefficients, and whether a row flips."""
@@ -403,19 +338,6 @@ class ClosedReading(Reading):
         return side_bound(
             at, SideSums(value, balance, extra, moment, flipped), terms, self.summary.n_rows, closely=closely
         )
-
-
-def _stand_ins(form: SquaredHingeForm, mean_loss: float, mass: float, tail: FlipTail) -> tuple[FloatArray, FloatArray]:
-    """Return margins and masses whose risk is that of all rows: the tail's, and one for the rows that never flip.
-
-    Rows that stay enter the risk through their mean loss alone. The one row that has it stays too: its margin is at
-    most the largest of theirs.
-    """
-    value, masses, least = tail.brackets()
-    margin = value - 1.0
-    loss = max(mean_loss - float(least @ form.loss.value(margin)), 0.0)
-    rest = max(mass - float(masses.sum()), _NO_MASS)
-    return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)
 
 
 KERNELS["closed"] = ClosedKernel()

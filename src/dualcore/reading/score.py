@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, slope_power, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
+from dualcore.data.sums import FlipTail
 from dualcore.problem import Problem
-from dualcore.problem.forms import MarginForm, SquaredForm
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range
 
@@ -139,7 +139,7 @@ def score_models(
         np.array([float(model.dual_variable) for model in both]),
         np.asarray(widths, dtype=np.float64)[:, None],
         len(models),
-        isinstance(problem.form, MarginForm) and bool(np.isfinite(problem.geometry.label_cost)),
+        problem.form.flip_gains(np.zeros(1)) is not None,
         column_sizes is None,
     )
     n_rows, total_weight = source.n_rows, source.total_weight
@@ -168,17 +168,10 @@ class Scores:
 
     def risk(self, problem: Problem, model: int) -> tuple[float, float]:
         """Return the exact worst-case risk of a model, ridge included, and its multiplier."""
-        coef, mean_loss, form = self._coef[model], float(self._sums.loss[model]), problem.form
-        size = problem.size(coef)
-        if isinstance(form, MarginForm):
-            tail = self._sums.tail
-            own = tail.model == model
-            value, multiplier = form.minimise_sums(mean_loss, tail.delta[own], tail.mass[own], size)
-        elif isinstance(form, SquaredForm):
-            value, multiplier = form.minimise_mean(mean_loss, size)
-        else:
-            multiplier = form.kappa(size)
-            value = problem.radius * multiplier + mean_loss
+        coef, mean_loss, rows = self._coef[model], float(self._sums.loss[model]), self._sums.tail
+        own = rows.model == model
+        tail = FlipTail(rows.delta[own], rows.mass[own])
+        value, multiplier = problem.form.minimise_tail(mean_loss, 1.0, tail, problem.size(coef))
         return float(value + problem.penalty(coef)), float(multiplier)
 
     def moments(self, model: int) -> FloatArray:
@@ -386,12 +379,11 @@ def _add_flips(
 ) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
     problem, gamma = plan.problem, plan.problem.geometry.label_cost
-    form = problem.form
-    if not isinstance(form, MarginForm):
-        return _join([])
     # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
     model, row = np.nonzero(t > (0.5 * gamma * plan.kappa / problem.loss.lipschitz)[:, None])
-    gain = form.loss.flip_gain(t[model, row])
+    gain = problem.form.flip_gains(t[model, row])
+    if gain is None:
+        return _join([])
     keep = gain > gamma * plan.kappa[model]
     model, row, gain = model[keep], row[keep], gain[keep]
     masses = np.ones(row.size) if mass is None else mass[row]

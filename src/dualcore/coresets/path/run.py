@@ -35,7 +35,6 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.forms import MarginForm, SquaredHingeForm
 from dualcore.reading.cells import spread_of
 from dualcore.reading.evaluate import as_source, evaluate, feasible_multiplier
 from dualcore.reading.reading import read
@@ -351,7 +350,7 @@ class _CoresetPath:
         """Score models on the full data in one read; keep the best of each radius, and the best lower bounds."""
         positions = sorted(found)
         problem = self.problems[positions[-1]]
-        if isinstance(problem.form, SquaredHingeForm) and np.isfinite(problem.geometry.label_cost):
+        if problem.family.flips and not problem.form.sums_decide:
             self.refines, moments, scores = False, dict.fromkeys(positions, np.empty(0)), {}
             for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
                 reading = evaluate(self.problems[k], self.source, found[k].solution)
@@ -438,12 +437,12 @@ def _signal(problem: Problem, rows: WeightedRows, model: LinearModel) -> FloatAr
 
 def _moment_matrix(problem: Problem, rows: WeightedRows, model: Solution) -> FloatArray:
     """Return of every row what `Scores.moments` sums over the full data, shape (size, n_moments)."""
-    t, form = _signal(problem, rows, model), problem.form
+    t = _signal(problem, rows, model)
     value, slope = problem.loss.value_and_slope(t)
-    flipped = np.zeros(t.size, dtype=bool)
-    if isinstance(form, MarginForm):
-        flipped = form.flips(t, max(model.dual_variable, form.kappa(problem.size(model.coef))))
-        slope = np.where(flipped, -problem.loss.slope(-t), slope) if flipped.any() else slope
+    gains, flipped = problem.form.flip_gains(t), np.zeros(t.size, dtype=bool)
+    if gains is not None:
+        flipped = gains > max(model.dual_variable, problem.kappa(model.coef)) * problem.geometry.label_cost
+        slope = np.where(flipped, -problem.loss.slope(-t), slope)
     pull = slope * rows.y if problem.is_classification else slope
     positive = rows.y > 0.0 if problem.is_classification else np.zeros(t.size)
     X = rows.X.toarray() if sp.issparse(rows.X) else rows.X

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.sums import FlipTail
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BLOCK", "DualForm", "Minimum", "Partials", "Subgradient", "blocked_sum", "weighted_sum"]
+__all__ = [
+    "BLOCK",
+    "DualForm",
+    "Evaluated",
+    "Minimum",
+    "Partials",
+    "Subgradient",
+    "blocked_sum",
+    "mean_slope",
+    "weighted_sum",
+]
 
 # Rows that are worked on at a time.
 BLOCK = 32768
@@ -33,11 +45,32 @@ class Partials(NamedTuple):
     size: FloatArray
 
 
+class Evaluated(NamedTuple):
+    """What a read needs of every row, shape (n,) each: loss, ``h``, its slope in ``t``, and whether the label flips.
+
+    ``h`` is the very array of the losses where no row flips; ``flipped`` is None there.
+    """
+
+    value: FloatArray
+    h: FloatArray
+    slope: FloatArray
+    flipped: npt.NDArray[np.bool_] | None
+
+
 class Subgradient(NamedTuple):
     """Subgradient of the worst-case risk: per row in ``t`` (not yet times the masses) and in ``size``."""
 
     t: FloatArray
     size: float
+
+
+def mean_slope(loss: Loss, t: FloatArray, width: float) -> FloatArray:
+    """Return the mean slope of the loss over ``[t - width, t + width]``, its slope at ``t`` where the width is 0."""
+    if width == 0.0:
+        return np.asarray(loss.slope(t), dtype=np.float64)
+    low, high = loss.slope_range
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    return np.asarray(slope, dtype=np.float64)
 
 
 def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
@@ -68,6 +101,9 @@ class DualForm(ABC):
     geometry : Geometry
     radius : float
     """
+
+    # Whether the risk of a model whose labels may flip follows from sums and the rows that flip.
+    sums_decide: ClassVar[bool] = True
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         self.loss = loss
@@ -103,6 +139,37 @@ class DualForm(ABC):
         if self.radius == 0.0 and isinstance(self.loss, MarginLoss) and np.isfinite(self.geometry.label_cost):
             return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
         return max(multiplier, self.kappa(size))
+
+    def flip_gains(self, t: FloatArray) -> FloatArray | None:
+        """Return what a flip earns before it is paid for, shape (n,); None where it is no number of the row alone."""
+        return None
+
+    def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
+        """Return loss, ``h``, slope and flips of every row at a multiplier at or above `kappa`."""
+        value, slope = self.loss.value_and_slope(t)
+        return Evaluated(value, value, slope, None)
+
+    def dual_slopes(
+        self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        """Return the dual choice that a model suggests: slope that stays, slope that flips, flipped share of each row.
+
+        The last two are None where no row flips. A positive ``width`` averages slopes over ``[t - width, t + width]``,
+        where the loss has kinks or flips.
+        """
+        return mean_slope(self.loss, t, width), None, None
+
+    def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
+        """Return the rows that flip at some multiplier, with what the minimum over the multiplier needs of them."""
+        return FlipTail.empty()
+
+    def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
+        """Return the minimum over the multiplier from the mean loss, the mass of all rows, and the rows that flip.
+
+        Exact up to 65,536 rows in the tail, an upper bound beyond; see `FlipTail`.
+        """
+        multiplier = self.kappa(size)
+        return Minimum(self.radius * multiplier + mean_loss, multiplier)
 
     def mean_loss(self, t: FloatArray, weights: FloatArray | None) -> float:
         """Return ``sum w_i L(t_i)`` without a temporary of length n."""

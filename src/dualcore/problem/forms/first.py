@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.forms.base import BLOCK, DualForm, Minimum, Partials, Subgradient
+from dualcore.data.sums import FlipTail
+from dualcore.problem.forms.base import (
+    BLOCK,
+    DualForm,
+    Evaluated,
+    Minimum,
+    Partials,
+    Subgradient,
+    mean_slope,
+    weighted_sum,
+)
 from dualcore.problem.losses import MarginLoss, ResidualLoss
 
 __all__ = ["MarginForm", "ResidualForm"]
@@ -40,6 +50,62 @@ class MarginForm(DualForm):
             slope[flipped] = -self.loss.slope(-t[flipped])
         in_multiplier = np.where(flipped, -self.geometry.label_cost, 0.0) if flipped.any() else np.zeros_like(t)
         return Partials(slope, in_multiplier, np.zeros_like(t))
+
+    def flip_gains(self, t: FloatArray) -> FloatArray | None:
+        return self.loss.flip_gain(t) if np.isfinite(self.geometry.label_cost) else None
+
+    def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
+        value, slope = self.loss.value_and_slope(t)
+        gain, price = self.flip_gains(t), multiplier * self.geometry.label_cost
+        if gain is None:
+            return Evaluated(value, value, slope, None)
+        flipped = gain > price
+        if not flipped.any():
+            return Evaluated(value, value, slope, None)
+        slope = slope.copy()
+        slope[flipped] = -self.loss.slope(-t[flipped])
+        return Evaluated(value, value + np.maximum(gain - price, 0.0), slope, flipped)
+
+    def dual_slopes(
+        self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        stay = mean_slope(self.loss, t, width)
+        share = self._shares(t, weights, size, width)
+        if share is None:
+            return stay, None, None
+        return (1.0 - share) * stay, -share * mean_slope(self.loss, -t, width), share
+
+    def _shares(self, t: FloatArray, weights: FloatArray | None, size: float, width: float) -> FloatArray | None:
+        """Return the flipped share of every row, spread over a width; None where no row flips."""
+        rows, exact = self.flip_shares(t, weights, size)
+        if not rows.size:
+            return None
+        share = np.zeros(t.size)
+        share[rows] = exact
+        if width > 0.0:
+            gamma, lam = self.geometry.label_cost, self.minimise(t, weights, size).multiplier
+            gain = self.loss.flip_gain(t) - lam * gamma
+            share = np.clip(0.5 + gain / (4.0 * width * self.loss.lipschitz), 0.0, 1.0)
+            spent = gamma * weighted_sum(share, weights)
+            if spent > self.radius:
+                share *= self.radius / spent
+        return share
+
+    def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
+        gain, gamma = self.flip_gains(t), self.geometry.label_cost
+        if gain is None:
+            return FlipTail.empty()
+        beyond = np.flatnonzero(gain > self.kappa(size) * gamma)
+        equal = np.full(beyond.size, 1.0 / total_weight)
+        return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / total_weight)
+
+    def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
+        if not tail.bins.size:
+            return self.minimise_sums(mean_loss, *tail.sorted(), size)
+        at, gain = tail.candidates(self.kappa(size))
+        values = self.radius * at + mean_loss + self.geometry.label_cost * gain
+        best = int(np.argmin(values))
+        return Minimum(float(values[best]), float(at[best]))
 
     def candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""

@@ -8,9 +8,22 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.forms.base import BLOCK, DualForm, Minimum, Partials, Subgradient, blocked_sum, weighted_sum
+from dualcore.data.sums import FlipTail
+from dualcore.problem.forms.base import (
+    BLOCK,
+    DualForm,
+    Evaluated,
+    Minimum,
+    Partials,
+    Subgradient,
+    blocked_sum,
+    weighted_sum,
+)
 
 __all__ = ["SquaredForm", "SquaredHingeForm"]
+
+# What is left of a mass of one by rounding; more than that is a mass.
+_NO_MASS = 2.0**-60
 
 # Rows of the sample that brackets the multiplier where a search is needed.
 _FEW = 4096
@@ -104,6 +117,20 @@ class SquaredForm(DualForm):
         slope = self.loss.slope(t) * (root / mean) ** (p - 1.0) if mean > 0.0 else np.zeros_like(t)
         return Subgradient(slope, in_size)
 
+    def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
+        value = self.loss.value(t)
+        # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
+        at = multiplier if self.radius > 0.0 else np.inf
+        return Evaluated(value, self.h(t, at, size), self.partials(t, at, size).t, None)
+
+    def dual_slopes(
+        self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        return self.subgradient(t, weights, size).t, None, None
+
+    def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
+        return self.minimise_mean(mean_loss, size)
+
     def feasible_multiplier(self, size: float, multiplier: float) -> float:
         if self.radius == 0.0 or not np.isfinite(multiplier):
             return np.inf if self.radius == 0.0 else multiplier
@@ -134,6 +161,8 @@ class SquaredHingeForm(SquaredForm):
     A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)``
     if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
     """
+
+    sums_decide = False
 
     def slope_size(self, size: float) -> float:
         return size
@@ -178,6 +207,57 @@ class SquaredHingeForm(SquaredForm):
             np.where(flipped, in_multiplier, stay.multiplier),
             np.where(flipped, in_size, stay.size),
         )
+
+    def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
+        found = super().evaluate(t, multiplier, size)
+        flipped = found.slope > 0.0
+        return found._replace(flipped=flipped if flipped.any() else None)
+
+    def dual_slopes(
+        self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
+    ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0:
+            return super().dual_slopes(t, weights, size, width)
+        lam = self.minimise(t, weights, size).multiplier
+        above, below = self.partials(t, lam * (1.0 + 1e-9), size), self.partials(t, lam * (1.0 - 1e-9), size)
+        budget = self.radius**2
+        up, down = (budget + weighted_sum(side.multiplier, weights) for side in (above, below))
+        mix = float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
+        stay = (1.0 - mix) * np.minimum(above.t, 0.0) + mix * np.minimum(below.t, 0.0)
+        flip = (1.0 - mix) * np.maximum(above.t, 0.0) + mix * np.maximum(below.t, 0.0)
+        share = (1.0 - mix) * (above.t > 0.0) + mix * (below.t > 0.0)
+        return stay, flip, share
+
+    def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
+        """Return ``1 + z`` of the rows that gain by a flip at some multiplier.
+
+        A row that stays at one multiplier stays at all larger ones, and close to ``K^2`` it flips if
+        ``1 + z - K gamma > [1 - z]_+``.
+        """
+        gamma = self.geometry.label_cost
+        if np.isinf(gamma) or self.radius == 0.0:
+            return FlipTail.empty()
+        may = 1.0 + t - size * gamma > self.shortfall(t)
+        beyond = np.flatnonzero(may if weights is None else may & (weights > 0.0))
+        equal = np.full(beyond.size, 1.0 / total_weight)
+        return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / total_weight)
+
+    def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
+        if not (tail.delta.size or tail.bins.size):
+            return self.minimise_mean(mean_loss, size)
+        return self.minimise(*self._stand_ins(mean_loss, mass, tail), size)
+
+    def _stand_ins(self, mean_loss: float, mass: float, tail: FlipTail) -> tuple[FloatArray, FloatArray]:
+        """Return margins and masses whose risk is that of all rows: the tail's, and one for the rows that never flip.
+
+        Rows that stay enter the risk through their mean loss alone. The one row that has it stays too: its margin is
+        at most the largest of theirs.
+        """
+        value, masses, least = tail.brackets()
+        margin = value - 1.0
+        loss = max(mean_loss - float(least @ self.loss.value(margin)), 0.0)
+        rest = max(mass - float(masses.sum()), _NO_MASS)
+        return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         closed = super().minimise(t, weights, size)
