@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
 from dualcore.certificates.sums import trivial_bound
 from dualcore.data.arrays import FloatArray
-from dualcore.problem import Data, Problem
+from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 
 __all__ = ["Certificate", "LinearModel", "certify"]
@@ -116,16 +117,12 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     """
     data = problem.validate(X, y, sample_weight)
     coef = np.asarray(solution.coef, dtype=np.float64)
-    if problem.box is not None and problem.radius == 0.0:  # without a budget nothing moves, walls or not
-        problem = problem.replace(support=None)
+    problem = problem.reduced()
     normal = Normal.of(problem, data)
     theta, intercept = normal.inside(coef, float(solution.intercept))
     upper = normal.problem.evaluate(theta, intercept, normal.data).value
-    if normal.problem.box is not None:
-        inside = _certify_on_box(normal.problem, theta, intercept, normal.data, upper)
-    else:
-        known = getattr(solution, "dual", None) if getattr(solution, "problem", None) == problem else None
-        inside = _certify_rows(normal, theta, intercept, upper, known)
+    known = getattr(solution, "dual", None) if getattr(solution, "problem", None) == problem else None
+    inside = _CERTIFIERS[problem.family.name](normal, theta, intercept, upper, known)
     return Certificate(
         normal.factor * inside.upper, normal.factor * inside.lower, inside.n_reads, normal.factor * inside.rounding
     )
@@ -148,13 +145,13 @@ def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: flo
     return Certificate(upper, min(best.value, upper), rounding=rounding)
 
 
-def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: Data, upper: float) -> Certificate:
+def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
     """Raise planes below the risk from this model on until they meet it, or their own optimum.
 
     A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
     """
-    classes = (-1.0, 1.0) if problem.is_classification else ()
-    lone = any(not data.masses[data.y == label].any() for label in classes)
+    problem, data = normal.problem, normal.data
+    lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
     bundle = Bundle(problem, data, coef, intercept)
@@ -163,3 +160,10 @@ def _certify_on_box(problem: Problem, coef: FloatArray, intercept: float, data: 
     rounding = bundle.rounding + problem.family.enclosure
     rounding += RowLevelSet(problem.replace(support=None), data, upper).risk_error(coef, intercept)
     return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding)
+
+
+# By the name of the family; of a dual point that is known only closed forms make use.
+_CERTIFIERS: dict[str, Callable[[Normal, FloatArray, float, float, Any], Certificate]] = {
+    "closed": _certify_rows,
+    "box": _certify_on_box,
+}

@@ -149,6 +149,11 @@ class Problem:
             del settings["feature_weights"]
         return Problem(**(settings | changes))
 
+    def reduced(self) -> Problem:
+        """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
+        idle = self.radius == 0.0 and self.geometry.support is not None
+        return self.replace(support=None) if idle else self
+
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
         loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))

@@ -22,7 +22,7 @@ from dualcore.certificates.bundle.region import Region, find_region
 from dualcore.certificates.bundle.sums import lengths, mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import Moves
+from dualcore.problem.families import BoxFamily, Moves
 from dualcore.problem.geometry import L2Norm
 
 __all__ = ["Bundle"]
@@ -86,9 +86,9 @@ class Bundle:
         floor: float = 0.0,
         multiplier: float | None = None,
     ) -> None:
-        if problem.box is None or problem.radius == 0.0:
+        if not isinstance(problem.family, BoxFamily) or problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
-        self.problem, self.box, self.data = problem, problem.box, data
+        self.problem, self.box, self.data = problem, problem.family, data
         w, m = data.masses, data.rows.m
         # Offsets of features and target are taken out before anything is summed.
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)

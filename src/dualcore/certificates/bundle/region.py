@@ -100,9 +100,10 @@ def _growth(problem: Problem) -> tuple[float, float]:
 
 def unbounded_features(problem: Problem, n_features: int) -> npt.NDArray[np.bool_]:
     """Return which coefficients nothing bounds: without ridge, those of features that no adversary can move."""
-    if problem.box is None or problem.ridge > 0.0:
+    support = problem.geometry.support
+    if support is None or problem.ridge > 0.0:
         return np.zeros(n_features, dtype=bool)
-    low, high = problem.box.support.spread(n_features)
+    low, high = support.spread(n_features)
     prices = problem.geometry.norm.weights
     held = np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
     return np.where(low == high, not problem.fit_intercept, held)
