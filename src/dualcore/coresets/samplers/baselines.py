@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,13 @@ from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
+from dualcore.data.sources.pilot import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
+
+# Rows that the importance sampler works on at a time.
+_BLOCK_ROWS = 4096
 
 __all__ = ["ImportanceCoreset", "LayeredCoreset", "UniformCoreset", "collect"]
 
@@ -134,49 +139,57 @@ class ImportanceCoreset(Sampler):
 
 def _sensitivities(problem: Problem, source: Source) -> FloatArray:
     """Return sensitivity bounds, two reads: a Gram matrix a group, then the leverage of every row."""
-    groups = (-1.0, 1.0) if problem.is_classification else (None,)
-
-    def design(chunk: Chunk) -> FloatArray:
-        X = chunk.X.toarray() if sp.issparse(chunk.X) else chunk.X
-        columns = [X, np.ones((X.shape[0], 1))]
-        if not problem.is_classification:
-            columns.append(-chunk.y[:, None])
-        return np.hstack(columns)
-
-    def gram(chunk: Chunk) -> list[FloatArray]:
-        Z = design(chunk)
-        parts = [Z if label is None else Z[chunk.y == label] for label in groups]
-        return [
-            np.block(
-                [[part.T @ part, np.zeros((part.shape[1], 1))], [np.zeros((1, part.shape[1])), np.array([[len(part)]])]]
-            )
-            for part in parts
-        ]
-
-    totals = None
-    for part in source.map(gram):
-        totals = part if totals is None else [a + b for a, b in zip(totals, part, strict=True)]
-    if totals is None:
-        raise ValueError("The source has no rows.")
-    inverses = [np.linalg.pinv(total[:-1, :-1], hermitian=True) for total in totals]
-    counts = [float(total[-1, -1]) for total in totals]
-
-    def scores(chunk: Chunk) -> FloatArray:
-        Z = design(chunk)
+    groups: tuple[float | None, ...] = (-1.0, 1.0) if problem.is_classification else (None,)
+    n_columns = source.n_features + (1 if problem.is_classification else 2)
+    grams, counts = [np.zeros((n_columns, n_columns)) for _ in groups], [0 for _ in groups]
+    for Z, y in _designs(problem, source):
+        for k, label in enumerate(groups):
+            part = Z if label is None else Z[y == label]
+            grams[k] += part.T @ part
+            counts[k] += len(part)
+    inverses = [np.linalg.pinv(gram, hermitian=True) for gram in grams]
+    scores = []
+    for Z, y in _designs(problem, source):
         out = np.empty(len(Z))
         for label, inverse, count in zip(groups, inverses, counts, strict=True):
-            chosen = slice(None) if label is None else chunk.y == label
+            chosen = slice(None) if label is None else y == label
             part = Z[chosen]
-            leverage = np.clip(np.einsum("ij,jk,ik->i", part, inverse, part, optimize=True), 0.0, 1.0)
+            leverage = np.clip(np.einsum("ij,ij->i", part @ inverse, part), 0.0, 1.0)
             if not isinstance(problem.loss, MarginLoss):
                 out[chosen] = np.sqrt(leverage) + 1e-12
             elif isinstance(problem.loss, (Hinge, SmoothHinge)):
                 out[chosen] = leverage + 1.0 / source.n_rows
             else:
                 out[chosen] = 2.0 + count * leverage
-        return out
+        scores.append(out)
+    return np.concatenate(scores)
 
-    return collect(source, scores)
+
+def _designs(problem: Problem, source: Source) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yield features, a one, in regression the target; and the targets, in blocks of a fixed number of rows.
+
+    Products of blocks of another height round differently, so the blocks must not depend on the chunks.
+    """
+    for X, y in _fixed_blocks(source):
+        columns = [X.toarray() if sp.issparse(X) else X, np.ones((len(y), 1))]
+        yield np.hstack(columns if problem.is_classification else [*columns, -y[:, None]]), y
+
+
+def _fixed_blocks(source: Source) -> Iterator[tuple[Any, FloatArray]]:
+    """Yield features and targets of consecutive rows, always as many of them: one read."""
+    waiting: list[Chunk] = []
+    for chunk in source.map(_as_it_is):
+        waiting.append(chunk)
+        while sum(part.y.size for part in waiting) >= _BLOCK_ROWS:
+            X, y = stack_rows([part.X for part in waiting]), np.concatenate([part.y for part in waiting])
+            yield X[:_BLOCK_ROWS], y[:_BLOCK_ROWS]
+            waiting = [Chunk(0, X[_BLOCK_ROWS:], y[_BLOCK_ROWS:], None)] if y.size > _BLOCK_ROWS else []
+    if waiting:
+        yield stack_rows([part.X for part in waiting]), np.concatenate([part.y for part in waiting])
+
+
+def _as_it_is(chunk: Chunk) -> Chunk:
+    return chunk
 
 
 @dataclass

@@ -1,0 +1,171 @@
+"""Every family on every source with every sampler: the same coreset bit for bit, and certificates that hold.
+
+A new family is a line in ``FAMILIES``, a new source one in `source_kinds`, a new sampler one in ``SAMPLERS``. What
+mathematics forbids is in ``FORBIDDEN``, with the reason that the error must give.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, assess, solve
+from dualcore.coresets.samplers import Sampler
+from dualcore.data.sources import ArraySource, Source
+from dualcore.problem.losses import ResidualLoss
+from source_kinds import KINDS, NEEDS, Table, make_table
+
+
+class Pseudo(ResidualLoss):
+    """A user's own loss: ``sqrt(1 + r^2) - 1``."""
+
+    name = "pseudo"
+    lipschitz = 1.0
+
+    def value(self, t):
+        return np.sqrt(1.0 + t * t) - 1.0
+
+    def slope(self, t):
+        return t / np.sqrt(1.0 + t * t)
+
+
+FAMILIES: dict[str, Problem] = {
+    "margins that flip": Problem("logistic", radius=0.1, norm="l1", label_cost=1.0),
+    "margins with a kink": Problem("hinge", radius=0.1, norm="linf", ridge=0.01),
+    "residuals": Problem("huber", radius=0.1, label_cost=3.0),
+    "own loss": Problem(Pseudo(), radius=0.1),
+    "squared": Problem("squared", radius=0.2),
+    "power": Problem("power", power=3.0, radius=0.1),
+    "squared hinge that flips": Problem("squared_hinge", radius=0.05, label_cost=3.0),
+    "box, classes": Problem("hinge", radius=0.1, norm="linf", label_cost=2.0, support=(-8.0, 8.0)),
+    "box, residuals": Problem("huber", radius=0.1, norm="l1", support=(-8.0, 8.0)),
+}
+SAMPLERS: dict[str, Sampler] = {
+    "uniform": UniformCoreset(size=40, random_state=1),
+    "importance": ImportanceCoreset(size=40, random_state=1),
+    "layered": LayeredCoreset(size=40, random_state=1),
+    "algorithm 1": DualCoreset(size=40, calibrate=False, focus=False, random_state=1),
+    "calibrated": DualCoreset(size=40, random_state=1),
+    "refined": DualCoreset(size=40, rounds=2, random_state=1),
+    "epsilon": DualCoreset(size=None, epsilon=0.9, parameter_radius=1e-3, calibrate=False, focus=False, random_state=1),
+}
+# (family, sampler): what the error says.
+FORBIDDEN: dict[tuple[str, str], str] = {
+    **{(name, "epsilon"): "needs a loss of order 1" for name in ("squared", "power", "squared hinge that flips")},
+    **{(name, "epsilon"): "knows no constants" for name in ("box, classes", "box, residuals")},
+}
+ROWS, FEATURES = 1300, 3
+
+
+def table_of(problem: Problem) -> Table:
+    """Rows sorted by target, so that chunks hold one class only; every ninth row has no weight."""
+    table = make_table(ROWS, FEATURES, weighted=True, classification=problem.is_classification, seed=3)
+    order = np.argsort(table.y, kind="stable")
+    weights = table.weights[order]
+    weights[::9] = 0.0
+    return Table(table.X[order], table.y[order], weights)
+
+
+def from_csr(table: Table, folder: Path) -> Source:
+    return ArraySource(sp.csr_matrix(table.X.astype(np.float64)), table.y, table.weights, chunk_rows=101)
+
+
+def in_tiny_chunks(table: Table, folder: Path) -> Source:
+    return ArraySource(table.X, table.y, table.weights, chunk_rows=37)
+
+
+SOURCES: dict[str, Callable[[Table, Path], Source]] = {**KINDS, "tiny chunks": in_tiny_chunks}
+
+
+def built(problem: Problem, sampler: Sampler, source: Source):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return sampler.build(problem, source)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    known = {}
+
+    def of(family: str, name: str):
+        if (family, name) not in known:
+            problem = FAMILIES[family]
+            known[family, name] = built(problem, SAMPLERS[name], ArraySource(*table_of(problem)))
+        return known[family, name]
+
+    return of
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path, request):
+    for package in NEEDS.get(kind, []):
+        pytest.importorskip(package)
+    problem = FAMILIES[family]
+    source = SOURCES[kind](table_of(problem), tmp_path)
+    if (family, name) in FORBIDDEN:
+        with pytest.raises(ValueError, match=FORBIDDEN[family, name]):
+            built(problem, SAMPLERS[name], source)
+        return
+    coreset, wanted = built(problem, SAMPLERS[name], source), expected(family, name)
+    np.testing.assert_array_equal(coreset.indices, wanted.indices)
+    np.testing.assert_array_equal(coreset.weights, wanted.weights)
+    assert set(np.unique(coreset.y)) >= set(problem.family.strata)
+
+
+@pytest.mark.parametrize("kind", ["array", "csr", "parquet folder", "parts"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_certificates_hold_on_every_source(family, kind, tmp_path):
+    for package in NEEDS.get(kind, []):
+        pytest.importorskip(package)
+    problem = FAMILIES[family]
+    table = table_of(problem)
+    table = (
+        Table(table.X[:400:2], table.y[:400:2], table.weights[:400:2])
+        if not problem.is_classification
+        else Table(*(np.concatenate([part[:100], part[-100:]]) for part in table))
+    )
+    best = solve(problem, *table)
+    fit = DualCoreset(size=40, rounds=2, random_state=0).fit(
+        problem, (from_csr if kind == "csr" else KINDS[kind])(table, tmp_path)
+    )
+    known = fit.certificate
+    assert known.lower <= best.value * (1.0 + 1e-9) + known.rounding
+    assert known.upper >= best.lower_bound * (1.0 - 1e-9) - known.rounding
+    assert fit.solution.value == known.upper
+    risk = problem.risk(fit.solution.coef, fit.solution.intercept, *table)
+    assert known.upper == pytest.approx(risk, rel=1e-8)
+    again = assess(problem, fit.solution, (from_csr if kind == "csr" else KINDS[kind])(table, tmp_path))
+    assert again.upper == pytest.approx(risk, rel=1e-8)
+    assert again.lower <= best.value * (1.0 + 1e-9) + again.rounding
+
+
+class Weighed(ArraySource):
+    """A source that notes the size of every task, as it would travel to the workers of a cluster."""
+
+    def __init__(self, *data) -> None:
+        super().__init__(*data, chunk_rows=5000)
+        self.sizes: list[int] = []
+
+    def _run(self, function, merge=None, **settings):
+        cloudpickle = pytest.importorskip("cloudpickle")
+        self.sizes.append(len(cloudpickle.dumps((function, merge))))
+        return super()._run(function, merge, **settings)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("family", ["margins that flip", "box, classes", "residuals"])
+def test_no_task_carries_the_data(family, name):
+    if (family, name) in FORBIDDEN:
+        pytest.skip("refused, see FORBIDDEN")
+    problem = FAMILIES[family]
+    source = Weighed(*make_table(20_000, FEATURES, weighted=True, classification=problem.is_classification))
+    built(problem, SAMPLERS[name], source)
+    assert max(source.sizes) < 10_000  # the rows are 720 kB
