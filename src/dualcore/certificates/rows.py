@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 
 from dualcore.certificates.points import DualPoint, feasible
 from dualcore.certificates.psd import solve_psd
@@ -219,13 +220,16 @@ class RowBounds:
             cost = float(w @ ((1.0 - q) * near**2 + q * (far + gamma) ** 2))
             return cost, float(w @ ((1.0 - q) * stay * near + q * flip * far))
 
-        low, high = 0.0, 1.0
+        high = 1.0
         while cost_and_reach(high)[0] < sigma**2 and high < 1e12:
             high *= 2.0
-        for _ in range(100):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if cost_and_reach(middle)[0] <= sigma**2 else (low, middle)
-        return cost_and_reach(low)[1]
+        if cost_and_reach(high)[0] <= sigma**2:
+            return cost_and_reach(high)[1]
+        found = brentq(lambda tau: cost_and_reach(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
+        # The cost grows at most with the square of tau: a little less than the root is within the budget.
+        while cost_and_reach(found)[0] > sigma**2:
+            found *= 1.0 - 1e-13
+        return cost_and_reach(found)[1]
 
     # Repair
 

@@ -22,6 +22,7 @@ from dualcore.certificates.bundle.region import Region, find_region
 from dualcore.certificates.bundle.sums import lengths, mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.constant import best_constant
 from dualcore.problem.families import BoxFamily, Moves
 from dualcore.problem.geometry import L2Norm
 
@@ -180,17 +181,7 @@ class Bundle:
         """Return the best intercept of a model without features, nearly: nothing that costs nothing is missed."""
         if not self.problem.fit_intercept:
             return 0.0
-        w, y, loss = self.data.masses, self.data.y, self.problem.loss
-        low, high = (-40.0, 40.0) if self.problem.is_classification else (float(y.min()), float(y.max()))
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            slope = float(
-                w @ (y * loss.slope(y * middle) if self.problem.is_classification else loss.slope(middle - y))
-            )
-            if slope == 0.0:
-                return middle
-            low, high = (middle, high) if slope < 0.0 else (low, middle)
-        return 0.5 * (low + high)
+        return best_constant(self.problem.loss, self.data.y, self.data.masses)
 
     def _find_region(self) -> Region:
         above = self.upper * (1.0 + 1e-9)

@@ -18,6 +18,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import is_source_like
 from dualcore.problem import Data, Problem
+from dualcore.problem.constant import best_constant
 from dualcore.solvers import solve
 
 __all__ = ["RadiusSelection", "held_out_loss", "radius_grid", "select_radius", "suggest_radius"]
@@ -326,21 +327,8 @@ def suggest_radius(
 
 
 def _constant(problem: Problem, data: Data) -> float:
-    """Return the best constant score, by bisection on the mean slope; 0 without an intercept."""
-    if not problem.fit_intercept:
-        return 0.0
-    masses = data.masses
-
-    def slope(b: float) -> float:
-        if problem.is_classification:
-            return float(masses @ (data.y * problem.loss.slope(data.y * b)))
-        return float(masses @ problem.loss.slope(b - data.y))
-
-    low, high = (-40.0, 40.0) if problem.is_classification else (float(data.y.min()), float(data.y.max()))
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
-    return 0.5 * (low + high)
+    """Return the best constant score; 0 without an intercept."""
+    return best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
 
 
 def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:

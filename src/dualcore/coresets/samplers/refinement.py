@@ -108,7 +108,7 @@ class Refinement:
         self.line: list[tuple[float, float]] = []
         self.stride = 1.0
         self.before = source.n_reads
-        # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
+        # How far scores may still move, in units of their spread: rows within that distance of a kink count as curved.
         self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
 
     def build(self) -> Coreset:

@@ -68,7 +68,7 @@ class SampleSizes:
     vacuous: bool
 
     def report(self, n: int) -> str:
-        """Return the honest sentence."""
+        """Say how many rows each bound asks for, and whether the guarantee means anything for so many rows."""
         asked = ", ".join(f"{name} {count:.3g}" for name, count in self.asked.items())
         if self.vacuous:
             return f"The guarantee is vacuous here: of {n} rows the bounds ask for {asked}. Every cell is taken whole."
