@@ -78,7 +78,8 @@ def radius_path(
     coreset : None, float, int or sampler, default=None
         None trains every model on the whole data. Otherwise a coreset built at ``sigma_0`` serves the radii from
         ``sigma_0`` to ``2 sigma_0``; of radii that are close (within a factor of 1.5) some models lie on the line
-        between their neighbours, and are scored and certified as all others are.
+        between their neighbours, and are scored and certified as all others are. On a support every radius has a
+        coreset of its own, anchored at the model before.
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on a coreset anchored at the worst of
         them. Coresets are solved to a tenth of it, or to ``tol`` if that is larger.
@@ -115,6 +116,8 @@ def radius_path(
         sampler = as_sampler(coreset, random_state)
         source = as_source(problem, X, y, sample_weight)
         if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
+            if not problem.family.is_closed:
+                return _one_by_one(problem, source, sampler, order, settings | {"tol": tol}, callback, began)
             run = _CoresetPath(problem, source, sampler, order, target_gap, settings | {"tol": tol}, callback)
             return run.run(rounds, began)
     points: list[PathPoint] = []
@@ -130,6 +133,34 @@ def radius_path(
             worst = max(point.certificate.relative_gap for point in points)
             callback(PathStep("solve", number + 1, len(order), 0, reads, worst))
     return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
+
+
+def _one_by_one(
+    problem: Problem,
+    source: Source,
+    sampler: Sampler,
+    radii: list[float],
+    settings: dict[str, Any],
+    callback: Callable[[PathStep], None] | None,
+    began: float,
+) -> RadiusPath:
+    """Train a model per radius, each anchored at the last: sums of one model's moves say nothing of other radii."""
+    points: list[PathPoint] = []
+    coresets: list[Coreset] = []
+    before, given = source.n_reads, getattr(sampler, "anchor", None)
+    for number, radius in enumerate(radii):
+        at = problem.replace(radius=radius)
+        if isinstance(sampler, DualCoreset) and given is None and points:
+            model = points[-1].solution
+            multiplier = feasible_multiplier(at, model.coef, model.dual_variable)
+            sampler = replace(sampler, anchor=Anchor(model.coef, model.intercept, multiplier))
+        fit = sampler.fit(at, source, **settings)
+        points.append(PathPoint(radius, fit.solution, fit.certificate, number))
+        coresets.append(fit.coreset)
+        if callback is not None:
+            worst = max(point.certificate.relative_gap for point in points)
+            callback(PathStep("certify", number + 1, len(radii), number + 1, source.n_reads - before, worst))
+    return RadiusPath(tuple(points), tuple(coresets), source.n_reads - before, time.perf_counter() - began)
 
 
 def _check_radii(radii: npt.ArrayLike) -> list[float]:
