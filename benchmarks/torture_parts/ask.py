@@ -140,7 +140,7 @@ def ask_linear(case: Case, limit: float) -> Answers:
         if asks["perturbed"]:
             _certify(answers, "certify perturbed", problem, _perturbed(case, solution, noise), case, limit)
         if asks["assess"] and case.support is None:
-            said, seconds = answers.call("assess", lambda: dualcore.reading.assess(problem, bare, X, y, w), limit)
+            said, seconds = answers.call("assess", lambda: dualcore.assess(problem, bare, X, y, w), limit)
             _claim_certificate(answers, "assess", said, bare, seconds)
     if asks["foreign"]:
         settings = case.settings()

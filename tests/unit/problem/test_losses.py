@@ -77,7 +77,7 @@ def test_an_unknown_loss_lists_the_known_ones(bad):
 
 @pytest.mark.parametrize("bad", [None, 1, Huber, np.square])
 def test_a_loss_of_another_type_is_refused(bad):
-    with pytest.raises(TypeError, match=r"loss must be a name or a dualcore\.losses\.Loss object, not"):
+    with pytest.raises(TypeError, match=r"loss must be a name or a dualcore\.problem\.losses\.Loss object, not"):
         get_loss(bad)
 
 
