@@ -14,7 +14,6 @@ from dualcore.certificates import (
     SideSums,
     residual_size,
     side_bound,
-    slope_power,
     trivial_bound,
 )
 from dualcore.data.arrays import FloatArray
@@ -33,6 +32,28 @@ __all__ = ["ClosedKernel", "ClosedReading", "Layout", "bend_level"]
 _SWEEPS = 2
 
 
+# Where the totals of a pass are.
+_MASS, _LOSS, _H, _SLOPE, _FLIPPED = range(5)
+_TOTALS = 5
+
+
+class DualColumns:
+    """Where the sums of a dual candidate are in its columns: first of the rows that pull down, then of the others.
+
+    ``value`` (2), ``balance`` (2): sums of values and of the sizes of slopes. ``extra`` (2): sums of the powers of the
+    slopes (orders above 1), or the flipped mass in the first of them. ``down``, ``up`` (m each): moments.
+    """
+
+    value, balance, extra = slice(0, 2), slice(2, 4), slice(4, 6)
+    downward, upward, flipped = 2, 3, 4
+
+    def __init__(self, n_features: int) -> None:
+        first = self.extra.stop
+        self.down = slice(first, first + n_features)
+        self.up = slice(self.down.stop, self.down.stop + n_features)
+        self.width: int = self.up.stop
+
+
 class Layout:
     """Where the sums of a pass are in a vector: totals, the line search, dual candidates, squares; then cell masses."""
 
@@ -44,11 +65,11 @@ class Layout:
     @property
     def width(self) -> int:
         """Length of a vector."""
-        return 5 + self.n_line + self.n_duals * (6 + 2 * self.m) + self.n_squares
+        return _TOTALS + self.n_line + self.n_duals * DualColumns(self.m).width + self.n_squares
 
     def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray, FloatArray]:
-        """Return views of totals, line, duals (each 6 + 2 m), column squares, masses of cells, on the last axis."""
-        lengths = [5, self.n_line, *[6 + 2 * self.m] * self.n_duals, self.n_squares]
+        """Return views of totals, line, duals (see `DualColumns`), squares of columns, masses of cells; last axis."""
+        lengths = [_TOTALS, self.n_line, *[DualColumns(self.m).width] * self.n_duals, self.n_squares]
         totals, line, *duals, squares, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
         return totals, line, duals, squares, masses
 
@@ -112,7 +133,8 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
     score = leaves.dot(anchor.coef)
     score += anchor.intercept
     t = score * y if is_margin else score - y
-    value, h, slope, flipped = form.evaluate(t, anchor.multiplier, size)
+    found = form.evaluate(t, anchor.multiplier, size)
+    value, h, slope, flipped = found
     tail = form.tail(t, size, weights, extent.total_weight)
     pull = slope * y if is_margin else slope
     layout = Layout(task, leaves.m)
@@ -120,25 +142,21 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
     totals, line, duals, squares, _ = layout.split(table)
     if task.sized:
         squares[:] = leaves.squares(weights)
+    dual = DualColumns(leaves.m)
     if task.certified:
-        # Fenchel equality at an exact slope: -L*(s) = h - s t + q gamma lam, less s y for a residual.
-        dual_value = h - slope * (t if is_margin else score)
-        if flipped is not None and problem.geometry.order == 1:
-            dual_value += np.where(flipped, anchor.multiplier * problem.geometry.label_cost, 0.0)
-        if problem.geometry.order > 1:  # the squared losses need lin and quad apart, see `squared_bound`
-            dual_value = -slope if is_margin else -slope * y
-        _dual_sums(duals[0], leaves, weights, pull, dual_value)
+        _dual_sums(duals[0], leaves, weights, pull, form.dual_values(found, t, score, y, anchor.multiplier))
     else:
         given = _weigh(pull, weights)
-        duals[0][:, 3], duals[0][:, 6 : 6 + leaves.m] = leaves.sums(given), leaves.moments(given)
-    totals[:, 0] = leaves.counts() if weights is None else leaves.sums(weights)
-    totals[:, 1] = leaves.sums(_weigh(value, weights))
-    totals[:, 2] = totals[:, 1] if h is value else leaves.sums(_weigh(h, weights))
-    totals[:, 3] = duals[0][:, 3] - duals[0][:, 2]
+        duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
+    totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
+    totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
+    totals[:, _H] = totals[:, _LOSS] if h is value else leaves.sums(_weigh(h, weights))
+    totals[:, _SLOPE] = duals[0][:, dual.upward] - duals[0][:, dual.downward]
     if flipped is not None:
-        totals[:, 4] = duals[0][:, 4] = leaves.sums(_weigh(flipped, weights))
-    if problem.geometry.order > 1 and task.certified:
-        _by_side(duals[0][:, 4:6], leaves, _weigh(slope_power(problem, slope), weights), pull > 0.0)
+        totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
+    powers = form.slope_powers(slope) if task.certified else None
+    if powers is not None:
+        _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), pull > 0.0)
     tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
     if task.width > 0.0:
         _smooth_dual(duals[1], task, leaves, chunk, t)
@@ -164,16 +182,14 @@ def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDA
 def _dual_sums(
     out: FloatArray, leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray
 ) -> None:
-    """Write value (2), balance (2), room for two more, and moment (2 m) of a dual candidate over every leaf.
-
-    Each is apart by the side a row pulls to.
-    """
-    _by_side(out[:, :2], leaves, _weigh(value, weights), pull > 0.0)
+    """Write value, balance and moment of a dual candidate over every leaf, each apart by the side a row pulls to."""
+    dual = DualColumns(leaves.m)
+    _by_side(out[:, dual.value], leaves, _weigh(value, weights), pull > 0.0)
     pull = _weigh(pull, weights)
     up = np.maximum(pull, 0.0)
     down = pull - up
-    out[:, 2], out[:, 3] = -leaves.sums(down), leaves.sums(up)
-    out[:, 6 : 6 + leaves.m], out[:, 6 + leaves.m :] = leaves.moments(down), leaves.moments(up)
+    out[:, dual.downward], out[:, dual.upward] = -leaves.sums(down), leaves.sums(up)
+    out[:, dual.down], out[:, dual.up] = leaves.moments(down), leaves.moments(up)
 
 
 def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
@@ -192,7 +208,7 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
         value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
         everywhere = np.zeros(t.size)
         everywhere[rows] = share
-        out[:, 4] = leaves.sums(_weigh(everywhere, chunk.weights))
+        out[:, DualColumns(leaves.m).flipped] = leaves.sums(_weigh(everywhere, chunk.weights))
     if not problem.is_classification:
         value = value - slope * chunk.y
     pull = slope * chunk.y if problem.is_classification else slope
@@ -225,7 +241,8 @@ class ClosedReading(Reading):
         totals, self._line, self._duals, squares, _ = Layout(task, m).split(self._vector)
         self.column_sizes = np.sqrt(squares) if task.sized else column_sizes
         self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped = (float(total) for total in totals)
-        self.gradient = self._duals[0][6 : 6 + m] + self._duals[0][6 + m :]
+        dual = DualColumns(m)
+        self.gradient = self._duals[0][dual.down] + self._duals[0][dual.up]
         self.spent = self.problem.geometry.label_cost * self.flipped if self.flipped else 0.0
         self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
         # With so many rows that may flip that they became a histogram the risk is bounded from above.
@@ -253,7 +270,7 @@ class ClosedReading(Reading):
     @property
     def duals(self) -> list[FloatArray]:
         """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
-        return [] if self.problem.geometry.order > 1 or not self.task.certified else list(self._duals)
+        return list(self._duals) if self.problem.form.sums_mix and self.task.certified else []
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return a lower bound on the optimal risk of the full data, from sums alone.
@@ -270,7 +287,7 @@ class ClosedReading(Reading):
         if not self.task.certified:
             return best
         at = self._level_set(upper)
-        if self.problem.geometry.order > 1:
+        if not self.problem.form.sums_mix:
             return max(best, *(self._bound(dual, at) for dual in self._duals))
         candidates = [*earlier, *self._duals]
         bounds = [self._bound(dual, at) for dual in candidates]
@@ -326,15 +343,14 @@ class ClosedReading(Reading):
         return LevelSet(self.problem, upper, self._sizes(), self.summary.n_rows, target_size=targets)
 
     def _bound(self, sums: FloatArray, at: LevelSet, *, closely: bool = True) -> float:
-        problem, m = self.problem, self.anchor.coef.size
-        order = problem.geometry.order
-        if order > 1 and self.flipped:  # sums do not bound the transport of flipped rows of order 2
+        problem, dual = self.problem, DualColumns(self.anchor.coef.size)
+        if self.flipped and not problem.form.sums_decide:  # sums do not bound the transport of flipped rows
             return 0.0
-        value, balance, extra = sums[:2], sums[2:4], sums[4:6]
-        moment = np.stack([sums[6 : 6 + m], sums[6 + m :]])
-        slopes = problem.loss.lipschitz if order == 1 else 2.0 * float(balance.sum())
+        value, balance, extra = sums[dual.value], sums[dual.balance], sums[dual.extra]
+        moment = np.stack([sums[dual.down], sums[dual.up]])
+        slopes = problem.form.steepest(balance)
         terms = float(self.mean_h) + slopes * self._score_size() + problem.price * self.multiplier
-        flipped = float(extra[0]) if order == 1 else 0.0
+        flipped = float(sums[dual.flipped]) if problem.form.sums_mix else 0.0
         return side_bound(
             at, SideSums(value, balance, extra, moment, flipped), terms, self.summary.n_rows, closely=closely
         )

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, slope_power, trivial_bound
+from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sums import FlipTail
 from dualcore.problem import Problem
+from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range
 
@@ -219,7 +220,7 @@ class Scores:
 
     def _bound(self, at: LevelSet, model: int, dual: FloatArray, flipped: float) -> float:
         problem, balance = at.problem, dual[:, _BALANCE]
-        slopes = problem.loss.lipschitz if problem.geometry.order == 1 else 2.0 * float(np.abs(balance).sum())
+        slopes = problem.form.steepest(np.abs(balance))
         paid = problem.geometry.label_cost * flipped * float(self._multiplier[model]) if flipped else 0.0
         terms = 2.0 * float(self._sums.loss[model]) + slopes * self._score_size(model) + paid
         sums = SideSums(dual[:, _VALUE], balance, dual[:, _SQUARE], dual[:, _MOMENT:], flipped)
@@ -256,7 +257,8 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             counts.positive += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
             _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
         else:
-            worth = -slope * y if plan.problem.geometry.order > 1 else value - slope * (t[:full] + y)
+            found = Evaluated(value, value, slope, None)
+            worth = plan.problem.form.dual_values(found, t[:full], t[:full] + y, y, np.inf)
             _add_residuals(counts.exact, plan, X, mass, slope, worth)
         if plan.widths.any():
             _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
@@ -330,9 +332,10 @@ def _add_margins(
     pulled = pull.sum(axis=1)
     dual[:, side, _BALANCE] -= pulled
     dual[:, side, _MOMENT:] += label * _moments(pull, X)
-    if plan.problem.geometry.order > 1:  # the linear part alone; the square comes apart
+    powers = plan.problem.form.slope_powers(slope)
+    if powers is not None:  # the linear part alone; the power comes apart
         dual[:, side, _VALUE] -= pulled
-        dual[:, side, _SQUARE] += _weigh(slope_power(plan.problem, slope), mass)
+        dual[:, side, _SQUARE] += _weigh(powers, mass)
     else:  # -L*(s) = L(t) - s t, by Fenchel's equality
         dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", pull, t)
 
@@ -343,15 +346,14 @@ def _add_residuals(
     """Add a block of a regression, each row to the side it pulls to."""
     pull = slope if mass is None else slope * mass
     upward = pull > 0.0
-    squared = plan.problem.geometry.order > 1
-    steep = slope_power(plan.problem, slope) if squared else slope
+    powers = plan.problem.form.slope_powers(slope)
     # Each side by itself: one may be so light that it would be lost in a difference of sums.
     for side, own in ((0, ~upward), (1, upward)):
         part = pull * own
         dual[:, side, _VALUE] += _weigh(worth * own, mass)
         dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
-        if squared:
-            dual[:, side, _SQUARE] += _weigh(steep * own, mass)
+        if powers is not None:
+            dual[:, side, _SQUARE] += _weigh(powers * own, mass)
         dual[:, side, _MOMENT:] += _moments(part, X)
 
 

@@ -10,7 +10,7 @@ through ``size = ||theta||_*``, so everything here works on vectors ``t`` and ne
 
 from __future__ import annotations
 
-from dualcore.problem.forms.base import DualForm, Minimum, Partials, Subgradient, mean_slope, weighted_sum
+from dualcore.problem.forms.base import DualForm, Evaluated, Minimum, Partials, Subgradient, mean_slope, weighted_sum
 from dualcore.problem.forms.first import MarginForm, ResidualForm
 from dualcore.problem.forms.squared import SquaredForm, SquaredHingeForm
 from dualcore.problem.geometry import Geometry
@@ -18,6 +18,7 @@ from dualcore.problem.losses import Loss, MarginLoss, Power, ResidualLoss, Squar
 
 __all__ = [
     "DualForm",
+    "Evaluated",
     "MarginForm",
     "Minimum",
     "Partials",

@@ -104,6 +104,8 @@ class DualForm(ABC):
 
     # Whether the risk of a model whose labels may flip follows from sums and the rows that flip.
     sums_decide: ClassVar[bool] = True
+    # Whether a mean of dual points is a dual point whose value is at least the mean of theirs, sum by sum.
+    sums_mix: ClassVar[bool] = True
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         self.loss = loss
@@ -158,6 +160,23 @@ class DualForm(ABC):
         where the loss has kinks or flips.
         """
         return mean_slope(self.loss, t, width), None, None
+
+    def dual_values(
+        self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
+    ) -> FloatArray:
+        """Return what each row adds to the value of the dual point with the slopes of ``found``.
+
+        By Fenchel's equality ``-L*(s) = L(t) - s t``, less ``s y`` for a residual.
+        """
+        return found.h - found.slope * score
+
+    def slope_powers(self, slope: FloatArray) -> FloatArray | None:
+        """Return the powers of the slopes whose sum the bound asks for; None of order 1, where slopes have limits."""
+        return None
+
+    def steepest(self, balance: FloatArray) -> float:
+        """Return a bound on the mean slope of a dual point, from the sums of its slopes on either side."""
+        return self.loss.lipschitz
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
         """Return the rows that flip at some multiplier, with what the minimum over the multiplier needs of them."""

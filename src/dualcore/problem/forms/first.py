@@ -66,6 +66,14 @@ class MarginForm(DualForm):
         slope[flipped] = -self.loss.slope(-t[flipped])
         return Evaluated(value, value + np.maximum(gain - price, 0.0), slope, flipped)
 
+    def dual_values(
+        self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
+    ) -> FloatArray:
+        value = found.h - found.slope * t
+        if found.flipped is not None:
+            value += np.where(found.flipped, multiplier * self.geometry.label_cost, 0.0)
+        return value
+
     def dual_slopes(
         self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:

@@ -19,6 +19,7 @@ from dualcore.problem.forms.base import (
     blocked_sum,
     weighted_sum,
 )
+from dualcore.problem.losses import MarginLoss
 
 __all__ = ["SquaredForm", "SquaredHingeForm"]
 
@@ -38,6 +39,8 @@ class SquaredForm(DualForm):
     .. math:: h = |r|^p \Bigl(\frac{A}{A - B}\Bigr)^{p-1}, \quad R = (N + \sigma K)^p, \quad
               \lambda^* = K \Bigl(\frac{N + \sigma K}{\sigma}\Bigr)^{p-1}
     """
+
+    sums_mix = False
 
     @property
     def power(self) -> float:
@@ -122,6 +125,20 @@ class SquaredForm(DualForm):
         # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
         at = multiplier if self.radius > 0.0 else np.inf
         return Evaluated(value, self.h(t, at, size), self.partials(t, at, size).t, None)
+
+    def dual_values(
+        self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
+    ) -> FloatArray:
+        # The linear part alone: the power of the slopes comes apart, see `slope_powers`.
+        return -found.slope if isinstance(self.loss, MarginLoss) else -found.slope * y
+
+    def slope_powers(self, slope: FloatArray) -> FloatArray | None:
+        """Return ``(|g| / p)^q``; ``g^2 / 4`` of order 2."""
+        p = self.power
+        return np.asarray(0.25 * slope * slope if p == 2 else (np.abs(slope) / p) ** (p / (p - 1.0)))
+
+    def steepest(self, balance: FloatArray) -> float:
+        return 2.0 * float(balance.sum())
 
     def dual_slopes(
         self, t: FloatArray, weights: FloatArray | None, size: float, width: float = 0.0
