@@ -398,4 +398,4 @@ class RowLevelSet(LevelSet):
 
 def column_sizes(data: Data) -> FloatArray:
     """Return the root mean square of every column."""
-    return np.sqrt(data.rows.column_squares(data.masses))
+    return data.rows.column_sizes(data.weights)

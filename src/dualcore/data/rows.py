@@ -76,6 +76,7 @@ class Rows(ABC):
     m: int
     #: whether a block is cheap to get; of a source it is a read
     in_memory: bool = True
+    _sizes: tuple[FloatArray | None, FloatArray] | None = None
 
     @abstractmethod
     def block(self, part: slice) -> Any:
@@ -131,6 +132,13 @@ class Rows(ABC):
             square = block.multiply(block) if sp.issparse(block) else block * block
             out += np.asarray(square.T @ weights[rows]).ravel()
         return out
+
+    def column_sizes(self, weights: FloatArray | None) -> FloatArray:
+        """Return the root mean square of every column, equal masses for None; the last answer is remembered."""
+        if self._sizes is None or self._sizes[0] is not weights:
+            masses = np.full(self.n, 1.0 / self.n) if weights is None else weights
+            self._sizes = (weights, np.sqrt(self.column_squares(masses)))
+        return self._sizes[1]
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
         """Return the norm of each row, shape (n,)."""

@@ -308,6 +308,9 @@ class _FastRows(Rows):
     def take(self, indices: Any) -> Any:
         return self._given.take(indices)
 
+    def column_sizes(self, weights: FloatArray | None) -> FloatArray:
+        return self._given.column_sizes(weights)
+
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
         oracle = self._oracle
         operator = oracle.operator()
