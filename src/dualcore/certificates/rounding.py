@@ -44,6 +44,8 @@ EPS = float(np.finfo(np.float64).eps) / 2.0
 _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
 # More free features than this are not looked at: the matrix of their rows would cost more than the bound is worth.
 _MOST_FREE = 2000
+# Products that a smaller allowance is worth: a second or so.
+_MOST_WORK = 1e9
 # Data of at most this many numbers are summed in extended precision.
 _FEW_NUMBERS = 2_000_000
 # An allowance below this share of the risk is good enough as it is.
@@ -274,7 +276,9 @@ class RowLevelSet(LevelSet):
             Its entries of features that are not free count only through their error.
         """
         price = self.free_price(point, moment, self.free) + self.held(moment.error)
-        if not self.is_small(price) and not self.free.all() and self.data.rows.m <= _MOST_FREE:
+        rows = self.data.rows
+        cheap = rows.m <= _MOST_FREE and float(rows.n) * rows.m**2 <= _MOST_WORK
+        if cheap and not self.is_small(price) and not self.free.all():
             # Rows may bound the coefficients better than a small radius, or a small ridge.
             only_free = moment._replace(value=np.where(self.free, moment.value, 0.0))
             price = min(price, self.free_price(point, only_free, np.ones_like(self.free)))
