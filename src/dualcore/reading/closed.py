@@ -26,6 +26,7 @@ from dualcore.problem.forms import MarginForm, SquaredForm, SquaredHingeForm
 from dualcore.problem.losses import Logistic
 from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
+from dualcore.reading.fliptails import flip_tail, least_over_multiplier
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
 __all__ = ["ClosedKernel", "ClosedReading", "Layout", "bend_level"]
@@ -135,7 +136,7 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
                 h = value + np.maximum(gain - anchor.multiplier * gamma, 0.0)
                 slope = slope.copy()
                 slope[flipped] = -problem.loss.slope(-t[flipped])
-            tail = _tail(gain, form.kappa(size), gamma, weights, extent)
+            tail = flip_tail(gain, form.kappa(size), gamma, weights, extent.total_weight)
     if flipped is not None and not flipped.any():
         flipped = None
 
@@ -176,13 +177,6 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
     return values if weights is None else values * weights
-
-
-def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
-    """Return the rows whose flip gain per unit of label cost exceeds ``kappa``."""
-    beyond = np.flatnonzero(gain > kappa * gamma)
-    equal = np.full(beyond.size, 1.0 / extent.total_weight)
-    return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
 
 
 def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
@@ -262,7 +256,7 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
         size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
         tail = _squared_tail(problem, at, size, chunk.weights, extent)
         if isinstance(form, MarginForm) and np.isfinite(gamma):
-            tail = _tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent)
+            tail = flip_tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent.total_weight)
         tails.append(tail)
     return tails
 
@@ -289,13 +283,7 @@ class ClosedReading(Reading):
         """
         problem, form, size = self.problem, self.problem.form, self.problem.size(coef)
         if isinstance(form, MarginForm):
-            if tail.bins.size:
-                at, gain = tail.candidates(form.kappa(size))
-                values = problem.radius * at + mean_loss + problem.geometry.label_cost * gain
-                best = int(np.argmin(values))
-                value, multiplier = float(values[best]), float(at[best])
-            else:
-                value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
+            value, multiplier = least_over_multiplier(form, mean_loss, tail, size)
         elif isinstance(form, SquaredHingeForm) and (tail.delta.size or tail.bins.size):
             value, multiplier = form.minimise(*_stand_ins(form, mean_loss, float(self.mass), tail), size)
         elif isinstance(form, SquaredForm):
@@ -377,7 +365,7 @@ class ClosedReading(Reading):
 
     def _score_size(self) -> float:
         """Return at least the root mean square of the scores at the anchor."""
-        return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(self.anchor.intercept)
+        return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(float(self.anchor.intercept))
 
     def _sizes(self) -> FloatArray:
         if self.column_sizes is None:
