@@ -86,8 +86,8 @@ def check_size(problem: Problem, size: int) -> None:
     n_strata = len(problem.family.strata)
     if size < n_strata:
         raise ValueError(
-            f"A coreset of {size} rows cannot hold {n_strata} classes, and it needs a row of each class: size must be at "
-            f"least {n_strata}, got {size}."
+            f"A coreset of {size} rows cannot hold {n_strata} classes, and it needs a row of each class: size must be "
+            f"at least {n_strata}, got {size}."
         )
 
 
