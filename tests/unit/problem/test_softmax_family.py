@@ -139,6 +139,41 @@ def test_the_constants_bound_h():
     assert constants.multiplier == 0.7
 
 
+# The worst case
+
+
+@every_norm
+@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.5, 0.05])
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+def test_the_worst_case_comes_as_near_as_it_says(norm, label_cost, container):
+    problem = make(norm=norm, label_cost=label_cost)
+    worst = worst_case_distribution(problem, COEF, INTERCEPT, container(X), Y, WEIGHTS)
+    risk = problem.risk(COEF, INTERCEPT, X, Y, WEIGHTS)
+    assert worst.transport_cost <= 0.3 * (1.0 + 1e-9)
+    assert worst.weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert risk - worst.gap - 1e-9 <= worst.expected_loss <= risk + 1e-9
+    assert worst.gap <= 1e-7 * max(1.0, risk) * (1.0 + 1e-9)
+    # The cost and the loss by their definitions.
+    points = worst.X.toarray() if sp.issparse(worst.X) else worst.X
+    ball = get_norm(norm)
+    travel = np.array([ball.value(step) for step in points - X[worst.source]])
+    changed = worst.y != Y[worst.source]
+    fees = np.where(changed, label_cost, 0.0) if changed.any() else 0.0
+    assert worst.weights @ (travel + fees) == pytest.approx(worst.transport_cost, rel=1e-6)
+    plain = make(radius=0.0, label_cost=np.inf)
+    assert plain.risk(COEF, INTERCEPT, points, worst.y, worst.weights) == pytest.approx(worst.expected_loss, rel=1e-12)
+    kept = np.bincount(worst.source, worst.weights, N)
+    np.testing.assert_allclose(kept, WEIGHTS / WEIGHTS.sum(), rtol=1e-9)
+
+
+def test_the_worst_case_of_two_classes_is_the_logistic_one():
+    y = (Y > 1).astype(int)
+    one = Problem("logistic", radius=0.3, label_cost=0.7)
+    wanted = worst_case_distribution(one, COEF[1] - COEF[0], float(INTERCEPT[1] - INTERCEPT[0]), X, 2.0 * y - 1.0)
+    found = worst_case_distribution(make(2), COEF[:2], INTERCEPT[:2], X, y)
+    assert found.expected_loss == pytest.approx(wanted.expected_loss, rel=1e-6)
+
+
 # A problem like any other
 
 
@@ -203,7 +238,11 @@ def test_the_loss_of_several_scores():
         (lambda: make().signal(COEF, INTERCEPT, make().validate(X, Y)), ValueError, "4 scores a row"),
         (lambda: make().growth(COEF, INTERCEPT), ValueError, "4 scores a row"),
         (lambda: make().multiplier_bound(COEF, INTERCEPT, X, Y), ValueError, "4 scores a row"),
-        (lambda: worst_case_distribution(make(), COEF, INTERCEPT, X, Y), ValueError, "4 scores a row"),
+        (
+            lambda: worst_case_distribution(make(label_cost=np.inf), 9.0 * np.eye(K)[:, :3], INTERCEPT, X, 0 * Y + 3),
+            ValueError,
+            "No row is of class",
+        ),
         (lambda: solve(make(), X, np.minimum(Y, 2)), ValueError, "Class 3 has no row"),
         (lambda: solve(make(), X, Y, solver="box"), ValueError, "Unknown solver"),
     ],

@@ -27,7 +27,7 @@ from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
 
-__all__ = ["RowTerms", "SoftmaxFamily"]
+__all__ = ["RowTerms", "SoftmaxFamily", "row_terms"]
 
 Codes = npt.NDArray[np.int64]
 
@@ -123,9 +123,9 @@ class SoftmaxFamily(Family):
 
     def size(self, coef: FloatArray) -> float:
         """Return ``max_{j,k} ||theta_j - theta_k||_*``, which is also `kappa`."""
-        return self._widest(coef)[0]
+        return self.widest(coef)[0]
 
-    def _widest(self, coef: FloatArray) -> tuple[float, int, int]:
+    def widest(self, coef: FloatArray) -> tuple[float, int, int]:
         """Return the largest difference of two classes' coefficients, and which two they are."""
         dual = self.geometry.norm.dual
         return max((dual(coef[j] - coef[k]), j, k) for k, j in combinations(range(self.n_outputs), 2))
@@ -236,7 +236,7 @@ class SoftmaxFamily(Family):
             in_intercept += slope.sum(axis=0)
         spent = self.geometry.label_cost * float(masses @ share) if share.any() else 0.0
         if multiplier is None:  # what flips leave of the budget moves rows along the widest difference
-            width, j, k = self._widest(coef)
+            width, j, k = self.widest(coef)
             if width > 0.0:
                 direction = max(self.radius - spent, 0.0) * self.geometry.norm.steepest(coef[j] - coef[k])
                 in_coef[j] += direction
