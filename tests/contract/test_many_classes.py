@@ -179,14 +179,18 @@ def test_a_class_without_weight_is_named(sampler, table):
 # Streams
 
 
+LONG = 5000  # more than a few leaves
+
+
 def shuffled(table: Table) -> Table:
-    order = np.random.default_rng(1).permutation(N)
+    """Rows of every class in any order, many times over."""
+    order = np.random.default_rng(1).integers(N, size=LONG)
     return Table(table.X[order], table.y[order], None if table.weights is None else table.weights[order])
 
 
-def stream_of(table: Table, step: int, *, size: int = 100, **options) -> CoresetStream:
+def stream_of(table: Table, step: int, *, size: int = 300, **options) -> CoresetStream:
     stream = CoresetStream(PROBLEM, size=size, random_state=0, **options)
-    for start in range(0, N, step):
+    for start in range(0, len(table.y), step):
         stream.update(*table.cut(start, start + step))
     return stream
 
@@ -195,7 +199,7 @@ def stream_of(table: Table, step: int, *, size: int = 100, **options) -> Coreset
 def test_a_stream_does_not_depend_on_its_updates(table, given):
     rows = shuffled(table)
     anchor = solve(PROBLEM, table.X[::-5], table.y[::-5]) if given else None
-    one, other = (stream_of(rows, step, anchor=anchor).coreset() for step in (N, 37))
+    one, other = (stream_of(rows, step, anchor=anchor).coreset() for step in (LONG, 137))
     assert_same(one, other)
     assert set(one.y) == set(range(K))
     assert one.anchor.coef.shape == (K, M)
@@ -214,13 +218,13 @@ def test_a_stream_of_sorted_classes_begins_at_the_zero_model(table):
 
 def test_a_stream_comes_back_from_its_file(table, tmp_path):
     rows = shuffled(table)
-    whole, part = stream_of(rows, 90), CoresetStream(PROBLEM, size=100, random_state=0)
-    for start in range(0, 540, 90):
-        part.update(*rows.cut(start, start + 90))
+    whole, part = stream_of(rows, 500), CoresetStream(PROBLEM, size=300, random_state=0)
+    for start in range(0, 4500, 500):
+        part.update(*rows.cut(start, start + 500))
+    part.coreset()
     part.save(tmp_path / "stream")
     back = CoresetStream.load(tmp_path / "stream", PROBLEM)
-    for start in range(540, N, 90):
-        back.update(*rows.cut(start, start + 90))
+    back.update(*rows.cut(4500, LONG))
     assert_same(back.coreset(), whole.coreset())
     with pytest.raises(ValueError, match="is about"):
         CoresetStream.load(tmp_path / "stream", PROBLEM.replace(radius=0.1))
@@ -228,10 +232,10 @@ def test_a_stream_comes_back_from_its_file(table, tmp_path):
 
 def test_streams_of_one_plan_merge(table):
     rows = shuffled(table)
-    first = CoresetStream(PROBLEM, size=100, random_state=0)
-    first.update(*rows.cut(0, 450))
-    second = first.sibling(first_row=450)
-    second.update(*rows.cut(450, N))
+    first = CoresetStream(PROBLEM, size=300, random_state=0)
+    first.update(*rows.cut(0, 2200))
+    second = first.sibling(first_row=2200)
+    second.update(*rows.cut(2200, LONG))
     assert_same(first.merge(second).coreset(), stream_of(rows, 300).coreset())
 
 
