@@ -378,11 +378,11 @@ def test_a_process_that_is_killed_loses_only_what_it_had_not_saved(tmp_path):
 def test_a_stream_on_a_support_comes_back_with_its_moved_rows(tmp_path):
     """Calibration needs where the rows of the sample were moved to, not only where they are."""
     rng = np.random.default_rng(0)
-    X = rng.uniform(size=(6000, 3))
-    y = np.where(X[:, 0] + 0.3 * rng.normal(size=6000) > 0.5, 1.0, -1.0)
+    X = rng.uniform(size=(9000, 3))
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=9000) > 0.5, 1.0, -1.0)
     problem = Problem("hinge", radius=0.02, norm="l1", label_cost=1.0, support=(0, 1))
     stream = new(100, problem)
-    for part in (slice(0, 3000), slice(3000, 6000)):
+    for part in (slice(0, 4500), slice(4500, 9000)):
         stream.update(X[part], y[part])
     sample = stream.groups[0].summary.sample
     assert (sample.moved != sample.X).any()
