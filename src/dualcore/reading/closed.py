@@ -26,7 +26,6 @@ from dualcore.problem.forms import MarginForm, SquaredForm, SquaredHingeForm
 from dualcore.problem.losses import Logistic
 from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
-from dualcore.reading.fliptails import flip_tail, least_over_multiplier
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
 __all__ = ["ClosedKernel", "ClosedReading", "Layout", "bend_level"]
@@ -136,7 +135,7 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
                 h = value + np.maximum(gain - anchor.multiplier * gamma, 0.0)
                 slope = slope.copy()
                 slope[flipped] = -problem.loss.slope(-t[flipped])
-            tail = flip_tail(gain, form.kappa(size), gamma, weights, extent.total_weight)
+            tail = _tail(gain, form.kappa(size), gamma, weights, extent)
     if flipped is not None and not flipped.any():
         flipped = None
 
@@ -177,6 +176,13 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
     return values if weights is None else values * weights
+
+
+def _tail(gain: FloatArray, kappa: float, gamma: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
+    """Return the rows whose flip gain per unit of label cost exceeds ``kappa``."""
+    beyond = np.flatnonzero(gain > kappa * gamma)
+    equal = np.full(beyond.size, 1.0 / extent.total_weight)
+    return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / extent.total_weight)
 
 
 def _squared_tail(problem: Problem, t: FloatArray, size: float, weights: FloatArray | None, extent: Extent) -> FlipTail:
@@ -256,7 +262,7 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
         size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
         tail = _squared_tail(problem, at, size, chunk.weights, extent)
         if isinstance(form, MarginForm) and np.isfinite(gamma):
-            tail = flip_tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent.total_weight)
+            tail = _tail(form.loss.flip_gain(at), form.kappa(size), gamma, chunk.weights, extent)
         tails.append(tail)
     return tails
 
@@ -283,7 +289,13 @@ class ClosedReading(Reading):
         """
         problem, form, size = self.problem, self.problem.form, self.problem.size(coef)
         if isinstance(form, MarginForm):
-            value, multiplier = least_over_multiplier(form, mean_loss, tail, size)
+            if tail.bins.size:
+                at, gain = tail.candidates(form.kappa(size))
+                values = problem.radius * at + mean_loss + problem.geometry.label_cost * gain
+                best = int(np.argmin(values))
+                value, multiplier = float(values[best]), float(at[best])
+            else:
+                value, multiplier = form.minimise_sums(mean_loss, *tail.sorted(), size)
         elif isinstance(form, SquaredHingeForm) and (tail.delta.size or tail.bins.size):
             value, multiplier = form.minimise(*_stand_ins(form, mean_loss, float(self.mass), tail), size)
         elif isinstance(form, SquaredForm):
