@@ -109,7 +109,7 @@ class Refinement:
         self.stride = 1.0
         self.before = source.n_reads
         # How far t may still move, in units of its spread: it sets how near to a kink a row must be to bend.
-        self.reach = min(1.0, 2.0 * float(np.sqrt(n_parameters / size)))
+        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
 
     def build(self) -> Coreset:
         """Return the last coreset; no read follows it."""
