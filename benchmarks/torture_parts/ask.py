@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import dualcore
-from dualcore import softmax
+from dualcore.coresets import softmax
 from torture_parts.cases import MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case
 
 TOLERANCE = 1e-6

@@ -21,7 +21,6 @@ PACKAGES = (
     "reading",
     "solvers",
     "coresets",
-    "softmax",
     "estimators",
     "__init__",
     "experiments",

@@ -12,6 +12,7 @@ from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
+from dualcore.certificates.softmax import certify_classes
 from dualcore.certificates.sums import trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
@@ -83,11 +84,11 @@ class LinearModel(Protocol):
 
     @property
     def coef(self) -> FloatArray:
-        """Coefficients, shape (n_features,)."""
+        """Coefficients, shape (n_features,) or (n_classes, n_features)."""
 
     @property
-    def intercept(self) -> float:
-        """The intercept."""
+    def intercept(self) -> Any:
+        """The intercept, or one for each of many classes."""
 
 
 def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
@@ -116,6 +117,8 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     0.0
     """
     data = problem.validate(X, y, sample_weight)
+    if problem.family.n_outputs > 1:
+        return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
     coef = np.asarray(solution.coef, dtype=np.float64)
     problem = problem.reduced()
     normal = Normal.of(problem, data)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from dualcore.coresets.measure import Measured, measure_epsilon
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import ArchiveError, Record, write_atomically
+from dualcore.data.storage import ArchiveError, Record, check_number, write_atomically
 from dualcore.problem import Anchor, Problem
 
 __all__ = ["Coreset", "check_weights", "normalised", "read_anchor", "write_atomically"]
@@ -97,7 +97,8 @@ class Coreset:
             raise ValueError(f"queries must be at least 1, got {queries!r}.")
         centre = (self.anchor.coef, self.anchor.intercept, self.anchor.multiplier)
         if radius is None:
-            radius = 0.1 * max(float(np.hypot(np.linalg.norm(self.anchor.coef), self.anchor.intercept)), 1e-3)
+            lengths = np.linalg.norm(self.anchor.coef), np.linalg.norm(self.anchor.intercept)
+            radius = 0.1 * max(float(np.hypot(*lengths)), 1e-3)
         full, part = problem.validate(X, y, sample_weight), problem.validate(self.X, self.y, self.weights)
         return measure_epsilon(
             problem, full, part, centre, radius=radius, queries=queries, ascents=ascents, seed=random_state
@@ -141,7 +142,9 @@ class Coreset:
         }
         if self.anchor is not None:
             arrays["anchor_coef"] = _real(self.anchor.coef)
-            header["anchor"] = {"intercept": self.anchor.intercept, "multiplier": self.anchor.multiplier}
+            # A number, or a list of them where there are many classes.
+            intercept = np.asarray(self.anchor.intercept, dtype=np.float64).tolist()
+            header["anchor"] = {"intercept": intercept, "multiplier": self.anchor.multiplier}
         text = json.dumps(header)
         try:
             self._of(Record(json.loads(text), arrays))
@@ -199,7 +202,10 @@ def _real(values: Any) -> npt.NDArray[Any]:
 def read_anchor(record: Record, n_features: int) -> Anchor:
     """Return an anchor that was read from a file, checked."""
     multiplier = record.number("multiplier", least=0.0, may_be_inf=True)  # inf where the radius is 0
-    return Anchor(record.vector("coef", n_features), record.number("intercept"), multiplier)
+    if not isinstance(record.value("intercept"), list):
+        return Anchor(record.vector("coef", n_features), record.number("intercept"), multiplier)
+    intercept = np.array([check_number("intercept", number) for number in record.items("intercept")])
+    return Anchor(record.array("coef", "f", (intercept.size, n_features)), intercept, multiplier)
 
 
 def check_weights(record: Record, size: int) -> FloatArray:

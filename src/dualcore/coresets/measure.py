@@ -32,7 +32,7 @@ class Measured:
     epsilon: float
     random_epsilon: float
     coef: FloatArray
-    intercept: float
+    intercept: Any
     multiplier: float
     n_queries: int
 
@@ -41,7 +41,7 @@ def measure_epsilon(
     problem: Problem,
     full: Data,
     part: Data,
-    centre: tuple[FloatArray, float, float],
+    centre: tuple[FloatArray, Any, float],
     *,
     radius: float,
     queries: int,
@@ -63,24 +63,23 @@ def measure_epsilon(
         How many of the worst are maximised locally, so that the figure is not flattered.
     """
     rng = np.random.default_rng(seed)
-    m = full.rows.m
     home = np.append(centre[0], centre[1])
+    n_numbers = home.size
     tried = 0
 
     def error(point: FloatArray, share: float) -> float:
         nonlocal tried
         tried += 1
-        coef, intercept = point[:m], float(point[m]) if problem.fit_intercept else centre[1]
-        size, t = problem.size(coef), problem.signal(coef, intercept, full)
-        multiplier = _multiplier(problem, t, size, share)
-        whole = _mean_h(problem, t, multiplier, size, full)
-        few = _mean_h(problem, problem.signal(coef, intercept, part), multiplier, size, part)
+        coef, intercept = _model(problem, point, centre)
+        multiplier = _multiplier(problem, full, coef, intercept, share)
+        whole = _mean_h(problem, full, coef, intercept, multiplier)
+        few = _mean_h(problem, part, coef, intercept, multiplier)
         return abs(few / whole - 1.0) if whole > 0.0 else (0.0 if few == 0.0 else np.inf)
 
     points, shares, errors = [], [], []
     for _ in range(queries):
-        step = rng.normal(size=m + 1)
-        step *= radius * rng.random() ** (1.0 / (m + 1)) / np.linalg.norm(step)
+        step = rng.normal(size=n_numbers)
+        step *= radius * rng.random() ** (1.0 / n_numbers) / np.linalg.norm(step)
         points.append(home + step)
         shares.append(float(rng.random()))
         errors.append(error(points[-1], shares[-1]))
@@ -91,7 +90,7 @@ def measure_epsilon(
         while length > 1e-3 * radius:  # a random-direction pattern search that stays in the ball
             improved = False
             for _ in range(8):
-                direction = rng.normal(size=m + 1)
+                direction = rng.normal(size=n_numbers)
                 trial = point + length * direction / np.linalg.norm(direction)
                 away = trial - home
                 trial = home + away * min(1.0, radius / float(np.linalg.norm(away)))
@@ -103,13 +102,23 @@ def measure_epsilon(
                 length *= 0.5
         if value > best:
             best, best_point, best_share = value, point, share
-    coef, intercept = best_point[:m], float(best_point[m]) if problem.fit_intercept else centre[1]
-    size, t = problem.size(coef), problem.signal(coef, intercept, full)
-    return Measured(best, worst_random, coef, intercept, _multiplier(problem, t, size, best_share), tried)
+    coef, intercept = _model(problem, best_point, centre)
+    multiplier = _multiplier(problem, full, coef, intercept, best_share)
+    return Measured(best, worst_random, coef, intercept, multiplier, tried)
 
 
-def _multiplier(problem: Problem, t: FloatArray, size: float, share: float) -> float:
-    low, high = problem.form.kappa(size), problem.form.largest_multiplier(t, size)
+def _model(problem: Problem, point: FloatArray, centre: tuple[FloatArray, Any, float]) -> tuple[FloatArray, Any]:
+    """Return coefficients and intercept from all their numbers in a row."""
+    coef = point[: centre[0].size].reshape(centre[0].shape)
+    if not problem.fit_intercept:
+        return coef, centre[1]
+    rest = point[centre[0].size :]
+    return coef, rest if np.ndim(centre[1]) else float(rest[0])
+
+
+def _multiplier(problem: Problem, data: Data, coef: FloatArray, intercept: Any, share: float) -> float:
+    family = problem.family
+    low, high = family.kappa(coef), family.largest_multiplier(data.rows, data.y, coef, intercept)
     if not np.isfinite(high):
         high = 2.0 * low + 1.0
     if problem.geometry.order > 1:
@@ -117,6 +126,6 @@ def _multiplier(problem: Problem, t: FloatArray, size: float, share: float) -> f
     return low + share * (high - low)
 
 
-def _mean_h(problem: Problem, t: FloatArray, multiplier: float, size: float, data: Data) -> float:
-    h: Any = problem.form.h(t, multiplier, size)
+def _mean_h(problem: Problem, data: Data, coef: FloatArray, intercept: Any, multiplier: float) -> float:
+    h = problem.family.bounds(data.rows, data.y, coef, intercept, multiplier)[1]
     return float(h.mean()) if data.weights is None else float(data.weights @ h)

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.samplers.pilot import anchor_at
+from dualcore.coresets.samplers.pilot import anchor_at, check_size
 from dualcore.coresets.samplers.strata import bend_scores, draw_cells
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.data.arrays import FloatArray, plain_array
@@ -93,7 +93,8 @@ class Group:
         mine, theirs = self.task, other.task
         return (
             np.array_equal(mine.anchor.coef, theirs.anchor.coef)
-            and (mine.anchor.intercept, mine.anchor.multiplier) == (theirs.anchor.intercept, theirs.anchor.multiplier)
+            and np.array_equal(mine.anchor.intercept, theirs.anchor.intercept)
+            and mine.anchor.multiplier == theirs.anchor.multiplier
             and (mine.cells, mine.seed, mine.width) == (theirs.cells, theirs.seed, theirs.width)
             and self.extent == other.extent
             and np.array_equal(self.capacity, other.capacity)
@@ -180,6 +181,7 @@ class CoresetStream:
         first_row: int = 0,
     ) -> None:
         _check_whole("size", size, 2)
+        check_size(problem, size)
         _check_whole("first_row", first_row, 0)
         self.problem, self.size, self.anchor = problem, int(size), anchor
         self.seed = seed_from(random_state)
@@ -237,8 +239,9 @@ class CoresetStream:
         rows = as_rows(X)
         rows.check_finite()
         target = as_target(y, rows.n)
-        if self.problem.is_classification and not (np.abs(target) == 1.0).all():
-            raise ValueError(f"y must hold the labels -1 and +1, found {np.unique(target)[:5].tolist()}.")
+        wrong = self.problem.family.first_wrong_label(target)
+        if wrong is not None:
+            raise ValueError(f"{self.problem.family.label_fault(float(target[wrong]))} in y.")
         weights = None
         if sample_weight is not None:
             weights = plain_array("sample_weight", sample_weight).astype(np.float64)
@@ -286,7 +289,7 @@ class CoresetStream:
             if n < times * self.size:
                 return
             pilot = _first(self.waiting, times * self.size)
-            if not self.problem.is_classification or np.unique(pilot.y).size == 2:
+            if _has_all_classes(self.problem, pilot.y):
                 break
         self.groups = [_plan(self.problem, pilot, self.size, self.seed, self.anchor)]
 
@@ -388,10 +391,11 @@ class CoresetStream:
         if not groups and not self.reduced:
             raise ValueError(_NO_WEIGHT)
         total = sum(group.n_rows for group in groups) + sum(part.n_rows for part, _ in self.reduced)
-        shares = [max(2, self.size * group.n_rows // total) for group in groups]
+        least = max(2, len(self.problem.family.strata))
+        shares = [max(least, self.size * group.n_rows // total) for group in groups]
         parts = [_drawn(group, share) for group, share in zip(groups, shares, strict=True)]
         for part, weight in self.reduced:
-            parts.append((self._fewer(part, max(2, self.size * part.n_rows // total)), weight))
+            parts.append((self._fewer(part, max(least, self.size * part.n_rows // total)), weight))
         return replace(_union(parts), n_rows=self.n_rows, method="CoresetStream")
 
     # Rest
@@ -440,17 +444,18 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
     m = pilot.X.shape[1]
     weights = np.ones(pilot.y.size) if pilot.weights is None else pilot.weights
     masses = normalised(weights) if weights.any() else np.full(pilot.y.size, 1.0 / pilot.y.size)
-    both = not problem.is_classification or np.unique(pilot.y[masses > 0.0]).size == 2
+    complete = _has_all_classes(problem, pilot.y[masses > 0.0])
     if given is not None:
         anchor = as_anchor(given, problem, m)
-    elif both:
+    elif complete:
         with warnings.catch_warnings():  # an anchor need not be optimal
             warnings.simplefilter("ignore", ConvergenceWarning)
             solution = solve(problem, pilot.X, pilot.y, masses, tol=1e-5)
         anchor = anchor_at(problem, solution)
     else:
-        anchor = Anchor(np.zeros(m), 0.0, feasible_multiplier(problem, np.zeros(m), 0.0))
-    reach = min(1.0, 2.0 * float(np.sqrt((m + 1) / size)))
+        coef, intercept = problem.family.zero_model(m)
+        anchor = Anchor(coef, intercept, feasible_multiplier(problem, coef, 0.0))
+    reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (m + 1) / size)))
     rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
@@ -459,6 +464,11 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
     extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
     task = Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), plan.smoothing, sized=True)
     return Group(task, capacity, extent)
+
+
+def _has_all_classes(problem: Problem, y: FloatArray) -> bool:
+    """Whether every class has a row; nothing is missing in regression."""
+    return np.unique(y).size >= len(problem.family.strata)
 
 
 def _typical_exponent(weights: FloatArray) -> int:

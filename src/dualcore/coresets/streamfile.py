@@ -43,7 +43,7 @@ def write_stream(stream: Any, path: Path) -> None:
     if stream.anchor is not None:
         arrays["anchor"] = np.asarray(stream.anchor.coef)
         multiplier = getattr(stream.anchor, "multiplier", getattr(stream.anchor, "dual_variable", None))
-        header["anchor"] = [float(stream.anchor.intercept), multiplier]
+        header["anchor"] = [_plain(stream.anchor.intercept), multiplier]
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
@@ -88,7 +88,7 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
         _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
     ]
     anchor = record.value("anchor")
-    stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows.n_features)
+    stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
     seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)
     seen += sum(coreset.n_rows for coreset, _ in stream.reduced)
     if seen != sum(stop - start for start, stop in stream.spans):
@@ -123,8 +123,9 @@ class _Rows:
     def targets(self, record: Record, size: int | None) -> Any:
         """Return targets; labels where the problem is a classification."""
         y = record.vector("y", size)
-        if self.problem.is_classification and not (np.abs(y) == 1.0).all():
-            raise ArchiveError(f"'{record.prefix}y' must hold the labels -1 and +1")
+        wrong = self.problem.family.first_wrong_label(y)
+        if wrong is not None:
+            raise ArchiveError(f"'{record.prefix}y': {self.problem.family.label_fault(float(y[wrong]))}")
         return y
 
     def chunks(self, record: Record, name: str) -> list[Chunk]:
@@ -175,7 +176,7 @@ def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
     arrays[f"{name}.coef"], arrays[f"{name}.keep"] = task.anchor.coef, task.keep
     arrays[f"{name}.capacity"] = group.capacity
     header = {
-        "anchor": [task.anchor.intercept, task.anchor.multiplier],
+        "anchor": [_plain(task.anchor.intercept), task.anchor.multiplier],
         "cells": list(task.cells),
         "seed": task.seed,
         "width": task.width,
@@ -185,13 +186,24 @@ def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
     return header
 
 
-def _get_anchor(record: Record, coef: str, n_features: int | None) -> Anchor:
+def _plain(intercept: Any) -> Any:
+    """Return an intercept as JSON has it: a number, or a list of them where there are many classes."""
+    return np.asarray(intercept, dtype=np.float64).tolist()
+
+
+def _get_anchor(record: Record, coef: str, rows: _Rows) -> Anchor:
     """Return an anchor: its coefficients are the array ``coef``, the rest is the entry "anchor"."""
     pair = record.items("anchor")
     if len(pair) != 2:
         raise ArchiveError(f"'anchor' must hold an intercept and a multiplier, found {pair!r}")
     multiplier = check_number("multiplier", pair[1], 0.0, may_be_inf=True)  # inf where the radius is 0
-    return Anchor(record.vector(coef, n_features), check_number("intercept", pair[0]), multiplier)
+    shape = (*rows.problem.family.model_shape(0)[:-1], rows.n_features)
+    if len(shape) == 1:
+        return Anchor(record.array(coef, "f", shape), check_number("intercept", pair[0]), multiplier)
+    if not isinstance(pair[0], list) or len(pair[0]) != shape[0]:
+        raise ArchiveError(f"'anchor' must hold {shape[0]} intercepts, found {pair[0]!r}")
+    intercept = np.array([check_number("intercept", number) for number in pair[0]])
+    return Anchor(record.array(coef, "f", shape), intercept, multiplier)
 
 
 def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
@@ -207,7 +219,7 @@ def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
     )
     capacity = record.vector("capacity", rule.n_cells, "i", least=1)
     keep = record.vector("keep", rule.n_cells, least=0.0)
-    anchor, width = _get_anchor(record, "coef", rows.n_features), record.number("width", 0.0)
+    anchor, width = _get_anchor(record, "coef", rows), record.number("width", 0.0)
     task = Pass(rows.problem, anchor, rule, record.whole("seed"), keep, width, sized=True)
     weight = record.number("total_weight", 0.0)
     if weight == 0.0:
@@ -280,8 +292,9 @@ def _get_sample(record: Record, rows: _Rows, task: Pass) -> Sample:
         y=rows.targets(record, n),
         masses=record.vector("masses", n, least=0.0),
         h=record.vector("h", n),
-        slope=record.vector("slope", n),
+        slope=record.array("slope", "f", (n, *rows.problem.family.model_shape(0)[:-1])),
         spent=record.vector("spent", n, least=0.0),
+        moved=record.array("moved", "f", (n, rows.n_features)) if record.has("moved") else None,
     )
 
 
@@ -291,7 +304,7 @@ def _put_coreset(arrays: Arrays, name: str, coreset: Coreset, weight: float) -> 
     anchor = None
     if coreset.anchor is not None:
         arrays[f"{name}.coef"] = coreset.anchor.coef
-        anchor = [coreset.anchor.intercept, coreset.anchor.multiplier]
+        anchor = [_plain(coreset.anchor.intercept), coreset.anchor.multiplier]
     return {
         "n_rows": coreset.n_rows,
         "method": coreset.method,
@@ -312,7 +325,7 @@ def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
         rows.targets(record, n),
         check_weights(record, n),
         record.whole("n_rows", n),
-        None if record.value("anchor") is None else _get_anchor(record, "coef", rows.n_features),
+        None if record.value("anchor") is None else _get_anchor(record, "coef", rows),
         record.text("method"),
         details,
     )

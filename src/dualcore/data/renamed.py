@@ -36,6 +36,7 @@ RENAMED = {
     "report": "cli.report",
     "rows": "data.rows",
     "samplers": "coresets.samplers",
+    "softmax": "coresets.softmax",
     "sources": "data.sources",
     "storage": "data.storage",
     "stream": "coresets.stream",

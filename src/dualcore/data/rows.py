@@ -336,13 +336,13 @@ def as_rows(X: Any) -> Rows:
     return rows
 
 
-def as_target(y: Any, n: int) -> FloatArray:
-    """Return ``y`` as a finite float64 vector of length ``n``."""
+def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
+    """Return ``y`` as a finite float64 vector of length ``n``; ``name`` is what a row has, for error messages."""
     array = plain_array("y", y)
     if array.ndim != 1:
         raise ValueError(f"y must be one-dimensional, got shape {array.shape}. Use y.ravel().")
     if array.shape[0] != n:
-        raise ValueError(f"X has {n} rows but y has {array.shape[0]}: give one target per row.")
+        raise ValueError(f"X has {n} rows but y has {array.shape[0]}: give one {name} per row.")
     try:
         target = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):

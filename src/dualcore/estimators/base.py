@@ -25,7 +25,7 @@ from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "warn_if_weak"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round", "warn_if_weak"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -182,7 +182,7 @@ class WassersteinLinearModel(BaseEstimator):
                 tol=self.tol,
                 max_iter=self.max_iter,
                 random_state=self._seed(),
-                callback=(lambda done: _print_round(title, done)) if self.verbose else None,
+                callback=(lambda done: print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
             warn_if_weak(title, found.certificate)
@@ -198,7 +198,8 @@ class WassersteinLinearModel(BaseEstimator):
         return self.random_state
 
 
-def _print_round(title: str, done: Round) -> None:
+def print_round(title: str, done: Round) -> None:
+    """Say what is known after a read."""
     print(
         f"[{title}] read {done.read}: coreset of {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
         f"certified relative gap {done.relative_gap:.2e}"

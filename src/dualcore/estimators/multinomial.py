@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.refine import fit_coreset
 from dualcore.data.arrays import FloatArray
-from dualcore.estimators.base import print_outcome, warn_if_weak
+from dualcore.estimators.base import print_outcome, print_round, warn_if_weak
 from dualcore.problem import Problem
-from dualcore.softmax import (
-    READS_PER_STEP,
-    SoftmaxProblem,
-    check_coreset,
-    check_solvable,
-    fit_softmax_coreset,
-    solve_softmax,
-)
+from dualcore.problem.losses import Softmax
+from dualcore.solvers import solve
 
 __all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "multinomial_risk"]
 
 MULTI_CLASS = ("ovr", "multinomial")
+# Reads of all rows: three to begin with; then, an iteration, itself, at most three for its bound and one for the risk.
+_READS_TO_START, _READS_PER_STEP = 3, 5
 
 
 def check_multi_class(estimator: Any) -> None:
@@ -35,24 +33,22 @@ def fit_multinomial(
     estimator: Any, problem: Problem, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None
 ) -> None:
     """Train a softmax model of all classes and store it; what is not supported raises before any work."""
-    joint = SoftmaxProblem(problem, estimator.classes_.size)
-    check_solvable(joint, X.shape[1], estimator.solver)
-    settings: dict[str, Any] = {
-        "solver": estimator.solver,
-        "tol": estimator.tol,
-        "max_iter": estimator.max_iter,
-    }
+    joint = _joint(problem, estimator)
+    settings: dict[str, Any] = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
+    title = type(estimator).__name__
     if estimator.coreset is None:
-        solution = solve_softmax(joint, X, code, weights, **settings)
-        reads = READS_PER_STEP * solution.iterations + 3
+        solution = solve(joint, X, code, weights, **settings)
+        reads = _READS_PER_STEP * solution.iterations + _READS_TO_START
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None
     else:
-        check_coreset(estimator.coreset)
         settings["random_state"] = estimator._seed()
-        solution, certificate, coreset = fit_softmax_coreset(joint, X, code, estimator.coreset, weights, **settings)
-        warn_if_weak(type(estimator).__name__, certificate)
+        if estimator.verbose:
+            settings["callback"] = partial(print_round, title)
+        found = fit_coreset(joint, X, code, estimator.coreset, weights, **settings)
+        solution, certificate, coreset = found.solution, found.certificate, found.coreset
+        warn_if_weak(title, certificate)
     if estimator.verbose:
-        print_outcome(type(estimator).__name__, solution, certificate, history=estimator.verbose > 1)
+        print_outcome(title, solution, certificate, history=estimator.verbose > 1)
     estimator.coef_, estimator.intercept_ = solution.coef, solution.intercept
     estimator.solution_, estimator.certificate_, estimator.coreset_ = solution, certificate, coreset
     estimator.dual_variable_, estimator.n_iter_ = solution.dual_variable, solution.iterations
@@ -61,5 +57,9 @@ def fit_multinomial(
 
 def multinomial_risk(estimator: Any, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> float:
     """Return the worst-case risk of a fitted softmax model on other data, ridge included."""
-    joint = SoftmaxProblem(estimator.problem_, estimator.classes_.size)
-    return joint.risk(estimator.coef_, estimator.intercept_, X, code, weights)
+    return _joint(estimator.problem_, estimator).risk(estimator.coef_, estimator.intercept_, X, code, weights)
+
+
+def _joint(problem: Problem, estimator: Any) -> Problem:
+    """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one."""
+    return problem.replace(loss=Softmax(int(estimator.classes_.size)))

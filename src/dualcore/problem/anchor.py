@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dualcore.data.arrays import FloatArray
 
@@ -15,8 +16,8 @@ class Anchor:
 
     Attributes
     ----------
-    coef : ndarray of shape (n_features,)
-    intercept : float
+    coef : ndarray of shape (n_features,), or (n_classes, n_features) for a softmax problem
+    intercept : float, or ndarray of shape (n_classes,)
     multiplier : float
         The dual variable; at least ``problem.kappa(coef)``.
 
@@ -28,5 +29,5 @@ class Anchor:
     """
 
     coef: FloatArray
-    intercept: float
+    intercept: Any
     multiplier: float

@@ -10,10 +10,9 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
 from dualcore.problem.families import BoxFamily, get_family
-from dualcore.problem.families.base import signal
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
-from dualcore.problem.losses import Loss, MarginLoss, get_loss
+from dualcore.problem.losses import Loss, get_loss
 
 __all__ = ["Constants", "Data", "Gradient", "Problem"]
 
@@ -35,7 +34,7 @@ class Gradient(NamedTuple):
     """A (sub)gradient in the coefficients, the intercept and the multiplier."""
 
     coef: FloatArray
-    intercept: float
+    intercept: Any
     multiplier: float
 
 
@@ -56,7 +55,8 @@ class Problem:
     ----------
     loss : str or Loss
         "logistic", "hinge", "smooth_hinge" (labels -1 and +1); "huber", "pinball", "epsilon_insensitive",
-        "absolute"; of order 2: "squared" and "squared_hinge". Or a Loss object of your own.
+        "absolute"; of order 2: "squared" and "squared_hinge"; "softmax" (class numbers 0 to ``n_classes - 1``). Or a
+        Loss object of your own.
     radius : float, default=0.0
         ``sigma >= 0``; 0 is plain empirical risk.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
@@ -76,7 +76,12 @@ class Problem:
     order : int, optional
         Order of the transport distance; by default the one the loss needs.
     **loss_parameters
-        Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``.
+        Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``, ``n_classes``.
+
+    Notes
+    -----
+    A softmax problem has one score for every class: ``coef`` is of shape (n_classes, n_features), ``intercept`` of
+    shape (n_classes,), and the ridge is on all coefficients.
 
     Examples
     --------
@@ -110,7 +115,7 @@ class Problem:
             support=Box.of(support),
             order=self.loss.order if order is None else order,
         )
-        _check_scale(self.radius, self.geometry, is_classification=self.is_classification)
+        _check_scale(self.radius, self.geometry, is_classification=self.loss.has_labels)
         self.family = get_family(self.loss, self.geometry, self.radius)
 
     @property
@@ -125,8 +130,8 @@ class Problem:
 
     @property
     def is_classification(self) -> bool:
-        """Whether rows carry labels -1 and +1 rather than a real target."""
-        return isinstance(self.loss, MarginLoss)
+        """Whether rows carry labels rather than a real target."""
+        return self.loss.has_labels
 
     @property
     def price(self) -> float:
@@ -189,14 +194,14 @@ class Problem:
         prices = self.geometry.norm.weights
         if prices is not None and prices.size != rows.m:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
-        target = as_target(y, rows.n)
+        target = as_target(y, rows.n, self.family.target_name)
         self.family.check_target(target)
         self.family.check_rows(rows)
         return Data(rows, target, as_weights(sample_weight, rows.n))
 
-    def signal(self, coef: npt.ArrayLike, intercept: float, data: Data) -> FloatArray:
+    def signal(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
-        return signal(self.loss, data.rows, data.y, coef, intercept)
+        return self.family.signal(data.rows, data.y, np.asarray(coef, dtype=np.float64), intercept)
 
     # The dual, row by row
 
@@ -205,10 +210,10 @@ class Problem:
         return self.family.kappa(np.asarray(coef, dtype=np.float64))
 
     def size(self, coef: npt.ArrayLike) -> float:
-        """Return ``||coef||_*``."""
-        return self.geometry.norm.dual(np.asarray(coef, dtype=np.float64))
+        """Return ``||coef||_*``; of many classes the largest of the differences of two."""
+        return self.family.size(np.asarray(coef, dtype=np.float64))
 
-    def h(self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any) -> FloatArray:
+    def h(self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any) -> FloatArray:
         """Return the exact per-row dual loss ``h_i = sup { l(x', y') - lam d((x', y'), row_i)^p }``, shape (n,).
 
         On a support with l2 and a curved loss it is the upper of `bounds`, at most 1e-9 (relative above 1) too high.
@@ -216,7 +221,7 @@ class Problem:
         return self.bounds(coef, intercept, multiplier, X, y)[1]
 
     def bounds(
-        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, *, rule: str = "exact"
+        self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, *, rule: str = "exact"
     ) -> tuple[FloatArray, FloatArray]:
         """Return ``a_i <= h_i <= b_i``; the two coincide wherever ``h_i`` has a closed form.
 
@@ -225,42 +230,43 @@ class Problem:
         """
         if rule not in ("exact", "paper"):
             raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
-        data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
-        return self.family.bounds(data.rows, data.y, theta, float(intercept), float(multiplier), rule=rule)
+        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
+        return self.family.bounds(data.rows, data.y, theta, level, float(multiplier), rule=rule)
 
     # The risk
 
-    def risk(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def risk(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""
         return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).value
 
-    def multiplier(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def multiplier(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the multiplier at which the worst-case risk is attained."""
         return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).multiplier
 
-    def evaluate(self, coef: npt.ArrayLike, intercept: float, data: Data) -> Minimum:
+    def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
         """Return risk (ridge included) and multiplier on validated data."""
-        theta = np.asarray(coef, dtype=np.float64)
-        value, multiplier = self.family.minimise(data.rows, data.y, data.weights, theta, float(intercept))
+        theta, level = self.family.as_model(coef, intercept)
+        value, multiplier = self.family.minimise(data.rows, data.y, data.weights, theta, level)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
         """Return ``ridge / 2 * ||coef||_2^2``."""
-        return 0.5 * self.ridge * float(coef @ coef)
+        flat = coef.ravel()
+        return 0.5 * self.ridge * float(flat @ flat)
 
     def objective(
-        self, coef: npt.ArrayLike, intercept: float, multiplier: float, X: Any, y: Any, sample_weight: Any = None
+        self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
     ) -> float:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
-        theta = np.asarray(coef, dtype=np.float64)
+        theta, level = self.family.as_model(coef, intercept)
         data = self.validate(X, y, sample_weight)
-        h = self.family.bounds(data.rows, data.y, theta, float(intercept), float(multiplier))[1]
+        h = self.family.bounds(data.rows, data.y, theta, level, float(multiplier))[1]
         return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
 
     def gradient(
         self,
         coef: npt.ArrayLike,
-        intercept: float,
+        intercept: Any,
         X: Any,
         y: Any,
         sample_weight: Any = None,
@@ -272,30 +278,31 @@ class Problem:
         Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
         is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
         """
-        theta = np.asarray(coef, dtype=np.float64)
+        theta, level = self.family.as_model(coef, intercept)
         data = self.validate(X, y, sample_weight)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = self.family.gradient(data.rows, data.y, data.weights, theta, float(intercept), at)
+        found = self.family.gradient(data.rows, data.y, data.weights, theta, level, at)
         in_multiplier = 0.0 if multiplier is None else self.price - found.spent
         return Gradient(found.coef + self.ridge * theta, found.intercept, in_multiplier)
 
     # Constants of the theory
 
-    def multiplier_interval(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> tuple[float, float]:
+    def multiplier_interval(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> tuple[float, float]:
         """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
-        data, theta = self.validate(X, y), np.asarray(coef, dtype=np.float64)
-        top = self.family.largest_multiplier(data.rows, data.y, theta, float(intercept))
+        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
+        top = self.family.largest_multiplier(data.rows, data.y, theta, level)
         return self.family.kappa(theta), top
 
-    def growth(self, coef: npt.ArrayLike, intercept: float, y: Any = None) -> float:
+    def growth(self, coef: npt.ArrayLike, intercept: Any, y: Any = None) -> float:
         r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
 
         ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
         ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
         ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
         """
+        self.family.require_one_score("growth")
         size, offset = self.size(coef), abs(float(intercept))
         if self.is_classification:
             rate = size if self.geometry.order > 1 else self.loss.lipschitz * size
@@ -308,12 +315,13 @@ class Problem:
         order = self.geometry.order
         return float(2.0 ** (order - 1) * max(base, rate) ** order)
 
-    def multiplier_bound(self, coef: npt.ArrayLike, intercept: float, X: Any, y: Any) -> float:
+    def multiplier_bound(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> float:
         """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
 
         ``rho`` is the largest distance of a row to ``xi_0 = (0, +1)`` (classification) or ``(0, 0)`` (regression). The
         interval of `multiplier_interval` is exact and far smaller; prefer it.
         """
+        self.family.require_one_score("multiplier_bound")
         if self.radius == 0.0:
             return np.inf
         data, gamma, order = self.validate(X, y), self.geometry.label_cost, self.geometry.order

@@ -16,7 +16,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily
+from dualcore.problem.families import BoxFamily, SoftmaxFamily
+from dualcore.problem.families.softmax import row_terms
 from dualcore.problem.forms import MarginForm
 
 __all__ = ["WorstCase", "worst_case_distribution"]
@@ -64,7 +65,7 @@ class WorstCase:
 def worst_case_distribution(
     problem: Problem,
     coef: npt.ArrayLike,
-    intercept: float,
+    intercept: Any,
     X: Any,
     y: Any,
     sample_weight: Any = None,
@@ -101,8 +102,10 @@ def worst_case_distribution(
             "Worst-case distributions are available for transport order 1; this problem has order "
             f"{problem.geometry.order:g}."
         )
-    theta = np.asarray(coef, dtype=np.float64)
     data = problem.validate(X, y, sample_weight)
+    if isinstance(problem.family, SoftmaxFamily):
+        return _among_classes(problem, problem.family, *problem.family.as_model(coef, intercept), data, tol)
+    theta = np.asarray(coef, dtype=np.float64)
     if problem.box is not None:
         return _inside_box(problem, problem.box, theta, float(intercept), data, tol)
     t, size = problem.signal(theta, intercept, data), problem.size(theta)
@@ -143,6 +146,94 @@ def worst_case_distribution(
     score = np.asarray(points @ theta + intercept, dtype=np.float64)
     losses = problem.loss.value(labels * score if problem.is_classification else score - labels)
     return WorstCase(points, labels, masses, source, float(cost), float(masses @ losses), gap, gap == 0.0)
+
+
+def _among_classes(
+    problem: Problem, family: SoftmaxFamily, theta: FloatArray, intercept: FloatArray, data: Data, tol: float
+) -> WorstCase:
+    """Give rows the label that gains most, those that gain most first; then move a row between two classes.
+
+    These are the two classes whose coefficients differ most: a row of either moves towards the other, ever less of it
+    ever farther, so the supremum is approached only.
+    """
+    gain, size = family.terms(data.rows, data.y, theta, intercept).gain, family.size(theta)
+    value = family.minimise(data.rows, data.y, data.weights, theta, intercept).value
+    rows, share = family.flip_form.flip_shares(gain, data.weights, size)
+    masses, flipped, rest = data.masses.copy(), share * data.masses[rows], problem.radius
+    masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
+    scores = np.asarray(data.rows.take(rows) @ theta.T, dtype=np.float64) + intercept
+    source = np.concatenate([np.arange(data.rows.n), rows])
+    labels = np.concatenate([data.y, scores.argmin(axis=1).astype(np.float64)])
+    masses = np.concatenate([masses, flipped])
+    if rows.size:
+        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
+    keep = masses > 0.0
+    source, labels, masses = source[keep], labels[keep], masses[keep]
+    points, cost, gap = data.rows.take(source), problem.radius - rest, 0.0
+    if rest > 1e-15 * problem.radius and size > 0.0:
+        scores = np.asarray(points @ theta.T, dtype=np.float64) + intercept
+        push = _between_classes(family, theta, scores, labels, masses, rest, tol * max(1.0, value))
+        moved = points[[push.atom]] + (sp.csr_matrix(push.shift[None, :]) if sp.issparse(points) else push.shift)
+        cost += push.mass * problem.geometry.norm.value(push.shift)
+        if push.label != labels[push.atom]:
+            cost += push.mass * problem.geometry.label_cost
+        masses[push.atom] -= push.mass
+        stack = sp.vstack if sp.issparse(points) else np.vstack
+        points, source = stack([points, moved]), np.append(source, source[push.atom])
+        labels, masses, gap = np.append(labels, push.label), np.append(masses, push.mass), push.lost
+        keep = masses > 0.0
+        points, source, labels, masses = points[keep], source[keep], labels[keep], masses[keep]
+    scores = np.asarray(points @ theta.T, dtype=np.float64) + intercept
+    losses = row_terms(scores, labels.astype(np.int64)).loss
+    return WorstCase(points, labels, masses, source, float(cost), float(masses @ losses), gap, gap == 0.0)
+
+
+class _ClassPush(NamedTuple):
+    """Move ``mass`` of ``atom`` by ``shift``, with this label; ``lost`` is what that falls short."""
+
+    atom: int
+    mass: float
+    shift: FloatArray
+    label: float
+    lost: float
+
+
+def _between_classes(
+    family: SoftmaxFamily,
+    theta: FloatArray,
+    scores: FloatArray,
+    labels: FloatArray,
+    masses: FloatArray,
+    rest: float,
+    tol: float,
+) -> _ClassPush:
+    """Spend ``rest`` on a row of one of the two classes that differ most, or on a row that takes its label first.
+
+    A row of class ``own`` loses at least ``s_other - s_own``, which grows by ``kappa`` a unit; what it falls short of
+    that at the start is all that is lost, times the mass that goes.
+    """
+    size, j, k = family.widest(theta)
+    code = labels.astype(np.int64)
+    loss = row_terms(scores, code).loss
+    short, best = np.inf, (0, 0, 0, 0.0)
+    for own, other in ((j, k), (k, j)):
+        lacks = loss - (scores[:, other] - scores[:, own])
+        fee = np.where(code == own, 0.0, family.geometry.label_cost)
+        lacks = np.where(np.isinf(fee), np.inf, lacks + size * np.where(np.isinf(fee), 0.0, fee))
+        atom = int(np.argmin(lacks))
+        if lacks[atom] < short:
+            short, best = float(lacks[atom]), (atom, own, other, float(fee[atom]))
+    if np.isinf(short):
+        raise ValueError(
+            f"No row is of class {j} or {k}, which differ most, and labels cannot change (label_cost inf): their "
+            "difference bounds the risk, and no distribution attains the bound. Leave classes without rows out."
+        )
+    atom, own, other, fee_paid = best
+    # Of a share that goes to nothing exactly ``short`` a unit is lost.
+    mass = min(float(masses[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
+    distance = rest / mass - fee_paid
+    shift = distance * family.geometry.norm.steepest(theta[other] - theta[own])
+    return _ClassPush(atom, mass, shift, float(own), mass * short)
 
 
 class _Push(NamedTuple):

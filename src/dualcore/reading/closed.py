@@ -329,7 +329,7 @@ class ClosedReading(Reading):
 
     def _score_size(self) -> float:
         """Return at least the root mean square of the scores at the anchor."""
-        return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(self.anchor.intercept)
+        return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(float(self.anchor.intercept))
 
     def _sizes(self) -> FloatArray:
         if self.column_sizes is None:

@@ -31,10 +31,10 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
 
     The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
     """
-    coef = np.asarray(solution.coef, dtype=np.float64)
+    coef, intercept = problem.family.as_model(solution.coef, solution.intercept)
     lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
-    anchor = Anchor(coef, float(solution.intercept), feasible_multiplier(problem, coef, float(multiplier)))
+    anchor = Anchor(coef, intercept, feasible_multiplier(problem, coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
     reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
     if reading.needs_rows:

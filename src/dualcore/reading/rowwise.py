@@ -17,6 +17,7 @@ from dualcore.problem import Anchor, Problem
 from dualcore.problem.families import Family, RowDual
 from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, cell_rule
+from dualcore.reading.fliptails import flip_tail, least_over_multiplier
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
 __all__ = ["RowwiseKernel", "RowwiseReading", "along"]
@@ -46,20 +47,26 @@ class _Sums(NamedTuple):
     lower: slice
     upper: slice
     spent: slice
+    loss: slice
     slope: slice
     gradient: slice
     line: slice
 
     @classmethod
     def of(cls, task: Pass, n_features: int) -> _Sums:
-        k = task.problem.family.n_outputs
-        lengths = [1, 1, 1, 1, k, k * n_features, len(task.steps) if task.origin is not None else 0]
+        family = task.problem.family
+        k, n_steps = family.n_outputs, len(task.steps) if task.origin is not None else 0
+        lengths = [1, 1, 1, 1, int(family.flips_only), k, k * n_features, n_steps]
         ends = np.cumsum(lengths).tolist()
         return cls(*(slice(end - length, end) for length, end in zip(lengths, ends, strict=True)))
 
 
 class RowwiseKernel:
-    """Sums of value, transport and gradient; the line search adds one value a model."""
+    """Sums of value, transport and gradient; the line search adds one value a model.
+
+    Where the multiplier enters through changes of label alone the value of a line search is the mean loss without them,
+    and the rows that may change are kept apart, as `FlipTail`: together they give the exact risk.
+    """
 
     def width(self, task: Pass, n_features: int) -> int:
         """Return how many sums there are."""
@@ -79,14 +86,17 @@ class RowwiseKernel:
             table[:, where] = leaves.sums(values if weights is None else values * weights)[:, None]
         for k in range(slope.shape[1]):
             table[:, at.slope.start + k] = leaves.sums(np.ascontiguousarray(given[:, k]))
-            first = at.gradient.start + k * leaves.m
-            table[:, first : first + leaves.m] = _moments(found.moved, given[:, k], leaves)
+        table[:, at.gradient] = _moments(found.moved, given, leaves)
+        tails = [_tail(task, task.anchor, found, chunk, extent)]
+        if found.loss is not None:
+            table[:, at.loss] = leaves.sums(found.loss if weights is None else found.loss * weights)[:, None]
         for place, trial in enumerate(_trials(task)):
-            value = _by_leaf(family, trial, chunk, leaves).upper
+            there = _by_leaf(family, trial, chunk, leaves)
+            value = there.upper if there.loss is None else there.loss
             table[:, at.line.start + place] = leaves.sums(value if weights is None else value * weights)
+            tails.append(_tail(task, trial, there, chunk, extent))
         cells = task.cells.assign(found.upper, family.stratum(chunk.y) if task.cells.n_strata > 1 else None)
         stays = found.moved is chunk.X
-        tails = [FlipTail.empty()] * (1 + (at.line.stop - at.line.start))
         return BlockRead(table, tails, cells, found.upper, found.slope, found.spent, None if stays else found.moved)
 
     def plan(
@@ -101,10 +111,20 @@ class RowwiseKernel:
         return CellPlan(rule, np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64), 0.0)
 
 
+def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, extent: Extent) -> FlipTail:
+    """Return the rows that gain by a change of label at some feasible multiplier, where the family tells."""
+    family, gamma = task.problem.family, task.problem.geometry.label_cost
+    if found.gain is None or not family.flips:
+        return FlipTail.empty()
+    return flip_tail(found.gain, family.kappa(model.coef), gamma, chunk.weights, extent.total_weight)
+
+
 def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:
-    """Return ``moved.T @ values`` over every leaf, shape (n_leaves, m)."""
+    """Return ``values.T @ moved`` over every leaf, output by output, shape (n_leaves, n_outputs * m)."""
     spans = [slice(start, start + leaves.rows) for start in range(0, leaves.n, leaves.rows)]
-    return np.stack([np.asarray(moved[span].T @ values[span], dtype=np.float64) for span in spans])
+    if values.shape[1] == 1:
+        return np.stack([np.asarray(moved[span].T @ values[span, 0], dtype=np.float64) for span in spans])
+    return np.stack([np.asarray(moved[span].T @ values[span], dtype=np.float64).T.ravel() for span in spans])
 
 
 def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> RowDual:
@@ -118,12 +138,18 @@ def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> Row
         moved: Any = chunk.X
     else:
         moved = parts[0].moved if len(parts) == 1 else np.concatenate([part.moved for part in parts])
-    columns = [np.concatenate([part[k] for part in parts]) for k in range(4)]
-    return RowDual(columns[0], columns[1], columns[2], columns[3], moved)
+    first: Any = parts[0]
+    columns = [None if first[k] is None else np.concatenate([part[k] for part in parts]) for k in (0, 1, 2, 3, 5, 6)]
+    lower, upper, slope, spent, loss, gain = columns
+    return RowDual(lower, upper, slope, spent, moved, loss, gain)  # type: ignore[arg-type]
 
 
 class RowwiseReading(Reading):
-    """A finished read of such a family. The risk is bounded by the objective at the anchor's own multiplier."""
+    """A finished read of such a family.
+
+    Where the multiplier enters through changes of label alone the risk is exact (an upper bound where more than 65,536
+    rows may change, see `FlipTail`). Elsewhere it is bounded by the objective at the anchor's own multiplier.
+    """
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
         super().__init__(task, summary, column_sizes)
@@ -135,18 +161,32 @@ class RowwiseReading(Reading):
         self.slope = float(vector[at.slope][0]) if single else vector[at.slope]
         self.gradient = vector[at.gradient].reshape(self.anchor.coef.shape)
         self._line = vector[at.line]
-        self.risk = self._objective(self.anchor, self.mean_h)
-        self.multiplier, self.is_exact = self.anchor.multiplier, False
+        self.risk, self.multiplier = self._objective(self.anchor, self.mean_h), self.anchor.multiplier
+        self.is_exact = False
+        if self.problem.family.flips_only:
+            tail = summary.tails[0]
+            self.risk, self.multiplier = self._least(self.anchor, float(vector[at.loss][0]), tail)
+            self.is_exact = not tail.bins.size
 
     def _objective(self, model: Anchor, mean_h: float) -> float:
         paid = self.problem.price * model.multiplier if self.problem.radius > 0.0 else 0.0
         return paid + mean_h + self.problem.penalty(model.coef)
 
+    def _least(self, model: Anchor, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
+        """Return risk and multiplier from the mean loss and the rows that may change label."""
+        family = self.problem.family
+        found = least_over_multiplier(family.flip_form, mean_loss, tail, family.size(model.coef))
+        return found.value + self.problem.penalty(model.coef), found.multiplier
+
     def line(self) -> list[tuple[float, float]]:
         """Return ``(step, objective)`` along the line search."""
-        models = _trials(self.task)
-        values = zip(self.task.steps, models, self._line.tolist(), strict=False)
-        return [(step, self._objective(model, value)) for step, model, value in values]
+        models, values = _trials(self.task), self._line.tolist()
+        if self.problem.family.flips_only:
+            parts = zip(models, values, self.summary.tails[1:], strict=True)
+            risks = [self._least(model, loss, tail)[0] for model, loss, tail in parts]
+        else:
+            risks = [self._objective(model, value) for model, value in zip(models, values, strict=True)]
+        return list(zip(self.task.steps, risks, strict=False))
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return what holds for every model: sums of one model's moves bound no other's."""

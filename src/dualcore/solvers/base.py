@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -81,8 +81,8 @@ class Solution:
 
     Attributes
     ----------
-    coef : ndarray of shape (n_features,)
-    intercept : float
+    coef : ndarray of shape (n_features,), or of shape (n_classes, n_features) for a softmax problem
+    intercept : float, or ndarray of shape (n_classes,)
     dual_variable : float
         The multiplier lambda at which the worst-case risk of this point is attained.
     value : float
@@ -114,7 +114,7 @@ class Solution:
     """
 
     coef: FloatArray
-    intercept: float
+    intercept: Any
     dual_variable: float
     value: float
     lower_bound: float

@@ -19,6 +19,7 @@ from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.power import PowerSolver
+from dualcore.solvers.softmax import solve_classes
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["SOLVERS", "solve"]
@@ -92,6 +93,9 @@ def solve(
         raise ValueError(f"tol must be positive, got {tol!r}.")
     if max_iter < 1:
         raise ValueError(f"max_iter must be at least 1, got {max_iter!r}.")
+    if problem.family.n_outputs > 1:
+        settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        return solve_classes(problem, X, y, sample_weight, **settings)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     _check_classes(problem, data)

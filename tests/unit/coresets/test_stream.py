@@ -373,3 +373,19 @@ def test_a_process_that_is_killed_loses_only_what_it_had_not_saved(tmp_path):
     assert 0 < stream.next_row < N
     table = make_table(N, 5)
     assert_same(feed(stream, table, [stream.next_row, N]).coreset(), feed(new(), table, [0, N]).coreset())
+
+
+def test_a_stream_on_a_support_comes_back_with_its_moved_rows(tmp_path):
+    """Calibration needs where the rows of the sample were moved to, not only where they are."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(9000, 3))
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=9000) > 0.5, 1.0, -1.0)
+    problem = Problem("hinge", radius=0.02, norm="l1", label_cost=1.0, support=(0, 1))
+    stream = new(100, problem)
+    for part in (slice(0, 4500), slice(4500, 9000)):
+        stream.update(X[part], y[part])
+    sample = stream.groups[0].summary.sample
+    assert (sample.moved != sample.X).any()
+    stream.save(tmp_path / "stream")
+    back = CoresetStream.load(tmp_path / "stream", problem)
+    np.testing.assert_array_equal(back.coreset().weights, stream.coreset().weights)

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 
 from dualcore import DualCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
-from dualcore.softmax import SoftmaxProblem, solve_softmax
+from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     [
         ({"multi_class": "softmax"}, ValueError, "multi_class must be one of"),
         ({"multi_class": None}, ValueError, "multi_class must be one of"),
-        ({"coreset": DualCoreset(size=0.5, epsilon=0.1, parameter_radius=1.0)}, ValueError, "cannot train on"),
+        ({"coreset": DualCoreset(size=0.5, epsilon=0.1, parameter_radius=1.0)}, ValueError, "epsilon mode"),
         ({"solver": "simplex"}, ValueError, "Unknown solver"),
     ],
 )

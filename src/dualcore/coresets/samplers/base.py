@@ -78,9 +78,13 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
     if not isinstance(anchor, Anchor):
         raise TypeError(f"anchor must be an Anchor or a Solution, got {type(anchor).__name__}.")
-    if anchor.coef.shape != (n_features,):
-        raise ValueError(f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features.")
-    if not (np.isfinite(anchor.coef).all() and np.isfinite(anchor.intercept) and not np.isnan(anchor.multiplier)):
+    wanted = problem.family.model_shape(n_features)
+    if anchor.coef.shape != wanted:
+        raise ValueError(
+            f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features"
+            + (f": they must be of shape {wanted}." if len(wanted) > 1 else ".")
+        )
+    if not (np.isfinite(anchor.coef).all() and np.isfinite(anchor.intercept).all() and not np.isnan(anchor.multiplier)):
         raise ValueError("The anchor holds NaN or infinite numbers; give a model that was trained.")
     kappa = problem.kappa(anchor.coef)
     if anchor.multiplier < kappa * (1.0 - 1e-9):

@@ -12,7 +12,9 @@ import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.base import Sampler
+from dualcore.coresets.samplers.byclass import ClassDraw, draw_by_class
 from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
+from dualcore.coresets.samplers.pilot import pilot_sample
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
@@ -41,6 +43,8 @@ def row_masses(source: Source) -> FloatArray | None:
 class UniformCoreset(Sampler):
     """UniSamp: ``size`` rows without replacement, each of weight ``1 / size`` (times its own weight, if rows have one).
 
+    Of more than two classes each gives rows in proportion to its mass, at least one, and keeps its mass.
+
     Parameters
     ----------
     size : int or float
@@ -59,6 +63,9 @@ class UniformCoreset(Sampler):
     random_state: Any = None
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        if len(problem.family.strata) > 2:  # within the classes, so that none is lost
+            pilot = pilot_sample(problem, source, size, seed)
+            return Coreset(*pilot, source.n_rows, None, self.name, {"seed": seed})
         found = source.smallest(seed, size)
         rows, masses = found.rows, found.masses.copy()
         details: dict[str, Any] = {"seed": seed}
@@ -97,7 +104,7 @@ class ImportanceCoreset(Sampler):
 
     ``s_i ~ 2 + n_c l_i`` for the logistic loss, ``l_i + 1/n`` for the SVM, with ``l_i`` the leverage of
     ``(x, 1)`` inside its class; ``sqrt(l_i)`` with the leverage of ``(x, 1, -y)`` in regression. Weights
-    ``count_i / (n s p_i)``, self-normalised.
+    ``count_i / (n s p_i)``, self-normalised. For one score a row: softmax problems are refused.
 
     Parameters
     ----------
@@ -117,6 +124,12 @@ class ImportanceCoreset(Sampler):
     random_state: Any = None
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
+        if problem.family.n_outputs > 1:
+            raise ValueError(
+                "ImportanceCoreset knows no sensitivity bounds for softmax problems (multi_class='multinomial'): the "
+                "leverage scores it draws by are derived for one score a row. Use DualCoreset, LayeredCoreset or "
+                "UniformCoreset."
+            )
         masses = row_masses(source)
         mass = np.full(source.n_rows, 1.0 / source.n_rows) if masses is None else masses
         scores = _sensitivities(problem, source)
@@ -218,8 +231,12 @@ class LayeredCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
-        losses = collect(source, lambda chunk: problem.loss.value(chunk_signal(problem, anchor, chunk)))
+        losses = collect(source, lambda chunk: chunk_losses(problem, anchor, chunk))
         masses = row_masses(source)
+        if len(problem.family.strata) > 2:
+            by_class = draw_by_class(problem, source, losses, losses, masses, size, seed_from(seed, 2))
+            found: dict[str, Any] = {"seed": seed, "cells": by_class.n_cells, "merged": by_class.merged}
+            return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)
         grid = build_grid(losses, losses, masses)
         slack = float(losses.mean() if masses is None else masses @ losses)
         draw = draw_grid(grid, size, seed_from(seed, 2), slack=slack, masses=masses)
@@ -230,7 +247,7 @@ class LayeredCoreset(Sampler):
 def drawn_coreset(
     problem: Problem,
     source: Source,
-    draw: GridDraw,
+    draw: GridDraw | ClassDraw,
     seed: int,
     anchor: Anchor,
     method: str,
@@ -238,7 +255,7 @@ def drawn_coreset(
 ) -> Coreset:
     """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
     rows, weights = draw.indices, draw.weights
-    if problem.is_classification:
+    if len(problem.family.strata) == 2:
         rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
         if message:
             details["message"] = message
@@ -246,6 +263,14 @@ def drawn_coreset(
             rows, weights = rows[order], normalised(weights[order])
     X, y = source.take(rows)
     return Coreset(rows, X, y, weights, source.n_rows, anchor, method, details)
+
+
+def chunk_losses(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:
+    """Return the losses of a chunk at the anchor, nothing moved."""
+    if problem.family.n_outputs > 1:
+        found = problem.family.rows(anchor, chunk.X, chunk.y)
+        return found.upper if found.loss is None else found.loss
+    return problem.loss.value(chunk_signal(problem, anchor, chunk))
 
 
 def chunk_signal(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:

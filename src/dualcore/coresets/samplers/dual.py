@@ -11,6 +11,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, as_anchor
 from dualcore.coresets.samplers.baselines import drawn_coreset, row_masses
+from dualcore.coresets.samplers.byclass import draw_by_class
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.coresets.samplers.refinement import Refinement
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
@@ -163,6 +164,10 @@ class DualCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         lower, upper = row_bounds(problem, source, anchor, self.bounds)
         masses = row_masses(source)
+        if len(problem.family.strata) > 2 and self.epsilon is None:
+            by_class = draw_by_class(problem, source, np.minimum(lower, upper), upper, masses, size, seed_from(seed, 2))
+            found = {"seed": seed, "cells": by_class.n_cells, "bounds": self.bounds, "merged": by_class.merged}
+            return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)
         grid = build_grid(np.minimum(lower, upper), upper, masses, by_mass=self.epsilon is not None)
         details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "bounds": self.bounds}
         draws: Any = size

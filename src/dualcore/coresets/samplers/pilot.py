@@ -10,14 +10,15 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import normalised
+from dualcore.coresets.samplers.allocate import allocate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Source
+from dualcore.data.sources import Smallest, Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.evaluate import feasible_multiplier
 from dualcore.solvers import Solution, solve
 
-__all__ = ["Pilot", "anchor_at", "pilot_anchor", "pilot_sample"]
+__all__ = ["Pilot", "anchor_at", "check_classes", "check_size", "pilot_anchor", "pilot_sample"]
 
 
 class Pilot(NamedTuple):
@@ -31,20 +32,24 @@ class Pilot(NamedTuple):
 
 def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
     """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
-    labels = (-1.0, 1.0) if problem.is_classification else (None,)
-    groups = [source.smallest(seed, size, label) for label in labels]
+    labels: tuple[Any, ...] = problem.family.strata or (None,)
+    if len(labels) > 2:
+        groups, shares = _many_classes(problem, source, size, seed)
+    else:
+        groups = [source.smallest(seed, size, label) for label in labels]
+        for label, group in zip(labels, groups, strict=True):
+            if group.rows.size == 0:
+                raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
+        mass = sum(group.mass for group in groups)
+        shares = [max(1, round(size * group.mass / mass)) for group in groups]
     total = sum(group.mass for group in groups)
-    for label, group in zip(labels, groups, strict=True):
-        if group.rows.size == 0:
-            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-    shares = np.array([max(1, round(size * group.mass / total)) for group in groups])
     chosen = []
     for label, group, share in zip(labels, groups, shares, strict=True):
         part = slice(0, int(share))
         masses = group.masses[part]
         if label is not None and not group.mass > 0.0:
             raise ValueError(
-                f"The rows of class {label:+g} weigh so little beside the others that their mass is 0 in float64. "
+                f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
                 "Give the classes weights that can be compared."
             )
         if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
@@ -55,6 +60,35 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
     order = np.argsort(rows)
     X, y = source.take(rows[order])
     return Pilot(rows[order], X, y, normalised(weights[order]))
+
+
+def _many_classes(problem: Problem, source: Source, size: int, seed: int) -> tuple[list[Smallest], list[int]]:
+    """Return the rows of smallest keys of every class, and how many of them; ``size`` in all."""
+    labels = problem.family.strata
+    check_size(problem, size)
+    survey = source.class_survey(labels)
+    counts, masses = np.array([survey.count(label) for label in labels]), [survey.mass(label) for label in labels]
+    check_classes(problem, counts)
+    shares = allocate(size, counts, np.array(masses)).tolist()
+    return source.smallest_of_each(seed, tuple(shares), labels), shares
+
+
+def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
+    """Raise ValueError where a class has no row of positive weight; ``counts`` holds how many each has."""
+    labels = problem.family.strata
+    if not counts.all():
+        label = labels[int(np.argmin(counts))]
+        raise ValueError(f"No row of class {label:g} has weight; a classifier needs all {len(labels)} classes.")
+
+
+def check_size(problem: Problem, size: int) -> None:
+    """Raise ValueError where a coreset of so many rows cannot hold a row of each class."""
+    n_strata = len(problem.family.strata)
+    if size < n_strata:
+        raise ValueError(
+            f"A coreset of {size} rows cannot hold {n_strata} classes, and it needs a row of each class: size must be "
+            f"at least {n_strata}, got {size}."
+        )
 
 
 def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:

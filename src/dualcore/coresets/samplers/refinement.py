@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
-from dualcore.coresets.samplers.pilot import anchor_at, pilot_sample
+from dualcore.coresets.samplers.pilot import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -89,13 +89,13 @@ class Refinement:
         max_iter: int = 200,
         callback: Callback | None = None,
     ) -> None:
-        if problem.is_classification and size < 2:
-            raise ValueError(f"A classifier's coreset needs a row of each class: size must be at least 2, got {size}.")
+        check_size(problem, size)
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
         self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
-        self.thin = size < _THIN * (source.n_features + 2)
+        n_parameters = problem.family.n_outputs * (source.n_features + 1)
+        self.thin = size < _THIN * (n_parameters + 1)
         # Where the certificate needs the rows it takes many reads: one more a round, for a shorter step, is worth it.
         self.spares = not problem.family.is_closed
         self.most_reads = 1 + rounds * (2 if self.spares else 1)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
-from dualcore.data.sources.pilot import Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
+from dualcore.data.sources.pilot import BOTH, Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
 
 __all__ = ["Chunk", "RowError", "Smallest", "Source", "SourceError"]
 
@@ -85,7 +85,8 @@ class Source(ABC):
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._pilot: tuple[tuple[int, int, bool], list[Candidates]] | None = None
+        self._by_class: Survey | None = None
+        self._pilot: tuple[tuple[Any, ...], list[Candidates]] | None = None
 
     # What a subclass writes
 
@@ -186,6 +187,31 @@ class Source(ABC):
                 )
         return self._survey
 
+    def class_survey(self, labels: tuple[float, ...]) -> Survey:
+        """Return the number and the mass of the rows of each label, from the targets alone.
+
+        Raises
+        ------
+        SourceError
+            Where a row has none of the labels.
+        """
+        if labels == BOTH:
+            survey = self.survey()
+        else:
+            if self._by_class is None or self._by_class.labels != labels:
+                self._count_label_pass()
+                with self.naming_rows():
+                    self._by_class = Survey.join(list(self._run(SurveyTask(labels), Survey.join, features=False)))
+            survey = self._by_class
+        if survey.other is not None:
+            row, found = survey.other
+            if labels == BOTH:
+                raise SourceError(f"A classifier needs the labels -1 and +1, found {found!r} ({self.describe(row)}).")
+            raise SourceError(
+                f"The classes have the numbers {labels[0]:g} to {labels[-1]:g}, found {found!r} ({self.describe(row)})."
+            )
+        return survey
+
     def map_targets(self, function: Callable[[Chunk], T]) -> Iterator[T]:
         """Apply ``function`` to chunks without features, in row order; a read only where targets do not stand alone."""
         self._count_label_pass()
@@ -205,28 +231,50 @@ class Source(ABC):
         The keys depend on the seed and the row number alone, so every source of the same rows gives the same answer.
         Where looking up rows later would cost a read, their features are kept in this one.
         """
-        by_class = label is not None
-        known = self._n_rows is not None and not self.is_weighted and not by_class
+        if label is not None:
+            survey = self.class_survey(BOTH)
+            drawn = self._draw(seed, (size, size), BOTH, survey, size)[BOTH.index(label)]
+            return self._smallest(drawn, label, survey)
+        known = self._n_rows is not None and not self.is_weighted
         survey = Survey.of_equal(self.n_rows) if known else self.survey()
-        if by_class and survey.other is not None:
-            row, found = survey.other
-            raise SourceError(f"A classifier needs the labels -1 and +1, found {found!r} ({self.describe(row)}).")
-        groups = (-1.0, 1.0) if by_class else (None,)
-        request = (seed, size, by_class)
-        if self._pilot is None or self._pilot[0] != request:
-            self._pilot = (request, self._draw(seed, size, groups, survey))
-        drawn = self._pilot[1][groups.index(label)]
+        [drawn] = self._draw(seed, (size,), (None,), survey, size)
+        return self._smallest(drawn, None, survey)
+
+    def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float, ...]) -> list[Smallest]:
+        """Return so many rows of smallest keys of every label, as `smallest` does for one."""
+        survey = self.class_survey(labels)
+        drawn = self._draw(seed, sizes, labels, survey, sum(sizes))
+        return [self._smallest(group, label, survey) for group, label in zip(drawn, labels, strict=True)]
+
+    def _smallest(self, drawn: Candidates, label: float | None, survey: Survey) -> Smallest:
         masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
         mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
         return Smallest(drawn.rows, masses / self.total_weight, mass / self.total_weight)
 
-    def _draw(self, seed: int, size: int, groups: tuple[float | None, ...], survey: Survey) -> list[Candidates]:
+    def _draw(
+        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
+    ) -> list[Candidates]:
+        """Return the rows of smallest keys of every group; about ``wanted`` of all will be looked up.
+
+        The last answer is kept, with the features it came with.
+        """
+        request = (seed, sizes, groups)
+        if self._pilot is None or self._pilot[0] != request:
+            self._pilot = (request, self._drawn(seed, sizes, groups, survey, wanted))
+        return self._pilot[1]
+
+    def _drawn(
+        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
+    ) -> list[Candidates]:
         counts = [survey.count(label) for label in groups]
-        with_features = not self.random_access and self._expected_take_share(size) > 0.5
+        with_features = not self.random_access and self._expected_take_share(wanted) > 0.5
         margin = 1.0
         while True:
             # The size-th smallest of c uniform keys lies below this, but for a chance of about 1e-9.
-            limits = tuple(margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1) for count in counts)
+            limits = tuple(
+                margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1)
+                for size, count in zip(sizes, counts, strict=True)
+            )
             task = PilotTask(seed, limits, groups, with_features)
             if with_features:
                 parts = list(self._read(task, PilotTask.join))
@@ -237,8 +285,9 @@ class Source(ABC):
                 self._count_label_pass()
                 parts = list(self._run(task, PilotTask.join, features=False))
             found = PilotTask.join(parts)
-            if all(group.rows.size >= min(size, count) for group, count in zip(found, counts, strict=True)):
-                return [group.first(size) for group in found]
+            enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
+            if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
+                return [group.first(size) for group, size in zip(found, sizes, strict=True)]
             margin *= 8.0
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:

@@ -19,7 +19,10 @@ from dualcore.data.rows import LARGEST_WEIGHT
 from dualcore.data.sources.chunk import Chunk, RowError
 from dualcore.data.sums import RowSum
 
-__all__ = ["Candidates", "PilotTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
+__all__ = ["BOTH", "Candidates", "PilotTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
+
+# The labels of two classes.
+BOTH = (-1.0, 1.0)
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:
@@ -31,17 +34,18 @@ def stack_rows(parts: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Survey:
-    """How many rows there are, in all and of either class, and their weights.
+    """How many rows there are, in all and of every class, and their weights.
 
     Counts of the classes are of rows with positive weight; ``other`` is the first row (and its target) that is of
-    neither class. ``tally`` holds the different targets with how many rows have each, where there are two at most.
+    none of them. ``tally`` holds the different targets with how many rows have each, where there are two at most.
     """
 
     n_rows: int
-    counts: tuple[int, int, int]  # with positive weight: all, of class -1, of class +1
-    sums: tuple[RowSum, RowSum, RowSum] | None
+    counts: tuple[int, ...]  # with positive weight: all, then of each label
+    sums: tuple[RowSum, ...] | None
     other: tuple[int, float] | None
     tally: tuple[tuple[float, int], ...] | None = None
+    labels: tuple[float, ...] = BOTH
 
     @classmethod
     def of_equal(cls, n_rows: int) -> Survey:
@@ -54,14 +58,15 @@ class Survey:
         if not parts:
             return cls.of_equal(0)
         weighted = [part.sums for part in parts if part.sums is not None]
-        sums = tuple(RowSum.join([part[k] for part in weighted]) for k in range(3)) if weighted else None
-        counts = tuple(sum(part.counts[k] for part in parts) for k in range(3))
+        groups = range(1 + len(parts[0].labels))
+        sums = tuple(RowSum.join([part[k] for part in weighted]) for k in groups) if weighted else None
         return cls(
             sum(part.n_rows for part in parts),
-            counts,  # type: ignore[arg-type]
-            sums,  # type: ignore[arg-type]
+            tuple(sum(part.counts[k] for part in parts) for k in groups),
+            sums,
             min((part.other for part in parts if part.other is not None), default=None),
             _join_tallies([part.tally for part in parts]),
+            parts[0].labels,
         )
 
     @property
@@ -71,11 +76,14 @@ class Survey:
 
     def count(self, label: float | None) -> int:
         """How many rows of positive weight are of this class; of any, for None."""
-        return self.counts[_group(label)]
+        return self.counts[self._group(label)]
 
     def mass(self, label: float | None) -> float:
         """Sum of the weights of this class."""
-        return float(self.count(label)) if self.sums is None else self.sums[_group(label)].total()
+        return float(self.count(label)) if self.sums is None else self.sums[self._group(label)].total()
+
+    def _group(self, label: float | None) -> int:
+        return 0 if label is None else 1 + self.labels.index(label)
 
 
 def _tally(y: FloatArray) -> tuple[tuple[float, int], ...] | None:
@@ -102,25 +110,30 @@ def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[
     return tuple(sorted(counts.items())) if len(counts) <= 2 else None
 
 
-def _group(label: float | None) -> int:
-    return 0 if label is None else 1 if label < 0.0 else 2
-
-
 @dataclass(frozen=True)
 class SurveyTask:
-    """Count a chunk, check its targets and weights."""
+    """Count a chunk, check its targets and weights.
+
+    Attributes
+    ----------
+    labels : tuple of float
+        The classes to count.
+    """
+
+    labels: tuple[float, ...] = BOTH
 
     def __call__(self, chunk: Chunk) -> Survey:
         y, weights = chunk.y, chunk.weights
         _check_finite(y, chunk.start, "The target")
-        low, high = y == -1.0, y == 1.0
+        groups = [y == label for label in self.labels]
+        known = np.logical_or.reduce(groups)
         other = None
-        if not (low | high).all():
-            first = int(np.flatnonzero(~(low | high))[0])
+        if not known.all():
+            first = int(np.argmin(known))
             other = (int(chunk.start) + first, float(y[first]))
         if weights is None:
-            counted = (y.size, int(np.count_nonzero(low)), int(np.count_nonzero(high)))
-            return Survey(y.size, counted, None, other, _tally(y))
+            counted = (y.size, *(int(np.count_nonzero(group)) for group in groups))
+            return Survey(y.size, counted, None, other, _tally(y), self.labels)
         _check_finite(weights, chunk.start, "The weight")
         if (weights < 0.0).any():
             row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
@@ -129,13 +142,10 @@ class SurveyTask:
             row = chunk.start + int(np.argmax(weights))
             raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
         has = weights > 0.0
-        counts = (np.count_nonzero(has), np.count_nonzero(low & has), np.count_nonzero(high & has))
-        sums = (
-            RowSum.of(chunk.start, weights),
-            RowSum.of(chunk.start, np.where(low, weights, 0.0)),
-            RowSum.of(chunk.start, np.where(high, weights, 0.0)),
-        )
-        return Survey(y.size, (int(counts[0]), int(counts[1]), int(counts[2])), sums, other, _tally(y))
+        counts = (int(np.count_nonzero(has)), *(int(np.count_nonzero(group & has)) for group in groups))
+        by_class = (RowSum.of(chunk.start, np.where(group, weights, 0.0)) for group in groups)
+        sums = (RowSum.of(chunk.start, weights), *by_class)
+        return Survey(y.size, counts, sums, other, _tally(y), self.labels)
 
 
 def _check_finite(values: FloatArray, start: int, what: str) -> None:

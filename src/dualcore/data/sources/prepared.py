@@ -108,7 +108,7 @@ class PreparedSource(Source):
         # Not the base class's: it would begin to count reads anew.
         self.inner = inner
         self._preparation = _Preparation(labels, factors, centre, scale)
-        self._survey = self._pilot = None
+        self._survey = self._by_class = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
         self._checked = inner._checked
         self.feature_names = inner.feature_names

@@ -6,8 +6,9 @@ from dualcore.problem.families.base import Family, RowDual, RowGradient
 from dualcore.problem.families.box import BoxFamily
 from dualcore.problem.families.closed import ClosedFamily
 from dualcore.problem.families.moving import Bracket, Moves, MovingFamily
+from dualcore.problem.families.softmax import SoftmaxFamily
 from dualcore.problem.geometry import Geometry
-from dualcore.problem.losses import Loss
+from dualcore.problem.losses import Loss, Softmax
 
 __all__ = [
     "BoxFamily",
@@ -18,11 +19,14 @@ __all__ = [
     "MovingFamily",
     "RowDual",
     "RowGradient",
+    "SoftmaxFamily",
     "get_family",
 ]
 
 
 def get_family(loss: Loss, geometry: Geometry, radius: float) -> Family:
     """Return the family of a problem, or raise ValueError where its worst-case risk is infinite."""
+    if isinstance(loss, Softmax):
+        return SoftmaxFamily(loss, geometry, radius)
     closed = ClosedFamily(loss, geometry, radius)
     return closed if geometry.support is None else BoxFamily(loss, geometry, radius)

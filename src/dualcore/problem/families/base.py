@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.forms import DualForm, Minimum
+from dualcore.problem.forms import DualForm, MarginForm, Minimum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 
@@ -35,6 +35,8 @@ class RowDual(NamedTuple):
         Transport that the move costs, to the order of the distance: minus the derivative of ``h`` in the multiplier.
     moved : ndarray or sparse matrix of shape (n_rows, n_features)
         The features after the move; the block itself where they stay.
+    loss, gain : ndarray of shape (n_rows,) or None
+        Where the family has ``flips_only``: ``h = loss + max(gain - multiplier * label_cost, 0)``.
     """
 
     lower: FloatArray
@@ -42,13 +44,15 @@ class RowDual(NamedTuple):
     slope: FloatArray
     spent: FloatArray
     moved: Any
+    loss: FloatArray | None = None
+    gain: FloatArray | None = None
 
 
 class RowGradient(NamedTuple):
     """A subgradient of ``sum_i w_i h_i`` in coefficients and intercept, and the mean transport behind it."""
 
     coef: FloatArray
-    intercept: float
+    intercept: Any
     spent: float
 
 
@@ -69,6 +73,12 @@ class Family(ABC):
         How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
     moves_rows : bool
         Whether `rows` returns other features than it was given.
+    flips_only : bool
+        Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
+    flip_form : MarginForm
+        The minimum over the multiplier, from losses and gains; only where the family has ``flips_only``.
+    target_name : str
+        What a row's target is called in messages.
     n_outputs : int
         Scores of a row: 1, or one for each of many classes.
     is_closed : bool
@@ -84,7 +94,10 @@ class Family(ABC):
     is_closed: ClassVar[bool] = False
     may_shift: ClassVar[bool] = True
     moves_rows: ClassVar[bool] = False
+    flips_only: ClassVar[bool] = False
+    target_name: ClassVar[str] = "target"
     n_outputs: int = 1
+    flip_form: MarginForm
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         self.loss, self.geometry, self.radius = loss, geometry, radius
@@ -100,7 +113,7 @@ class Family(ABC):
     @property
     def is_classification(self) -> bool:
         """Whether rows carry labels rather than a real target."""
-        return isinstance(self.loss, MarginLoss)
+        return self.loss.has_labels
 
     @property
     def strata(self) -> tuple[float, ...]:
@@ -149,6 +162,32 @@ class Family(ABC):
 
     def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row has features it may not have; ``first`` is the number of the first row."""
+        return
+
+    # Models
+
+    def model_shape(self, n_features: int) -> tuple[int, ...]:
+        """Return the shape of the coefficients."""
+        return (n_features,)
+
+    def as_model(self, coef: npt.ArrayLike, intercept: Any) -> tuple[FloatArray, Any]:
+        """Return coefficients and intercept as numbers of the family's kind."""
+        return np.asarray(coef, dtype=np.float64), float(intercept)
+
+    def zero_model(self, n_features: int) -> tuple[FloatArray, Any]:
+        """Return the model whose scores are all zero."""
+        return np.zeros(self.model_shape(n_features)), 0.0
+
+    def size(self, coef: FloatArray) -> float:
+        """Return how steep the scores are in the features: ``||coef||_*``."""
+        return self.geometry.norm.dual(coef)
+
+    def signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
+        """Return the margins or the residuals of all rows, shape (n,)."""
+        return signal(self.loss, rows, y, coef, intercept)
+
+    def require_one_score(self, what: str) -> None:
+        """Raise ValueError where rows have several scores and ``what`` is about one."""
         return
 
     # Multipliers

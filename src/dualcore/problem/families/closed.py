@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
+from dualcore.problem.families.base import Family, RowDual, RowGradient
 from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss
@@ -31,25 +31,19 @@ class ClosedFamily(Family):
     def form(self) -> DualForm:
         return self._form
 
-    def _size(self, coef: FloatArray) -> float:
-        return self.geometry.norm.dual(coef)
-
     def kappa(self, coef: FloatArray) -> float:
-        return self._form.kappa(self._size(coef))
-
-    def _signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
-        return signal(self.loss, rows, y, coef, intercept)
+        return self._form.kappa(self.size(coef))
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
-        return self._form.largest_multiplier(self._signal(rows, y, coef, intercept), self._size(coef))
+        return self._form.largest_multiplier(self.signal(rows, y, coef, intercept), self.size(coef))
 
     def feasible_multiplier(self, coef: FloatArray, multiplier: float) -> float:
-        return self._form.feasible_multiplier(self._size(coef), multiplier)
+        return self._form.feasible_multiplier(self.size(coef), multiplier)
 
     def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
         score = np.asarray(X @ model.coef, dtype=np.float64) + model.intercept
         t = score * y if self.is_classification else score - y
-        size = self._size(model.coef)
+        size = self.size(model.coef)
         h, parts = self._form.h(t, model.multiplier, size), self._form.partials(t, model.multiplier, size)
         slope = parts.t * y if self.is_classification else parts.t
         return RowDual(h, h, slope, -parts.multiplier, X)
@@ -57,13 +51,13 @@ class ClosedFamily(Family):
     def bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
     ) -> tuple[FloatArray, FloatArray]:
-        h = self._form.h(self._signal(rows, y, coef, intercept), multiplier, self._size(coef))
+        h = self._form.h(self.signal(rows, y, coef, intercept), multiplier, self.size(coef))
         return h, h
 
     def minimise(
         self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
     ) -> Minimum:
-        return self._form.minimise(self._signal(rows, y, coef, intercept), weights, self._size(coef))
+        return self._form.minimise(self.signal(rows, y, coef, intercept), weights, self.size(coef))
 
     def gradient(
         self,
@@ -74,7 +68,7 @@ class ClosedFamily(Family):
         intercept: float,
         multiplier: float | None = None,
     ) -> RowGradient:
-        t, size = self._signal(rows, y, coef, intercept), self._size(coef)
+        t, size = self.signal(rows, y, coef, intercept), self.size(coef)
         spent = 0.0
         if multiplier is None:
             slope, in_size = self._form.subgradient(t, weights, size)

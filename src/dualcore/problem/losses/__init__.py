@@ -1,4 +1,4 @@
-"""Scalar losses, one class each, and the register that finds them by name."""
+"""Losses, one class each, and the register that finds them by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 from dualcore.problem.losses.base import Loss, MarginLoss, ResidualLoss
 from dualcore.problem.losses.contract import check_loss
+from dualcore.problem.losses.joint import Softmax
 from dualcore.problem.losses.margin import Hinge, Logistic, SmoothHinge, SquaredHinge
 from dualcore.problem.losses.residual import Absolute, EpsilonInsensitive, Huber, Pinball, Power, Squared
 
 __all__ = [
+    "JOINT_LOSSES",
     "LOSSES",
     "Absolute",
     "EpsilonInsensitive",
@@ -25,6 +27,7 @@ __all__ = [
     "Power",
     "ResidualLoss",
     "SmoothHinge",
+    "Softmax",
     "Squared",
     "SquaredHinge",
     "check_loss",
@@ -46,6 +49,9 @@ LOSSES: dict[str, type[Loss]] = {
         Power,
     )
 }
+
+# Losses of several scores: they take the number of classes.
+JOINT_LOSSES: dict[str, type[Loss]] = {Softmax.name: Softmax}
 
 
 def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
@@ -70,9 +76,14 @@ def get_loss(loss: str | Loss, **parameters: Any) -> Loss:
         return loss
     if not isinstance(loss, str):
         raise TypeError(f"loss must be a name or a dualcore.problem.losses.Loss object, not {type(loss).__name__}.")
-    if loss not in LOSSES:
-        raise ValueError(f"Unknown loss {loss!r}. Use one of {sorted(LOSSES)}, or a Loss object of your own.")
-    unknown = sorted(set(parameters) - set(inspect.signature(LOSSES[loss]).parameters))
+    known = LOSSES | JOINT_LOSSES
+    if loss not in known:
+        raise ValueError(f"Unknown loss {loss!r}. Use one of {sorted(known)}, or a Loss object of your own.")
+    taken = inspect.signature(known[loss]).parameters
+    unknown = sorted(set(parameters) - set(taken))
     if unknown:
         raise TypeError(f"Loss {loss!r} does not take the parameters {unknown}.")
-    return LOSSES[loss](**parameters)
+    missing = [name for name, one in taken.items() if one.default is one.empty and name not in parameters]
+    if missing:
+        raise TypeError(f"Loss {loss!r} needs the parameters {missing}: give them to Problem or get_loss by name.")
+    return known[loss](**parameters)

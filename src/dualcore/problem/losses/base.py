@@ -28,6 +28,8 @@ class Loss(ABC):
     ----------
     name : str
         How the loss is called in `Problem` and on the command line.
+    has_labels : bool
+        Whether rows carry labels rather than a real target.
     order : float
         Smallest order of transport distance for which the worst-case risk is finite.
     lipschitz : float
@@ -43,6 +45,7 @@ class Loss(ABC):
     """
 
     name: ClassVar[str] = ""
+    has_labels: ClassVar[bool] = False
     order: float = 1
     lipschitz: float
     kinks: tuple[float, ...] = ()
@@ -107,6 +110,8 @@ class Loss(ABC):
 
 class MarginLoss(Loss):
     """A loss of the margin ``z = y (theta . x + b)``: convex and non-increasing."""
+
+    has_labels = True
 
     @property
     def slope_range(self) -> tuple[float, float]:

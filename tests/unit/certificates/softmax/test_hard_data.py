@@ -10,9 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem
 from dualcore.certificates import Bound
-from dualcore.softmax import SoftmaxProblem, certify_softmax, solve_softmax
-from dualcore.softmax.bound import _chances, spread_bound
-from dualcore.softmax.design import ClassDesign
+from dualcore.certificates.softmax.bound import _chances, spread_bound
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, solve_softmax
 from dualcore.solvers.base import Status
 
 TOL = 1e-6

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.certificates.coneprogram import Affine, ConeProgram, ConeSolution
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
-from dualcore.solvers.cones import Affine, ConeProgram, ConeSolution
 
 __all__ = ["CurvedProgram", "Transport", "bound_differences", "routing_cost"]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
-from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.problem import ClassData
+from dualcore.problem import Data
 
 __all__ = ["Flips", "OpenRows", "settle"]
 
@@ -36,7 +36,7 @@ class Flips(NamedTuple):
         np.add.at(out, (row - part.start, code[row]), -share)
         return np.maximum(out, 0.0)
 
-    def mass(self, data: ClassData) -> float:
+    def mass(self, data: Data) -> float:
         """Return the mass that takes another label."""
         return float(data.masses[self.row] @ self.share)
 
@@ -46,7 +46,7 @@ class Flips(NamedTuple):
         order = np.argsort(row, kind="stable")
         return Flips(row[order], label[order], share[order])
 
-    def within(self, budget: float, data: ClassData, label_cost: float) -> Flips:
+    def within(self, budget: float, data: Data, label_cost: float) -> Flips:
         """Return shares scaled down until they cost no more than the budget."""
         spent = label_cost * self.mass(data)
         return self if spent <= budget else self._replace(share=self.share * (budget / spent * (1.0 - 1e-12)))
@@ -84,8 +84,8 @@ def settle(
     multiplier : float
         Minimiser of the risk at ``W``: the mass that gains more than its price is then affordable.
     """
-    data, code = design.data, design.data.code
-    beyond = gain - multiplier * design.problem.base.geometry.label_cost
+    data, code = design.data, design.code
+    beyond = gain - multiplier * design.problem.geometry.label_cost
     distance = np.where(beyond > 0.0, np.minimum(beyond, tie), -beyond)
     near = np.sort(np.argpartition(distance, limit)[:limit]) if distance.size > limit else np.arange(distance.size)
     reach = float(distance[near].max())

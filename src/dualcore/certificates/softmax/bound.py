@@ -6,7 +6,7 @@ Row by row, for probabilities ``p`` and labels ``u`` after flips, both in the si
 
 so the sum over rows bounds the optimum once it is minimised over the model. That minimum is finite only if every class
 keeps its mass, ``sum w (p - u) = 0`` (an intercept), and if the moment ``V_k = sum_i w_i (p_ik - u_ik) x_i`` is the
-divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - u_y)``; see `dualcore.softmax.cones`.
+divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - u_y)``; see the module `cones`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import softmax, xlogy
 
-from dualcore.certificates import Bound, sum_error
+from dualcore.certificates.rounding import sum_error
+from dualcore.certificates.rows import Bound
+from dualcore.certificates.softmax.cones import routing_cost
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.levels import ClassLevelSet
+from dualcore.certificates.softmax.newton import Step
 from dualcore.data.arrays import FloatArray
-from dualcore.softmax.cones import routing_cost
-from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.levels import ClassLevelSet
-from dualcore.softmax.newton import Step
 
 __all__ = ["lower_bound", "spread_bound"]
 
@@ -38,23 +39,23 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit. What rounding
     can have done is subtracted; where it decides the optimum the bound is minus infinity, its allowance infinity.
     """
-    base, m = design.problem.base, design.scale.size
+    problem, m = design.problem, design.scale.size
     flipped = step.flips.mass(design.data)
-    budget = base.radius - (base.geometry.label_cost * flipped if flipped else 0.0)
+    budget = problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0)
     mean_chance, mean_label, moment_chance, moment_label = _sums(design, W, step)
     keep, give = np.ones(W.shape[0]), np.zeros(W.shape[0])
-    if base.fit_intercept:
+    if problem.fit_intercept:
         keep, give = _balance(mean_chance, mean_label)
     freed = (1.0 - keep) @ moment_chance
     moment = keep[:, None] * moment_chance + give[:, None] * freed - moment_label
     point = _Point(W, step, keep, give, moment, _entropy(design, W, step, keep, give, 1.0), budget)
     level_set = ClassLevelSet(design, upper)
     priced = _priced_apart(design, level_set, point)
-    if base.radius == 0.0 and base.ridge == 0.0:
+    if problem.radius == 0.0 and problem.ridge == 0.0:
         return priced
     # What is left of the moment after all but rounding is priced by the radius or the ridge above, by the rows here.
     held = min(1.0, budget / step.transport.cost) if step.transport.cost > 0.0 else 1.0
-    if held < 1.0 and base.ridge == 0.0:
+    if held < 1.0 and problem.ridge == 0.0:
         held = 1.0
     reference = W + step.change
     reference = reference - reference.mean(axis=0)
@@ -63,7 +64,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     cost = held * step.transport.cost
     value = point.entropy - 0.5 * float((design.ridge * reference**2).sum())
     if cost > budget:
-        value -= (cost - budget) * upper / base.radius
+        value -= (cost - budget) * upper / problem.radius
     if value < (1.0 - _NEAR) * upper or priced.value > value - _DIGITS * upper:
         return priced
     rounding = level_set.error * point.entropy * (1.0 + np.log(W.shape[0]))
@@ -76,10 +77,10 @@ def spread_bound(design: ClassDesign) -> Bound:
 
     Probabilities that equal the labels have no moment. Where the radius pays for all of it no model beats chance.
     """
-    problem, n_classes = design.problem, design.problem.n_classes
-    if not problem.flips:
+    problem, n_classes = design.problem, design.problem.family.n_outputs
+    if not problem.family.flips:
         return Bound(0.0, 0.0)
-    spread = min(1.0, problem.base.radius / (problem.base.geometry.label_cost * (1.0 - 1.0 / n_classes)))
+    spread = min(1.0, problem.radius / (problem.geometry.label_cost * (1.0 - 1.0 / n_classes)))
     label = np.full(n_classes, spread / n_classes)
     label[0] += 1.0 - spread
     value = -float(xlogy(label, label).sum())
@@ -105,11 +106,11 @@ class _Point(NamedTuple):
 
 def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _Point) -> Bound:
     """Return the bound in which radius, ridge, free features and intercept each price their part of the moment."""
-    base, m, upper = design.problem.base, design.scale.size, level_set.upper
+    problem, m, upper = design.problem, design.scale.size, level_set.upper
     W, step, moment, budget, value = point.W, point.step, point.moment, point.budget, point.entropy
     cost = step.transport.cost
     rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.level_price()
-    if base.ridge > 0.0:
+    if problem.ridge > 0.0:
         # What the radius does not hold the ridge does, at a price.
         held = min(1.0, budget / cost) if cost > 0.0 else 1.0
         rest = np.abs(moment[:, :m] - held * step.transport.moment)
@@ -124,17 +125,17 @@ def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _Point) 
         if np.isinf(rounding):
             return Bound(-np.inf, np.inf if level_set.withheld else 0.0)
         rest[:, free] = 0.0
-    if base.radius == 0.0:
+    if problem.radius == 0.0:
         return Bound(value - rounding, rounding)
     total, error = cost + routing_cost(design.norm, rest), level_set.routing_error()
     if total + error <= budget * (1.0 + 1e-14):
         return Bound(value - rounding, rounding)
-    best = value - (total + error - budget) * upper / base.radius
+    best = value - (total + error - budget) * upper / problem.radius
     if budget > 0.0:
         best = max(best, _entropy(design, W, step, point.keep, point.give, budget / (total + error)))
     # Without the error, which is subtracted already, the bound would be better by no more than this.
     subtracted = rounding
-    rounding += min(error * upper / base.radius, max(value - best, 0.0))
+    rounding += min(error * upper / problem.radius, max(value - best, 0.0))
     return Bound(best - subtracted, rounding)
 
 
@@ -163,7 +164,7 @@ def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, F
     moment_chance, moment_label = np.zeros(W.shape), np.zeros(W.shape)
     for part, block in design.blocks():
         chance = masses[part, None] * _chances(block, W, step.tilt)
-        label = masses[part, None] * step.flips.labels(design.data.code, part, n_classes)
+        label = masses[part, None] * step.flips.labels(design.code, part, n_classes)
         chances += chance.sum(axis=0)
         labels += label.sum(axis=0)
         moment_chance += chance.T @ block
@@ -188,7 +189,7 @@ def _entropy(design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, g
     for part, block in design.blocks():
         chance = _balanced_chances(block, W=W, step=step, keep=keep, give=give)
         if share < 1.0:
-            label = step.flips.labels(design.data.code, part, W.shape[0])
+            label = step.flips.labels(design.code, part, W.shape[0])
             chance = label + share * (chance - label)
         total -= float(design.data.masses[part] @ xlogy(chance, chance).sum(axis=1))
     return total

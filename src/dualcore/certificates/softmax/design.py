@@ -8,12 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import sum_error
+from dualcore.certificates.rounding import sum_error
 from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import Norm
-from dualcore.softmax.problem import ClassData, SoftmaxProblem
 
 __all__ = ["ClassDesign"]
 
@@ -35,41 +36,46 @@ class ClassDesign:
     risks and bounds are those of the data as they came.
     """
 
-    problem: SoftmaxProblem
-    data: ClassData
+    problem: Problem
+    data: Data
     shift: FloatArray
     scale: FloatArray
     norm: Norm
 
     @classmethod
-    def of(cls, problem: SoftmaxProblem, data: ClassData) -> ClassDesign:
+    def of(cls, problem: Problem, data: Data) -> ClassDesign:
         """Measure the columns."""
         w = data.masses
-        shift = data.rows.transpose_dot(w) if problem.base.fit_intercept else np.zeros(data.rows.m)
+        shift = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(data.rows.m)
         squares = np.zeros(data.rows.m)
         for part, block in data.rows.blocks():
             squares += w[part] @ (_dense(block) - shift) ** 2
         spread = np.sqrt(squares)
         scale = np.where(spread <= _CONSTANT * np.abs(shift), 1.0, spread)
         scale[scale == 0.0] = 1.0
-        norm = problem.base.geometry.norm
+        norm = problem.geometry.norm
         return cls(problem, data, shift, scale, type(norm)(scale if norm.weights is None else scale * norm.weights))
+
+    @cached_property
+    def code(self) -> npt.NDArray[np.int64]:
+        """Class numbers of the rows."""
+        return self.data.y.astype(np.int64)
 
     @property
     def intercept(self) -> bool:
         """Whether the last column of a model holds levels."""
-        return self.problem.base.fit_intercept
+        return self.problem.fit_intercept
 
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of a model: classes, numbers per class."""
-        return self.problem.n_classes, self.scale.size + int(self.intercept)
+        return self.problem.family.n_outputs, self.scale.size + int(self.intercept)
 
     @property
     def ridge(self) -> FloatArray:
         """Ridge on every number of a model, shape (K, width)."""
-        per_class = np.append(self.problem.base.ridge / self.scale**2, np.zeros(int(self.intercept)))
-        return np.tile(per_class, (self.problem.n_classes, 1))
+        per_class = np.append(self.problem.ridge / self.scale**2, np.zeros(int(self.intercept)))
+        return np.tile(per_class, (self.problem.family.n_outputs, 1))
 
     @cached_property
     def basis(self) -> FloatArray:
@@ -82,7 +88,7 @@ class ClassDesign:
         width = self.shape[1]
         held = np.zeros(width)
         if self.norm.weights is not None:
-            held[: self.scale.size] = _HELD * self.problem.base.radius / self.norm.weights
+            held[: self.scale.size] = _HELD * self.problem.radius / self.norm.weights
         factor = np.diag(np.sqrt(4.0 * self.ridge[0] + held**2))
         for part, block in self.blocks():
             weighted = block * np.sqrt(self.data.masses[part])[:, None]
@@ -117,7 +123,7 @@ class ClassDesign:
         sizes = np.hypot(self.shift, self.scale)
         scores = float(np.abs(coef).max(axis=0) @ sizes) + float(np.abs(intercept).max(initial=0.0))
         # Of a loss below one only the probabilities of other classes feel an error of the scores.
-        felt = min(1.0, 2.0 * value) if self.problem.base.radius == 0.0 else 1.0
+        felt = min(1.0, 2.0 * value) if self.problem.radius == 0.0 else 1.0
         return 2.0 * sum_error(coef.shape[1]) * scores * felt + sum_error(self.data.rows.n) * value
 
     def weights(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:

@@ -16,11 +16,11 @@ import scipy.sparse as sp
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import softmax
 
+from dualcore.certificates.coneprogram import Affine, ConeProgram
+from dualcore.certificates.softmax.cones import CurvedProgram, Transport, bound_differences
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.flips import Flips, OpenRows, settle
 from dualcore.data.arrays import FloatArray
-from dualcore.softmax.cones import CurvedProgram, Transport, bound_differences
-from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.flips import Flips, OpenRows, settle
-from dualcore.solvers.cones import Affine, ConeProgram
 
 __all__ = ["FLAT", "Step", "newton_step"]
 
@@ -76,11 +76,11 @@ def newton_step(
     stretch : float, default=1.0
         Factor on the objective while the cone program is solved; small risks want a large one.
     """
-    problem, m = design.problem.base, design.scale.size
+    problem, m = design.problem, design.scale.size
     basis, n_classes = design.basis, W.shape[0]
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
-    if design.problem.flips:
+    if design.problem.family.flips:
         flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
     penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
@@ -174,7 +174,7 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
     diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
     gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
     for part, block in design.blocks():
-        scores, w, own = block @ W.T, masses[part], data.code[part]
+        scores, w, own = block @ W.T, masses[part], design.code[part]
         block = block @ design.basis
         chance = softmax(scores, axis=1)
         joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
@@ -184,7 +184,7 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
         residual = w[:, None] * chance
         residual[np.arange(own.size), own] -= w
         gradient += residual.T @ block
-        if design.problem.flips:
+        if design.problem.family.flips:
             two = np.partition(scores, 1, axis=1)[:, :2]
             lowest[part], tie[part] = scores.argmin(axis=1), two[:, 1] - two[:, 0]
             gain[part] = scores[np.arange(own.size), own] - two[:, 0]
@@ -202,7 +202,7 @@ def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
         features = design.rows(design.data.rows.take(rows)) @ design.basis
         push = np.zeros((rows.size, design.shape[0]))
         weight = design.data.masses[flips.row] * flips.share
-        np.add.at(push, (index, design.data.code[flips.row]), weight)
+        np.add.at(push, (index, design.code[flips.row]), weight)
         np.add.at(push, (index, flips.label), -weight)
         out = push.T @ features
     return out
@@ -219,7 +219,7 @@ def _leave_open(
     owner[rows.place] = rows.row
     program.minimise(extra.mapped(masses[owner][None, :]))
     program.nonnegative(extra)
-    own, features = design.data.code[rows.row], (rows.features @ design.basis)[rows.place]
+    own, features = design.code[rows.row], (rows.features @ design.basis)[rows.place]
     across = np.arange(width)
     places = np.repeat(np.arange(entries), width)
     push = sp.csr_array(
@@ -235,7 +235,7 @@ def _leave_open(
         shape=(entries, step.offset.size),
     )
     repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
-    price = design.problem.base.geometry.label_cost / design.problem.base.radius * lam.spread(entries)
+    price = design.problem.geometry.label_cost / design.problem.radius * lam.spread(entries)
     taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
 
     def read(multipliers: FloatArray) -> Flips:

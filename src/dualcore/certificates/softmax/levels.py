@@ -10,12 +10,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates import sum_error
 from dualcore.certificates.dependence import drop_dependent
+from dualcore.certificates.rounding import sum_error
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.flips import Flips
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm
-from dualcore.softmax.design import ClassDesign
-from dualcore.softmax.flips import Flips
 
 __all__ = ["ClassLevelSet"]
 
@@ -39,9 +39,9 @@ class ClassLevelSet:
     """
 
     def __init__(self, design: ClassDesign, upper: float) -> None:
-        base, m = design.problem.base, design.scale.size
-        self.design, self.base, self.upper = design, base, max(upper, 0.0)
-        self.n_classes = design.problem.n_classes
+        problem, m = design.problem, design.scale.size
+        self.design, self.problem, self.upper = design, problem, max(upper, 0.0)
+        self.n_classes = design.problem.family.n_outputs
         self.error = sum_error(design.data.rows.n)
         # Probabilities less labels are at most one, and columns have size one.
         self.moment_error = 2.0 * self.error
@@ -49,8 +49,8 @@ class ClassLevelSet:
         self.withheld = False
         prices = design.norm.weights
         self.free = np.zeros(m, dtype=bool)
-        if base.ridge == 0.0:
-            self.free = np.ones(m, dtype=bool) if base.radius == 0.0 or prices is None else np.isinf(prices)
+        if problem.ridge == 0.0:
+            self.free = np.ones(m, dtype=bool) if problem.radius == 0.0 or prices is None else np.isinf(prices)
 
     def _prices(self) -> FloatArray:
         prices = self.design.norm.weights
@@ -66,13 +66,13 @@ class ClassLevelSet:
     def _sway(self) -> float:
         """Return the most that the mean of ``|(theta_j - theta_k) . x|`` can be over the features that are held."""
         by_ridge = by_norm = np.inf
-        if self.base.ridge > 0.0:
+        if self.problem.ridge > 0.0:
             length = float(np.linalg.norm(self.design.scale))
-            by_ridge = 2.0 * float(np.sqrt(2.0 * self.upper / self.base.ridge)) * length
-        if self.base.radius > 0.0:
+            by_ridge = 2.0 * float(np.sqrt(2.0 * self.upper / self.problem.ridge)) * length
+        if self.problem.radius > 0.0:
             prices = self._prices()
             length = float(prices.sum()) if isinstance(self.design.norm, L1Norm) else float(np.linalg.norm(prices))
-            by_norm = self.upper / self.base.radius * length
+            by_norm = self.upper / self.problem.radius * length
         if self.free.all():
             return 0.0
         return min(by_ridge, by_norm)
@@ -83,7 +83,7 @@ class ClassLevelSet:
         A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the
         loss of its rows over its mass, and what the features sway; the error of its balance is a share of its mass.
         """
-        if not self.base.fit_intercept or self.free.any():  # free features are priced with the intercept
+        if not self.problem.fit_intercept or self.free.any():  # free features are priced with the intercept
             return 0.0
         return 2.0 * self.n_classes * self.moment_error * (self.upper + self._sway())
 
@@ -153,9 +153,9 @@ class ClassLevelSet:
 
     def _earned(self, flips: Flips, cost: float) -> float:
         """Return the most that the held features add to the moment, and what flips earn and pay."""
-        if self.base.radius == 0.0:
+        if self.problem.radius == 0.0:
             return 0.0
-        return self.upper * cost / self.base.radius + (4.0 * self.upper if flips.row.size else 0.0)
+        return self.upper * cost / self.problem.radius + (4.0 * self.upper if flips.row.size else 0.0)
 
     def _largest_share(
         self,
@@ -169,7 +169,7 @@ class ClassLevelSet:
         size = others * width.size
         factor = np.zeros((0, size))
         for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
+            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
             weight = np.where(weight >= least_chance, weight, 0.0) * data.masses[part][:, None]
             factor = np.asarray(np.linalg.qr(np.vstack([factor, rows * np.sqrt(weight).reshape(-1, 1)]), "r"))
         sizes = np.linalg.norm(factor, axis=0)
@@ -185,7 +185,7 @@ class ClassLevelSet:
         solved = (root @ (root.T @ (excess / sizes))) / sizes
         longest = far = 0.0
         for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), data.code[part])
+            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
             used = (weight >= least_chance) & (data.masses[part] > 0.0)[:, None]
             rows = rows[used.ravel()]
             if rows.size:

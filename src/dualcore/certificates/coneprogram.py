@@ -1,0 +1,250 @@
+"""A cone program written down block by block in the matrices that Clarabel reads.
+
+Minimise ``x' P x / 2 + q' x`` subject to ``M x + c`` in a product of cones. Clarabel states the same as
+``A x + s = b, s in K``, hence ``A = -M`` and ``b = c``. Its multiplier ``z`` of a cone is the usual one: where ``c``
+grows by a small ``d``, the minimum falls by ``z . d``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import clarabel
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+
+__all__ = ["SOLVED", "Affine", "ConeProgram", "ConeSolution", "Place"]
+
+# What Clarabel calls a solution.
+SOLVED = ("Solved", "AlmostSolved")
+
+Place = npt.NDArray[np.int64]
+"""Where the rows of one cone component stand among all rows: the key to their multipliers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """``offset + sum_k matrix_k x[start_k : start_k + width_k]``: a vector of affine functions of the variables.
+
+    Parameters
+    ----------
+    offset : ndarray of shape (length,)
+    terms : tuple of (start, sparse array of shape (length, width))
+    """
+
+    offset: FloatArray
+    terms: tuple[tuple[int, Any], ...] = ()
+
+    # Without this numpy would multiply `array * affine` element by element before Affine is asked.
+    __array_ufunc__ = None
+
+    def __len__(self) -> int:
+        return self.offset.size
+
+    def __add__(self, other: Affine | FloatArray | float) -> Affine:
+        if isinstance(other, Affine):
+            return Affine(self.offset + other.offset, self.terms + other.terms)
+        return Affine(self.offset + other, self.terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Affine:
+        return -1.0 * self
+
+    def __sub__(self, other: Affine | FloatArray | float) -> Affine:
+        return self + (-other)
+
+    def __rsub__(self, other: FloatArray | float) -> Affine:
+        return other + (-self)
+
+    def __rmul__(self, factor: FloatArray | float) -> Affine:
+        """Multiply all entries by one number, or each by its own."""
+        if isinstance(factor, np.ndarray):
+            return self.mapped(sp.diags_array(factor))
+        return Affine(factor * self.offset, tuple((start, factor * matrix) for start, matrix in self.terms))
+
+    def mapped(self, matrix: Any) -> Affine:
+        """Return ``matrix @ self`` for a dense or sparse matrix."""
+        left = matrix if sp.issparse(matrix) else sp.csc_array(np.atleast_2d(matrix))
+        return Affine(left @ self.offset, tuple((start, left @ part) for start, part in self.terms))
+
+    def spread(self, length: int) -> Affine:
+        """Return a single entry repeated ``length`` times."""
+        return self.mapped(np.ones((length, 1)))
+
+    def __getitem__(self, keep: npt.NDArray[np.bool_]) -> Affine:
+        return Affine(self.offset[keep], tuple((start, matrix.tocsr()[keep]) for start, matrix in self.terms))
+
+
+class ConeSolution(NamedTuple):
+    """Where Clarabel stopped: variables, multipliers, and how it went."""
+
+    x: FloatArray
+    multipliers: FloatArray
+    status: str
+    iterations: int
+    trace: tuple[tuple[int, float, float], ...]
+
+    def value(self, expression: Affine) -> FloatArray:
+        """Return what an affine expression is worth at the solution."""
+        out = expression.offset.copy()
+        for start, matrix in expression.terms:
+            out += matrix @ self.x[start : start + matrix.shape[1]]
+        return out
+
+
+def _entries(matrix: Any) -> tuple[Place, Place, FloatArray]:
+    """Return rows, columns and values of the entries; of small matrices scipy's own way costs more than the program."""
+    if matrix.format not in ("csc", "csr"):
+        matrix = matrix.tocsc()
+    first, second = np.repeat(np.arange(matrix.indptr.size - 1), np.diff(matrix.indptr)), matrix.indices
+    down, along = (second, first) if matrix.format == "csc" else (first, second)
+    return down.astype(np.int64), along.astype(np.int64), matrix.data
+
+
+class ConeProgram:
+    """Collects variables, costs and cones; `solve` assembles them once."""
+
+    def __init__(self) -> None:
+        self._n_variables = 0
+        self._n_rows = 0
+        self._costs: list[Affine] = []
+        self._squares: list[tuple[int, FloatArray]] = []
+        self._blocks: list[tuple[Place, Affine]] = []
+        self._cones: list[Any] = []
+
+    def variables(self, size: int) -> Affine:
+        """Return ``size`` new free variables."""
+        start = self._n_variables
+        self._n_variables += size
+        one = sp.csc_array((np.ones(size), np.arange(size), np.arange(size + 1)), (size, size))
+        return Affine(np.zeros(size), ((start, one),))
+
+    def minimise(self, cost: Affine) -> None:
+        """Add a single affine entry to the objective."""
+        self._costs.append(cost)
+
+    def minimise_squares(self, weights: FloatArray, variables: Affine) -> None:
+        """Add ``sum_j weights_j x_j^2 / 2`` to the objective; ``variables`` as handed out by `variables`."""
+        self._squares.append((variables.terms[0][0], weights))
+
+    def zero(self, expression: Affine) -> Place:
+        """Demand ``expression = 0``."""
+        return self._one_cone(clarabel.ZeroConeT(len(expression)), expression)[0]
+
+    def nonnegative(self, expression: Affine) -> Place:
+        """Demand ``expression >= 0``."""
+        return self._one_cone(clarabel.NonnegativeConeT(len(expression)), expression)[0]
+
+    def second_order(self, length: Affine, vector: Affine) -> tuple[Place, Place]:
+        """Demand ``length >= ||vector||_2``."""
+        bound, inside = self._one_cone(clarabel.SecondOrderConeT(1 + len(vector)), length, vector)
+        return bound, inside
+
+    def rotated(self, left: Affine, right: Affine, middle: Affine) -> tuple[Place, Place, Place]:
+        """Demand ``left * right >= middle^2, left >= 0, right >= 0``, entry by entry.
+
+        In Clarabel's terms ``left + right >= ||(left - right, 2 middle)||``. The places returned are those of the sum,
+        the difference and the double, so the multiplier of ``left`` is that of the first plus that of the second.
+        """
+        cones = [clarabel.SecondOrderConeT(3)] * len(left)
+        total, difference, double = self._each_cone(cones, left + right, left - right, 2.0 * middle)
+        return total, difference, double
+
+    def exponential(self, exponent: Affine, bound: Affine) -> tuple[Place, Place, Place]:
+        """Demand ``exp(exponent) <= bound``, entry by entry."""
+        cones = [clarabel.ExponentialConeT()] * len(exponent)
+        one = Affine(np.ones(len(exponent)))
+        first, middle, last = self._each_cone(cones, exponent, one, bound)
+        return first, middle, last
+
+    def _one_cone(self, cone: Any, *parts: Affine) -> list[Place]:
+        """Stack the parts in one cone."""
+        places = []
+        for part in parts:
+            place = np.arange(self._n_rows, self._n_rows + len(part))
+            self._n_rows += len(part)
+            self._blocks.append((place, part))
+            places.append(place)
+        self._cones.append(cone)
+        return places
+
+    def _each_cone(self, cones: list[Any], *parts: Affine) -> list[Place]:
+        """Give each entry a small cone of its own, one row from every part."""
+        count, step = len(cones), len(parts)
+        places = [np.arange(self._n_rows + k, self._n_rows + k + step * count, step) for k in range(step)]
+        self._n_rows += step * count
+        self._blocks.extend(zip(places, parts, strict=True))
+        self._cones.extend(cones)
+        return places
+
+    def _assemble(self) -> tuple[Any, FloatArray, Any, FloatArray]:
+        """Return Clarabel's ``P, q, A, b``."""
+        linear = np.zeros(self._n_variables)
+        for cost in self._costs:
+            for start, matrix in cost.terms:
+                linear[start : start + matrix.shape[1]] += matrix.toarray()[0]
+        diagonal = np.zeros(self._n_variables)
+        for start, weights in self._squares:
+            diagonal[start : start + weights.size] += weights
+        right = np.zeros(self._n_rows)
+        rows, columns, values = [], [], []
+        for place, part in self._blocks:
+            right[place] = part.offset
+            for start, matrix in part.terms:
+                down, along, data = _entries(matrix)
+                rows.append(place[down])
+                columns.append(along + start)
+                values.append(-data)
+        places = (np.concatenate(rows), np.concatenate(columns))
+        left = sp.csc_matrix((np.concatenate(values), places), shape=(self._n_rows, self._n_variables))
+        curved = np.flatnonzero(diagonal)
+        quadratic = sp.csc_matrix((diagonal[curved], (curved, curved)), shape=(self._n_variables,) * 2)
+        return quadratic, linear, left, right
+
+    def solve(
+        self, *, tol: float, loose_tol: float, max_iter: int, stretch: float = 1.0, cautious: bool = False
+    ) -> ConeSolution:
+        """Hand the program to Clarabel.
+
+        Parameters
+        ----------
+        tol : float
+            Gap and feasibility asked for, relative where the objective exceeds 1.
+        loose_tol : float
+            Gap that still counts as almost solved where rounding keeps Clarabel from reaching ``tol``.
+        max_iter : int
+        stretch : float, default=1.0
+            Factor on the objective while Clarabel works. It measures gaps absolutely where the objective is below 1,
+            and multipliers of many light rows drown in its regularisation: both want a larger objective.
+        cautious : bool, default=False
+            Whether to keep further from the boundary of the cones: slower, for programs on which Clarabel gives up.
+        """
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        settings.max_iter = max_iter
+        if cautious:
+            settings.max_step_fraction = 0.9
+        settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
+        settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = loose_tol
+        if hasattr(settings, "max_threads"):  # since Clarabel 0.10
+            settings.max_threads = 1
+        quadratic, linear, left, right = self._assemble()
+        solver = clarabel.DefaultSolver(stretch * quadratic, stretch * linear, left, right, self._cones, settings)
+        trace: list[tuple[int, float, float]] = []
+
+        def record(info: Any) -> bool:
+            trace.append((int(info.iterations), float(info.cost_primal) / stretch, float(info.gap_abs) / stretch))
+            return False
+
+        if hasattr(solver, "set_termination_callback"):  # since Clarabel 0.11
+            solver.set_termination_callback(record)
+        found = solver.solve()
+        gap = abs(float(found.obj_val - found.obj_val_dual))
+        last = (int(found.iterations), float(found.obj_val) / stretch, gap / stretch)
+        multipliers = np.asarray(found.z) / stretch
+        return ConeSolution(np.asarray(found.x), multipliers, str(found.status), last[0], tuple(trace) or (last,))

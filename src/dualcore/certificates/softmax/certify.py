@@ -1,0 +1,116 @@
+"""The certificate of a softmax model: its exact risk, and a lower bound from Newton steps that start at it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.certificates.rows import Bound
+from dualcore.certificates.softmax.bound import lower_bound, spread_bound
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.newton import newton_step
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.problem.normal import CentredRows, exact_dot, far_centre
+
+__all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classes", "size_fault"]
+
+# A Newton matrix of this size is factored densely, some dozen times in each of a few cone programs.
+_MOST_NUMBERS = 2500
+# One for the risk and two to measure the columns; then, a step: itself, at most three for its bound, one for the risk.
+_READS_TO_START, _READS_PER_STEP = 3, 5
+STEPS_TO_CERTIFY = 4
+
+
+class ClassCertificate(NamedTuple):
+    """Risk of a model, lower bound on the best possible one, reads, and what rounding can have done to both."""
+
+    upper: float
+    lower: float
+    n_reads: int
+    rounding: float
+
+
+def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, data: Data) -> ClassCertificate:
+    """Return the exact worst-case risk of a model on these data, and a lower bound on the best possible one.
+
+    The bound is the dual point of a Newton step from the model, or of one from where that step leads: the nearer the
+    model is to the optimum, the sooner the bound is tight. A model too large for Newton's method is bounded by what
+    spread labels say alone.
+    """
+    far = FarColumns.of(problem, data)
+    levels = far.inside(coef, intercept)
+    upper, multiplier = problem.evaluate(coef, levels, far.data)
+    design = ClassDesign.of(problem, far.data)
+    best, value, reads = max(Bound(0.0, 0.0), spread_bound(design)), upper, _READS_TO_START
+    steps = STEPS_TO_CERTIFY if size_fault(problem, data.rows.m) is None else 0
+    with np.errstate(under="ignore"):
+        W = design.weights(coef, levels)
+        for _ in range(steps):
+            step = newton_step(design, W, multiplier, 1e-7)
+            best = max(best, lower_bound(design, W, step, value))
+            W = W + step.change
+            ahead, multiplier = problem.evaluate(*design.model(W), far.data)
+            value, reads = min(value, ahead), reads + _READS_PER_STEP
+            if value - best.value <= 0.1 * (upper - best.value):  # no bound can be much better than this one
+                break
+    rounding = best.rounding + design.risk_error(coef, levels, upper)
+    return ClassCertificate(upper, min(best.value, upper), reads, rounding)
+
+
+def size_fault(problem: Problem, n_features: int, *, by_newton: bool = True) -> str | None:
+    """Return why Newton's method, or a cone program of all rows, cannot take a problem; None if it can."""
+    norm = problem.geometry.norm
+    if type(norm) not in (L1Norm, L2Norm, LinfNorm):
+        return f"Softmax problems know no cone for the norm {type(norm).__name__}: use l1, l2 or linf."
+    n_classes = problem.family.n_outputs
+    size = n_classes * (n_features + int(problem.fit_intercept))
+    if by_newton and size > _MOST_NUMBERS:
+        return (
+            f"A softmax model of {n_classes} classes and {n_features} features has {size} numbers, too many for "
+            f"Newton's method beyond {_MOST_NUMBERS}. Use multi_class='ovr', or reduce the features first."
+        )
+    return None
+
+
+class FarColumns(NamedTuple):
+    """The data with columns far from the origin centred, and the way of the intercepts there and back."""
+
+    data: Data
+    centre: FloatArray | None
+
+    @classmethod
+    def of(cls, problem: Problem, data: Data) -> FarColumns:
+        """Look for such columns; without an intercept none is centred."""
+        centre = far_centre(data.rows, data.weights) if problem.fit_intercept else None
+        return cls(data if centre is None else data._replace(rows=CentredRows(data.rows, centre)), centre)
+
+    def inside(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return the intercepts on the centred data."""
+        if self.centre is None:
+            return intercept
+        shifts = [exact_dot(self.centre, theta) for theta in coef]
+        return np.array([float(Fraction(float(b)) + shift) for b, shift in zip(intercept, shifts, strict=True)])
+
+    def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return a model on the centred data in the units of the user.
+
+        What an intercept far from the origin has no digits for goes to a coefficient, as in `Normal`.
+        """
+        if self.centre is None:
+            return coef, intercept
+        coef, outer = coef.copy(), np.empty(len(intercept))
+        for k, theta in enumerate(coef):
+            goal = Fraction(float(intercept[k]))
+            exact = goal - exact_dot(self.centre, theta)
+            outer[k] = float(exact)
+            missing = float(exact - Fraction(float(outer[k])))
+            able = np.flatnonzero((self.centre != 0.0) & (theta != 0.0))
+            able = able[np.spacing(np.abs(theta[able])) * np.abs(self.centre[able]) < 0.1 * abs(missing)]
+            if able.size:
+                farthest = able[np.abs(self.centre[able]).argmax()]
+                theta[farthest] += missing / self.centre[farthest]
+        return coef, outer

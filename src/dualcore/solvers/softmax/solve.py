@@ -1,0 +1,259 @@
+"""Training softmax models: Newton's method through small cone programs, or one cone program of all rows."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.certificates import Bound
+from dualcore.certificates.coneprogram import ConeProgram
+from dualcore.certificates.softmax.bound import lower_bound, spread_bound
+from dualcore.certificates.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault
+from dualcore.certificates.softmax.cones import bound_differences
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.newton import FLAT, newton_step
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
+
+__all__ = ["solve_classes"]
+
+# Steps that do not narrow the gap by a tenth after which rounding is to blame.
+_PATIENCE = 20
+# What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
+# correction of the dual point is between none and one that drowns in rounding.
+_FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
+# Largest factor on the objective of a cone program, for risks that are small against its absolute tolerance.
+_MOST_STRETCH = 1e5
+# Steps as `_PATIENCE`, where this share of the gap is the stated allowance for rounding.
+_PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
+
+
+def solve_classes(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    warm_start: Solution | None = None,
+) -> Solution:
+    """Train on all rows; as `dualcore.solve`, which calls this for problems of many classes.
+
+    Parameters
+    ----------
+    problem : Problem
+        With the softmax loss.
+    X : array, memory map, sparse matrix or data frame of shape (n_samples, n_features)
+    y : array of shape (n_samples,)
+        Class numbers; every class needs a row of positive weight.
+    sample_weight : array of shape (n_samples,), optional
+    solver : {"auto", "structured", "conic"}, default="auto"
+        "structured" (and "auto") is Newton's method: one pass over the rows an iteration. "conic" hands all rows to
+        Clarabel with an exponential cone for each row and class: a reference for small data.
+    tol : float, default=1e-6
+        Relative gap between the risk and its certified lower bound.
+    max_iter : int, default=200
+    warm_start : Solution, optional
+        Where Newton's method sets out from, if that is better than scores that are all zero.
+    """
+    began = time.perf_counter()
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    _check_solvable(problem, data.rows.m, solver)
+    masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
+    if not (masses > 0.0).all():
+        raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
+    far = FarColumns.of(problem, data)
+    design = ClassDesign.of(problem, far.data)
+    start = None if warm_start is None else _start(problem, far, design, warm_start)
+    with np.errstate(under="ignore"):
+        if solver == "conic":
+            done = _run_conic(design, tol, max_iter)
+        else:
+            done = _run_newton(design, tol, max_iter, start)
+        # The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
+        coef, intercept = far.outside(*design.model(done.W))
+        value, multiplier = problem.evaluate(coef, far.inside(coef, intercept), far.data)
+    error = design.risk_error(coef, far.inside(coef, intercept), value)
+    lower = min(max(done.lower.value, 0.0), value)
+    status = Status.OPTIMAL
+    if _runs_away(problem, far.data, coef, far.inside(coef, intercept)):
+        status = Status.UNBOUNDED
+    elif value - lower > max(tol * abs(value), error):
+        status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
+        if max(done.lower.rounding, done.last.rounding) > 0.5 * (value - lower):
+            status = Status.UNCERTIFIED
+    found = Solution(
+        coef=coef,
+        intercept=intercept,
+        dual_variable=multiplier,
+        value=value,
+        lower_bound=lower,
+        gap=value - lower,
+        status=status,
+        solver="conic" if solver == "conic" else "structured",
+        iterations=done.iterations,
+        history=tuple(done.history),
+        seconds=time.perf_counter() - began,
+        rounding=(0.0 if np.isinf(done.lower.rounding) else done.lower.rounding) + error,
+        problem=problem,
+    )
+    if not found.converged:
+        message = f"{status.value} Relative gap {found.relative_gap:.2e}, asked for {tol:.0e}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return found
+
+
+def _start(problem: Problem, far: FarColumns, design: ClassDesign, warm_start: Solution) -> FloatArray:
+    coef, intercept = problem.family.as_model(warm_start.coef, warm_start.intercept)
+    if coef.shape[1] != far.data.rows.m:
+        raise ValueError(f"warm_start has {coef.shape[1]} coefficients a class but X has {far.data.rows.m} features.")
+    return design.weights(coef, far.inside(coef, intercept))
+
+
+def _check_solvable(problem: Problem, n_features: int, solver: str) -> None:
+    """Raise, before any work, where the solvers cannot take a problem."""
+    if solver not in ("auto", "structured", "conic"):
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto', 'structured' or 'conic' for a softmax problem.")
+    fault = size_fault(problem, n_features, by_newton=solver != "conic")
+    if fault is not None:
+        raise IncompatibleError(fault)
+
+
+class _Progress:
+    """Where a run stands: the best model, the best lower bound and the last one, and how it came there."""
+
+    def __init__(self, design: ClassDesign) -> None:
+        self.W, self.iterations = np.zeros(design.shape), 0
+        self.lower = self.last = Bound(-np.inf, 0.0)
+        self.history: list[Iterate] = []
+
+
+def _run_newton(design: ClassDesign, tol: float, max_iter: int, start: FloatArray | None) -> _Progress:
+    """Newton's method without changes of label first; where some would pay, again with them from there.
+
+    Forbidding them only lowers the risk, so the bound found without them holds with them.
+    """
+    run = _Progress(design)
+    run.lower = max(run.lower, spread_bound(design))
+    chance = design.problem.evaluate(*design.model(run.W), design.data).value
+    if chance - run.lower.value <= tol * chance:
+        run.history.append(Iterate(0, chance, chance - run.lower.value))
+        return run
+    if start is not None and design.problem.evaluate(*design.model(start), design.data).value < chance:
+        run.W = start
+    if design.problem.family.flips:
+        fixed = design.problem.replace(label_cost=np.inf)
+        _descend(replace(design, problem=fixed), run, tol, max_iter)
+        if design.problem.evaluate(*design.model(run.W), design.data).value > chance:
+            run.W = np.zeros(design.shape)
+    _descend(design, run, tol, max_iter)
+    return run
+
+
+def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> None:
+    """Take Newton steps until the certified gap is within tolerance, and one more.
+
+    A gap of 1e-6 leaves the coefficients with three digits, the last step doubles them.
+    """
+    value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
+    done, least, since = False, np.inf, 0
+    while not done and since < _PATIENCE and run.iterations < max_iter:
+        done = value - run.lower.value <= tol * value
+        flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
+        step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
+        run.last = lower_bound(design, run.W, step, value)
+        run.lower = max(run.lower, run.last)
+        run.iterations += 1
+        moved = False
+        for length in 0.5 ** np.arange(12):
+            ahead = run.W + length * step.change
+            there = design.problem.evaluate(*design.model(ahead), design.data)
+            if there.value < value * (1.0 + 1e-13):
+                run.W, (value, multiplier), moved = ahead, there, True
+                break
+        run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
+        gap = value - run.lower.value
+        least, since = (gap, 0) if gap < 0.9 * least else (least, since + 1)
+        if since >= _PATIENCE_AT_ROUNDING and run.lower.rounding > _ROUNDED * gap:
+            break
+        if not moved:
+            break
+
+
+def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
+    """Hand all rows to Clarabel: ``sum_k exp(s_k - s_y - t) <= 1`` says that ``t`` is at least the loss."""
+    problem, data, (n_classes, width) = design.problem, design.data, design.shape
+    code, n, m = design.code, data.rows.n, design.scale.size
+    rows = np.vstack([block for _, block in design.blocks()])
+    program = ConeProgram()
+    W, lam, t = program.variables(n_classes * width), program.variables(1), program.variables(n)
+    signed = []
+    for k in range(n_classes):
+        sign = np.zeros((n, n_classes))
+        sign[:, k] += 1.0
+        sign[np.arange(n), code] -= 1.0
+        signed.append(sp.csr_array(np.einsum("ik,ij->ikj", sign, rows).reshape(n, n_classes * width)))
+    bounds = [program.variables(n) for _ in range(n_classes)]
+    for k in range(n_classes):
+        ahead = program.variables(n)
+        program.zero(W.mapped(signed[k]) - ahead)
+        program.exponential(ahead - t, bounds[k])
+    program.nonnegative(1.0 - sum(bounds[1:], bounds[0]))
+    program.minimise(t.mapped(data.masses[None, :]))
+    if problem.family.flips:
+        extra = program.variables(n)
+        program.nonnegative(extra)
+        program.minimise(extra.mapped(data.masses[None, :]))
+        for k in range(n_classes):
+            others = np.flatnonzero(code != k)
+            gain = W.mapped(-signed[k][others])
+            program.nonnegative(
+                extra.mapped(sp.eye_array(n, format="csr")[others])
+                + problem.geometry.label_cost * lam.spread(others.size)
+                - gain
+            )
+    program.minimise_squares(design.ridge.ravel(), W)
+    program.nonnegative(lam)
+    if problem.radius > 0.0:
+        program.minimise(problem.radius * lam)
+        coef = W.mapped(sp.csr_array(sp.kron(sp.eye_array(n_classes), sp.eye_array(m, width))))
+        bound_differences(program, design.norm, lam, coef, n_classes, m)
+    found = program.solve(tol=max(1e-4 * tol, 1e-10), loose_tol=tol, max_iter=max_iter, stretch=10.0 * np.sqrt(n))
+    run = _Progress(design)
+    run.W, run.iterations = found.value(W).reshape(design.shape), found.iterations
+    run.history = [Iterate(k, cost, gap) for k, cost, gap in found.trace]
+    value, multiplier = problem.evaluate(*design.model(run.W), data)
+    model, least = run.W, value
+    for _ in range(STEPS_TO_CERTIFY):  # a program solved to a tolerance is a good start for the bound, no more
+        step = newton_step(design, model, multiplier, tol)
+        run.last = lower_bound(design, model, step, least)
+        run.lower = max(run.lower, run.last)
+        if least - run.lower.value <= tol * least:
+            break
+        model = model + step.change
+        risk, multiplier = problem.evaluate(*design.model(model), data)
+        least = min(least, float(risk))
+    return run
+
+
+def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: FloatArray) -> bool:
+    """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
+    if problem.radius > 0.0 or problem.ridge > 0.0:
+        return False
+    for part, block in data.rows.blocks():
+        scores, code = np.asarray(block @ coef.T) + intercept, data.y[part].astype(np.int64)
+        own = np.take_along_axis(scores, code[:, None], axis=1)
+        ahead = np.where(np.arange(len(coef)) == code[:, None], np.inf, own - scores).min(axis=1)
+        if not (ahead[data.masses[part] > 0.0] > 0.0).all():
+            return False
+    return True
