@@ -104,6 +104,8 @@ class Solution:
         What rounding can have done: the allowance that is subtracted in ``lower_bound``, and the error of ``value``.
     problem : Problem or None
         What was solved: the dual point holds for no other.
+    n_reads : int
+        How often the rows of a source were read; 0 for rows in memory.
 
     Examples
     --------
@@ -127,6 +129,7 @@ class Solution:
     dual: DualPoint | None = field(default=None, repr=False, compare=False)
     rounding: float = 0.0
     problem: Problem | None = field(default=None, repr=False, compare=False)
+    n_reads: int = 0
 
     @property
     def relative_gap(self) -> float:
