@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates.bundle import Bundle
+from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import PreparedSource, Source
@@ -42,6 +43,8 @@ __all__ = ["FEW_NUMBERS", "solve_over_reads"]
 FEW_NUMBERS = 524_288
 # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
 _PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
+# With more features than this a coefficient that nothing holds is not certified.
+_MOST_FREE = 2000
 # A step of the bundle is worth less than one of an interior point.
 _BOX_STEPS = 5
 
@@ -131,7 +134,10 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
         source = PreparedSource(source, centre=normal.centre, scale=np.ones(rows.m))
         rows = DenseRows(rows.take(np.arange(rows.n)) - normal.centre)
     y = pilot.y if problem.is_classification else (pilot.y - normal.level) / normal.unit
-    inside = normal.data._replace(rows=RememberedRows(source))
+    reads = RememberedRows(source)
+    # Where nothing holds a coefficient, only a closer look at the rows, of about ten reads, can bound it.
+    reads.in_memory = bool(free_features(normal.problem, rows.m).any()) and rows.m <= _MOST_FREE
+    inside = normal.data._replace(rows=reads)
     return replace(normal, data=inside), Data(rows, y, pilot.weights)
 
 

@@ -140,9 +140,11 @@ class RememberedRows(SourceRows):
 
 def _combination(vectors: FloatArray, vector: FloatArray) -> FloatArray | None:
     """Return the shares with which known vectors make up another, up to a few roundings; None where they do not."""
-    gram, right = vectors @ vectors.T, vectors @ vector
-    shares = np.linalg.lstsq(gram, right, rcond=None)[0]
-    left = vector - shares @ vectors
+    gram = vectors @ vectors.T
+    shares, left = np.zeros(len(vectors)), vector
+    for _ in range(3):  # the second and third time the shares lose their own rounding
+        shares = shares + np.linalg.lstsq(gram, vectors @ left, rcond=None)[0]
+        left = vector - shares @ vectors
     return shares if bool((np.abs(left) <= _SAME * (np.abs(shares) @ np.abs(vectors))).all()) else None
 
 

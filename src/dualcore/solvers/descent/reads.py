@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.certificates import DualPoint, RowBounds
+from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample
-from dualcore.solvers.descent.polish import free_features
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
 __all__ = ["ReadsOracle"]
@@ -133,8 +133,6 @@ class ReadsOracle(Oracle):
         What the targets of the source are shifted and divided by: `Normal`.
     """
 
-    certifies_freely = True
-
     def __init__(
         self,
         problem: Problem,
@@ -153,7 +151,7 @@ class ReadsOracle(Oracle):
         self.masses = data.masses
         self.sampled = MemoryOracle(problem, pilot)
         self.columns = self.sampled.columns
-        self.free = free_features(problem, self.n_features)
+        self.certifies_freely = not free_features(problem, self.n_features).any()
         self._lower, self._upper = -np.inf, np.inf
         self._kept: tuple[FloatArray, FloatArray] | None = None
         self._seen: list[_Seen] = []

@@ -96,6 +96,9 @@ def descend(
         here = _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
     known: Hessian | None = None
     smooth = isinstance(problem.geometry.norm, L2Norm)
+    if here is not None and smooth:  # below the price of the target the norm is not felt
+        objective = Objective(oracle, width)
+        smooth = objective.norm.dual(here.coef) >= objective.floor * (1.0 + _CLEAR)
 
     def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
         nonlocal known, smooth
