@@ -12,6 +12,7 @@ import numpy as np
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.forms import Minimum
 from dualcore.problem.losses import Power
 
 __all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint", "able_solver"]
@@ -73,6 +74,8 @@ class RawSolution:
     lower: float = -np.inf
     rounding: float = 0.0
     waypoint: Waypoint | None = None
+    # The exact risk of the model and where it is attained, where the solver knows them.
+    risk: Minimum | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates.bundle import Bundle
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
@@ -26,6 +25,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
+from dualcore.solvers.boxreads import run_box, start_on
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
@@ -45,8 +45,6 @@ FEW_NUMBERS = 524_288
 _PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
 # With more features than this a coefficient that nothing holds is not certified.
 _MOST_FREE = 2000
-# A step of the bundle is worth less than one of an interior point.
-_BOX_STEPS = 5
 
 
 class _Glance(Rows):
@@ -89,8 +87,11 @@ def solve_over_reads(
             factor = normal.factor
             callback(Iterate(source.n_reads - before, factor * done.value, factor * done.gap))
 
-    run = _run_box if isinstance(chosen, BoxSolver) else _run_descent
-    raw = run(normal, pilot, source.total_weight, tol, max_iter, start, report)
+    if isinstance(chosen, BoxSolver):
+        first = start_on(normal.problem, pilot, _pilot_model(normal.problem, pilot) if start is None else start)
+        raw = run_box(normal, source.total_weight, tol, max_iter, first, report)
+    else:
+        raw = _run_descent(normal, pilot, source.total_weight, tol, max_iter, start, report)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     return replace(found, n_reads=source.n_reads - before)
 
@@ -179,27 +180,4 @@ def _run_descent(
         iterations=oracle.n_evaluations,
         history=tuple(loop.history),
         stopped_early=not loop.is_done(),
-    )
-
-
-def _run_box(
-    normal: Normal,
-    pilot: Data,
-    total_weight: float,
-    tol: float,
-    max_iter: int,
-    start: tuple[FloatArray, float] | None,
-    report: Callable[[Iterate], None],
-) -> RawSolution:
-    """Raise planes from the pilot's optimum on: every one is a read."""
-    problem, data = normal.problem, normal.data
-    coef, intercept = _pilot_model(problem, pilot) if start is None else start
-    bundle = Bundle(problem, data, coef, intercept)
-    count = bundle.run(0.9 * tol, _BOX_STEPS * max_iter)
-    best_coef, best_intercept, _ = bundle.best
-    history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
-    for done in history:
-        report(done)
-    return RawSolution(
-        best_coef, best_intercept, None, count, history, count == _BOX_STEPS * max_iter, bundle.lower, bundle.rounding
     )

@@ -30,7 +30,8 @@ def score(
     exact = _fitted(inner, data, raw)
     coef, intercept = normal.outside(*exact)
     theta, level = normal.inside(coef, intercept)
-    value, multiplier = inner.evaluate(theta, level, data)
+    known = raw.risk if np.array_equal(theta, raw.coef) and level == raw.intercept else None
+    value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
     withheld, bounds = False, None
     if inner.box is None:
