@@ -81,8 +81,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
-            collection, a function that returns parts. It is read in chunks, a few times, for two classes.
+            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
+            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
         y : array of shape (n_samples,)
             Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
             the source has targets, the name of a column.
@@ -131,7 +131,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on the rows of a source, two classes."""
-        self._check_source()
         before = X.n_reads if isinstance(X, Source) else 0
         source, classes = open_labelled(X, y, sample_weight)
         self._note_features(source)

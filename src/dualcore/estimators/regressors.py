@@ -38,8 +38,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
-            collection, a function that returns parts. It is read in chunks, a few times.
+            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
+            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
         y : array of shape (n_samples,)
             With a source what `open_source` takes for it: None where the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
@@ -51,7 +51,6 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         """
         problem = self._make_problem()
         if is_source_like(X):
-            self._check_source()
             X = open_source(X, y, sample_weight)
             self._note_features(X)
             y = sample_weight = None

@@ -107,8 +107,8 @@ def run_box(
     if not isinstance(rows, RememberedRows):
         raise TypeError("training over reads needs the rows of a source")
     parts = list(rows.source.map(_SizesTask(problem, total_weight)))
-    rows.remember_moments(_by_class(problem, data.y, data.masses), sum(part.moments for part in parts))
-    rows.remember_squares(data.masses, sum(part.squares for part in parts))
+    rows.remember_moments(_by_class(problem, data.y, data.masses), np.sum([part.moments for part in parts], axis=0))
+    rows.remember_squares(data.masses, np.sum([part.squares for part in parts], axis=0))
     coef, intercept, multiplier = start
     bundle = _Reported(report, problem, data, coef, intercept, multiplier=multiplier)
     count = bundle.run(0.9 * tol, _STEPS * max_iter)
@@ -143,8 +143,8 @@ def _least(
     trials = sorted({lowest, *(max(share * near, lowest) for share in _TRIALS)})
     for _ in range(_MOST_READS):
         task = _RiskTask(problem, coef, intercept, tuple(trials), total_weight, normal.level, normal.unit)
-        sums = sum(rows.source.map(task))
-        for multiplier, (mean, spent) in zip(trials, np.atleast_2d(sums), strict=True):
+        sums = np.sum(list(rows.source.map(task)), axis=0)
+        for multiplier, (mean, spent) in zip(trials, sums.tolist(), strict=True):
             known[multiplier] = (problem.radius * multiplier + float(mean), problem.radius - float(spent))
         best = min(known, key=lambda each: known[each][0])
         falling = [each for each, (_, slope) in known.items() if slope < 0.0]

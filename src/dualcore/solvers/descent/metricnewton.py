@@ -36,7 +36,8 @@ def metric_newton(
 ) -> Valued:
     """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more."""
     variables, metric = Variables(objective), hessian.metric(objective, start)
-    here, pairs, factor, failures = start, [], 1.0, 0
+    pairs: list[tuple[FloatArray, FloatArray]] = []
+    here, factor, failures = start, 1.0, 0
     if enough(here):
         return here
     for _ in range(max_evaluations):

@@ -251,4 +251,10 @@ class ReadsOracle(Oracle):
 
 
 def _added(one: _Sums, other: _Sums) -> _Sums:
-    return _Sums(*(a + b for a, b in zip(one, other, strict=True)))
+    return _Sums(
+        one.value + other.value,
+        one.flipped + other.flipped,
+        one.roughness + other.roughness,
+        one.totals + other.totals,
+        one.moments + other.moments,
+    )
