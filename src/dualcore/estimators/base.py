@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
-from dualcore.coresets.refine import as_sampler, fit_coreset
+from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
@@ -103,7 +103,7 @@ class WassersteinLinearModel(BaseEstimator):
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
         _check_count("max_iter", self.max_iter, least=1)
         _check_count("verbose", self.verbose, least=0)
-        if self.coreset is not None:
+        if self.coreset is not None and not is_auto(self.coreset):
             as_sampler(self.coreset)
         check_random_state(self.random_state)
         return Problem(
@@ -199,7 +199,7 @@ def _print_read(title: str, done: Iterate) -> None:
 
 def _print_round(title: str, done: Round) -> None:
     print(
-        f"[{title}] read {done.read}: coreset of {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
+        f"[{title}] read {done.read}: trained on {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
         f"certified relative gap {done.relative_gap:.2e}"
     )
 

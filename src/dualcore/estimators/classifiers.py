@@ -142,7 +142,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         found = self._train(problem, self._weigh_source(source), None, None)
         self.solution_, self.coreset_ = found.solution, found.coreset
         # A source without a count of its rows was read once more, to find the labels.
-        self.certificate_ = replace(found.certificate, n_reads=source.n_reads - before)
+        self.certificate_ = replace(found.certificate, n_reads=(source.n_reads - before) or found.certificate.n_reads)
         self.coef_, self.intercept_ = found.solution.coef[None], np.array([found.solution.intercept])
         self.dual_variable_, self.n_iter_ = found.solution.dual_variable, found.solution.iterations
         self.worst_case_risk_ = found.certificate.upper
@@ -289,8 +289,9 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     fit_intercept : bool, default=True
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -427,8 +428,9 @@ class WassersteinLinearSVC(WassersteinClassifier):
     fit_intercept : bool, default=True
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

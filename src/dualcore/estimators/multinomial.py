@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.estimators.base import print_outcome, warn_if_weak
 from dualcore.problem import Problem
@@ -42,7 +43,7 @@ def fit_multinomial(
         "tol": estimator.tol,
         "max_iter": estimator.max_iter,
     }
-    if estimator.coreset is None:
+    if estimator.coreset is None or is_auto(estimator.coreset):
         solution = solve_softmax(joint, X, code, weights, **settings)
         reads = READS_PER_STEP * solution.iterations + 3
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None

@@ -113,8 +113,9 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -218,8 +219,9 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -310,8 +312,9 @@ class WassersteinLinearRegression(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -402,8 +405,9 @@ class WassersteinLinearSVR(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
+        what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

@@ -28,6 +28,7 @@ from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxreads import run_box, start_on
+from dualcore.solvers.capacity import check_reads_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
@@ -43,8 +44,8 @@ from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["FEW_NUMBERS", "solve_over_reads"]
 
-# A source of at most this many numbers (4 MB) is one chunk: it is loaded.
-FEW_NUMBERS = 524_288
+# A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
+FEW_NUMBERS = 2_000_000
 # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
 _PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
 # Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
@@ -81,6 +82,7 @@ def solve_over_reads(
 ) -> Solution:
     """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads, on a support of passes in 5."""
     began, before = time.perf_counter(), source.n_reads
+    check_reads_capacity(source.n_rows)
     data = _all_but_features(problem, source)
     chosen = _choose(problem, data, solver)
     pilot = draw_pilot(problem, source, pilot_size(source.n_rows, source.n_features))

@@ -18,6 +18,7 @@ from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers.base import Iterate, Solution, Status
+from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.overreads import FEW_NUMBERS, solve_over_reads
@@ -81,9 +82,11 @@ def solve(
 
     Notes
     -----
-    Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, about five for each
-    feature) and a chunk. Without a support smooth losses take some ten reads, kinks and label flips several times that;
-    on a support every plane of the bundle is a read.
+    Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for
+    each feature) and a chunk. Smooth losses take some six reads to a gap of 1e-6, kinks and label flips fifteen where
+    features are few, and more where they are many. On a support every plane of the bundle is a read. Coefficients that
+    nothing holds (radius 0, ridge 0) take some thirty more to be certified. What is in memory already, or takes less
+    than 16 MB, is solved there.
 
     Examples
     --------
@@ -141,6 +144,7 @@ def _solve_rows(
     data.rows.check_finite()
     check_classes(problem, data)
     chosen = choose_solver(problem, data, solver)
+    check_capacity(problem, data, chosen.name)
     normal = Normal.of(problem, data)
     start = None if warm_start is None else _start(normal, warm_start)
     raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
