@@ -290,8 +290,8 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -429,8 +429,8 @@ class WassersteinLinearSVC(WassersteinClassifier):
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

@@ -114,8 +114,8 @@ class WassersteinHuberRegressor(WassersteinRegressor):
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -220,8 +220,8 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -313,8 +313,8 @@ class WassersteinLinearRegression(WassersteinRegressor):
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -406,8 +406,8 @@ class WassersteinLinearSVR(WassersteinRegressor):
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto" takes
-        what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

@@ -42,10 +42,10 @@ from dualcore.solvers.scoring import score
 from dualcore.solvers.settle import can_settle, loose_share, solve_settled
 from dualcore.solvers.structured import StructuredSolver
 
-__all__ = ["FEW_NUMBERS", "solve_over_reads"]
+__all__ = ["is_small", "solve_over_reads"]
 
 # A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
-FEW_NUMBERS = 2_000_000
+_FEW_NUMBERS = 2_000_000
 # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
 _PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
 # Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
@@ -68,6 +68,11 @@ class _Glance(Rows):
         if isinstance(self._pilot, SparseRows):  # sparse rows are never centred: they would be dense
             return sp.csr_matrix((1, self.m))
         return self._pilot.take(np.arange(self._pilot.n))
+
+
+def is_small(source: Source) -> bool:
+    """Whether a source is so small that its rows are loaded."""
+    return source.n_rows * source.n_features <= _FEW_NUMBERS
 
 
 def solve_over_reads(

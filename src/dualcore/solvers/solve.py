@@ -21,7 +21,7 @@ from dualcore.solvers.base import Iterate, Solution, Status
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.overreads import FEW_NUMBERS, solve_over_reads
+from dualcore.solvers.overreads import is_small, solve_over_reads
 from dualcore.solvers.scoring import score, with_digits
 
 __all__ = ["SOLVERS", "solve"]
@@ -121,7 +121,7 @@ def _solve_source(
     weights = source.row_masses() if source.is_weighted else None
     if rows is not None:
         return _solve_rows(problem, rows, source_target(source), weights, **settings)
-    if source.n_rows * source.n_features > FEW_NUMBERS:
+    if not is_small(source):
         return solve_over_reads(problem, source, callback=callback, **settings)
     X, y = source.take(np.arange(source.n_rows))
     return replace(_solve_rows(problem, X, y, weights, **settings), n_reads=source.n_reads - before)

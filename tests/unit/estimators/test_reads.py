@@ -20,7 +20,7 @@ N, M = 9000, 12
 @pytest.fixture(autouse=True)
 def few_rows_count_as_many(monkeypatch):
     """Sources of some megabytes would be loaded; here they are read."""
-    monkeypatch.setattr("dualcore.solvers.solve.FEW_NUMBERS", 1000)
+    monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 1000)
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_sparse_rows_are_counted_as_stored():
 
 
 def test_too_many_rows_for_a_few_numbers_each_are_refused(small_machine, monkeypatch):
-    monkeypatch.setattr("dualcore.solvers.solve.FEW_NUMBERS", 1000)
+    monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 1000)
     X, y = rows(20_000, 2)
-    with pytest.raises(capacity.TooLargeError, match="keeps about 12 numbers a row.*Use a coreset"):
+    with pytest.raises(capacity.TooLargeError, match=r"keeps about 12 numbers a row.*Use a coreset"):
         solve(Problem("logistic", radius=0.1), PartsSource(lambda: iter([(X, y)])))

@@ -13,7 +13,6 @@ from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.reads import ReadsOracle
-from dualcore.solvers.overreads import FEW_NUMBERS
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 
 N, M = 24_000, 30
@@ -22,7 +21,7 @@ N, M = 24_000, 30
 @pytest.fixture(autouse=True)
 def few_rows_count_as_many(monkeypatch):
     """Sources of some megabytes would be loaded; here they are read."""
-    monkeypatch.setattr("dualcore.solvers.solve.FEW_NUMBERS", 1000)
+    monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 1000)
 
 
 def classes(n=N, m=M, seed=0):
@@ -258,10 +257,9 @@ def test_a_limit_of_reads_ends_with_a_warning_and_the_gap_reached():
 
 
 def test_few_rows_are_loaded_in_one_read_and_rows_in_memory_in_none(monkeypatch):
-    monkeypatch.setattr("dualcore.solvers.solve.FEW_NUMBERS", FEW_NUMBERS)
     X, y = classes(2000, 10)
+    monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", X.size)
     problem = Problem("logistic", radius=0.02)
-    assert X.size <= FEW_NUMBERS
     whole = solve(problem, X, y)
     source = in_parts(X, y)
     source.survey()
@@ -276,7 +274,7 @@ def test_few_rows_are_loaded_in_one_read_and_rows_in_memory_in_none(monkeypatch)
 def test_what_needs_rows_in_memory_is_refused_before_work():
     X, y = classes()
     source = in_parts(X, y)
-    with pytest.raises(IncompatibleError, match="solver='conic' needs rows in memory.*Use solver='auto'"):
+    with pytest.raises(IncompatibleError, match=r"solver='conic' needs rows in memory.*Use solver='auto'"):
         solve(Problem("logistic", radius=0.02), source, solver="conic")
     with pytest.raises(IncompatibleError, match="cannot be trained over reads of a source"):
         solve(Problem("squared_hinge", radius=0.02, label_cost=1.0), source)
