@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import certify
-from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
+from dualcore.certificates import Certificate, certify
+from dualcore.coresets.auto import AUTO, Choice, choose_rows
+from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
 from dualcore.coresets.samplers.base import Callback
 from dualcore.coresets.samplers.baselines import row_masses
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.evaluate import as_source
+from dualcore.reading.rowdata import rows_in_memory
+from dualcore.solvers import Iterate, solve
 
-__all__ = ["as_sampler", "fit_coreset"]
+__all__ = ["as_sampler", "fit_coreset", "is_auto"]
 
 # Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this.
 _SMALL, _LOOSE = 2_000_000, 1e-3
@@ -36,7 +39,7 @@ def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
         return DualCoreset(size=coreset, rounds=4, target_gap=1e-3, random_state=random_state)
     raise TypeError(
         f"coreset must be a size (a number of rows or a fraction) or a sampler, got {type(coreset).__name__}. "
-        "For example coreset=0.05, or coreset=DualCoreset(size=0.05, rounds=3)."
+        "For example coreset=0.05, or coreset=DualCoreset(size=0.05, rounds=3); fit and fit_coreset also take 'auto'."
     )
 
 
@@ -44,7 +47,7 @@ def fit_coreset(
     problem: Problem,
     X: Any,
     y: Any = None,
-    coreset: float | int | Sampler = 0.05,
+    coreset: float | int | Sampler | str = 0.05,
     sample_weight: Any = None,
     *,
     solver: str = "auto",
@@ -60,9 +63,11 @@ def fit_coreset(
     problem : Problem
     X, y, sample_weight
         The full data, as arrays or frames, or one source for ``X``.
-    coreset : float, int or sampler, default=0.05
+    coreset : float, int, sampler or "auto", default=0.05
+        "auto" trains on all rows where that is quicker, by measurement (`dualcore.coresets.auto`): then ``coreset`` of
+        the fit is None. ``solution.solver`` says what was chosen, and why.
     solver, tol, max_iter
-        Passed to `solve` on the coreset.
+        Passed to `solve` on the coreset, or on all rows.
     random_state : int, Generator or None
     callback : callable, optional
         Called with a `Round` after every read of the data.
@@ -76,12 +81,58 @@ def fit_coreset(
     >>> fit.certificate.relative_gap < 1e-3
     True
     """
+    source, choice = None, None
+    if is_auto(coreset):
+        source = as_source(problem, X, y, sample_weight)
+        choice = choose_rows(
+            problem, source.n_rows, source.n_features, in_memory=rows_in_memory(source) is not None, tol=tol
+        )
+        if choice.size is None:
+            return _fit_all(problem, source, choice, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+        coreset = choice.size
     sampler = as_sampler(coreset, random_state)
-    source = as_source(problem, X, y, sample_weight)
+    source = as_source(problem, X, y, sample_weight) if source is None else source
     found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
     # Where a closer look was taken already it was one at all rows.
     small = source.n_rows * source.n_features <= _SMALL and problem.family.is_closed
-    return _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
+    found = _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
+    if choice is None:
+        return found
+    name = f"{found.solution.solver} on a coreset of {len(found.coreset)} rows ({choice.reason})"
+    return replace(found, solution=replace(found.solution, solver=name))
+
+
+def is_auto(coreset: Any) -> bool:
+    """Whether the choice between all rows and a coreset is left to us."""
+    return isinstance(coreset, str) and coreset == AUTO
+
+
+def _fit_all(
+    problem: Problem,
+    source: Source,
+    choice: Choice,
+    *,
+    solver: str,
+    tol: float,
+    max_iter: int,
+    callback: Callback | None,
+) -> CoresetFit:
+    """Return the fit on all rows, in memory or over reads."""
+    history: list[Round] = []
+
+    def tell(done: Iterate) -> None:
+        lower = done.value - done.gap
+        history.append(Round(done.iteration, source.n_rows, done.value, done.value, lower))
+        if callback is not None:
+            callback(history[-1])
+
+    solution = solve(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=tell)
+    if not history:
+        tell(Iterate(solution.iterations + 1, solution.value, solution.gap))
+    reads = solution.n_reads or solution.iterations + 1
+    certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
+    solution = replace(solution, solver=f"{solution.solver} on all rows ({choice.reason})", dual=None)
+    return CoresetFit(solution, certificate, None, tuple(history))  # type: ignore[arg-type]
 
 
 def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFit:

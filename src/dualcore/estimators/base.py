@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
-from dualcore.coresets.refine import as_sampler, fit_coreset
+from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
@@ -23,7 +23,7 @@ from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
-from dualcore.solvers import Solution, solve
+from dualcore.solvers import Iterate, Solution, solve
 
 __all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round", "warn_if_weak"]
 
@@ -103,7 +103,7 @@ class WassersteinLinearModel(BaseEstimator):
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
         _check_count("max_iter", self.max_iter, least=1)
         _check_count("verbose", self.verbose, least=0)
-        if self.coreset is not None:
+        if self.coreset is not None and not is_auto(self.coreset):
             as_sampler(self.coreset)
         check_random_state(self.random_state)
         return Problem(
@@ -128,14 +128,6 @@ class WassersteinLinearModel(BaseEstimator):
         _check_masks(X=X, y=y)
         checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
         return checked
-
-    def _check_source(self) -> None:
-        """See, before a source is opened, that it can be trained on."""
-        if self.coreset is None:
-            raise TypeError(
-                f"{type(self).__name__} reads a source in chunks and needs a coreset for it: give coreset= a size or "
-                "a sampler, for example coreset=0.05, or pass the rows as arrays."
-            )
 
     def _note_features(self, source: Source) -> None:
         """Keep number and names of the features, as `validate_data` does for rows in memory."""
@@ -165,11 +157,13 @@ class WassersteinLinearModel(BaseEstimator):
         """Train on the whole data or through a coreset, as the parameter ``coreset`` says."""
         title = type(self).__name__ + (f" {name}" if name else "")
         if self.coreset is None:
-            solution = solve(problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
-            # Every iteration and the final score read all rows once.
-            certificate = Certificate(
-                solution.value, solution.lower_bound, n_reads=solution.iterations + 1, rounding=solution.rounding
-            )
+            settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+            if self.verbose and isinstance(X, Source):
+                settings["callback"] = lambda done: _print_read(title, done)
+            solution = solve(problem, X, y, weights, **settings)
+            # In memory every iteration and the final score read all rows once.
+            reads = solution.n_reads or solution.iterations + 1
+            certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
             training = Training(solution, certificate, None)
         else:
             found = fit_coreset(
@@ -198,10 +192,15 @@ class WassersteinLinearModel(BaseEstimator):
         return self.random_state
 
 
+def _print_read(title: str, done: Iterate) -> None:
+    gap = done.gap / max(abs(done.value), np.finfo(float).tiny)
+    print(f"[{title}] read {done.iteration}: worst-case risk {done.value:.8g}, certified relative gap {gap:.2e}")
+
+
 def print_round(title: str, done: Round) -> None:
     """Say what is known after a read."""
     print(
-        f"[{title}] read {done.read}: coreset of {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
+        f"[{title}] read {done.read}: trained on {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
         f"certified relative gap {done.relative_gap:.2e}"
     )
 

@@ -81,8 +81,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
-            collection, a function that returns parts. It is read in chunks, a few times, for two classes.
+            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
+            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
         y : array of shape (n_samples,)
             Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
             the source has targets, the name of a column.
@@ -131,7 +131,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on the rows of a source, two classes."""
-        self._check_source()
         before = X.n_reads if isinstance(X, Source) else 0
         source, classes = open_labelled(X, y, sample_weight)
         self._note_features(source)
@@ -143,7 +142,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         found = self._train(problem, self._weigh_source(source), None, None)
         self.solution_, self.coreset_ = found.solution, found.coreset
         # A source without a count of its rows was read once more, to find the labels.
-        self.certificate_ = replace(found.certificate, n_reads=source.n_reads - before)
+        self.certificate_ = replace(found.certificate, n_reads=(source.n_reads - before) or found.certificate.n_reads)
         self.coef_, self.intercept_ = found.solution.coef[None], np.array([found.solution.intercept])
         self.dual_variable_, self.n_iter_ = found.solution.dual_variable, found.solution.iterations
         self.worst_case_risk_ = found.certificate.upper
@@ -290,8 +289,9 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     fit_intercept : bool, default=True
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -428,8 +428,9 @@ class WassersteinLinearSVC(WassersteinClassifier):
     fit_intercept : bool, default=True
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

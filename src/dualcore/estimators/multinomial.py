@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
-from dualcore.coresets.refine import fit_coreset
+from dualcore.coresets.refine import fit_coreset, is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.estimators.base import print_outcome, print_round, warn_if_weak
 from dualcore.problem import Problem
@@ -36,7 +36,7 @@ def fit_multinomial(
     joint = _joint(problem, estimator)
     settings: dict[str, Any] = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     title = type(estimator).__name__
-    if estimator.coreset is None:
+    if estimator.coreset is None or is_auto(estimator.coreset):
         solution = solve(joint, X, code, weights, **settings)
         reads = _READS_PER_STEP * solution.iterations + _READS_TO_START
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None

@@ -38,8 +38,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            With ``coreset`` set, whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask
-            collection, a function that returns parts. It is read in chunks, a few times.
+            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
+            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
         y : array of shape (n_samples,)
             With a source what `open_source` takes for it: None where the source has targets, the name of a column.
         sample_weight : array of shape (n_samples,), optional
@@ -51,7 +51,6 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         """
         problem = self._make_problem()
         if is_source_like(X):
-            self._check_source()
             X = open_source(X, y, sample_weight)
             self._note_features(X)
             y = sample_weight = None
@@ -114,8 +113,9 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -219,8 +219,9 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -311,8 +312,9 @@ class WassersteinLinearRegression(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -403,8 +405,9 @@ class WassersteinLinearSVR(WassersteinRegressor):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
-    coreset : None, float, int or sampler, default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset.
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

@@ -8,19 +8,44 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dualcore.certificates import Certificate, certify
-from dualcore.data.sources import ArraySource, Source
+from dualcore.data.rows import DenseRows, FrameRows, Rows, SparseRows
+from dualcore.data.sources import ArraySource, PreparedSource, Source
 from dualcore.data.sources.rows import SourceRows, source_target
 from dualcore.problem import Data, Problem
 
-__all__ = ["certify_rows", "source_data"]
+__all__ = ["certify_rows", "rows_at_hand", "rows_in_memory", "source_data"]
 
 
 def source_data(source: Source) -> Data:
     """Return the rows of a source: those in memory as they are, others through reads."""
     weights = source.row_masses() if source.is_weighted else None
-    rows = source.rows if isinstance(source, ArraySource) else SourceRows(source)
-    return Data(rows, source_target(source), weights)
+    rows = rows_at_hand(source)
+    return Data(SourceRows(source) if rows is None else rows, source_target(source), weights)
+
+
+def rows_at_hand(source: Source) -> Rows | None:
+    """Return the rows of a source that can look them up for nothing, mapped files among them; None of others."""
+    while isinstance(source, PreparedSource) and source._preparation.scale is None:
+        source = source.inner
+    return source.rows if isinstance(source, ArraySource) else None
+
+
+def rows_in_memory(source: Source) -> Rows | None:
+    """Return the rows of a source where they are in memory, not in files; None of others."""
+    rows = rows_at_hand(source)
+    if isinstance(rows, (SparseRows, FrameRows)):
+        return rows
+    return rows if isinstance(rows, DenseRows) and not isinstance(_origin(rows.X), np.memmap) else None
+
+
+def _origin(array: Any) -> Any:
+    """Return the array that a view shows a part of."""
+    while not isinstance(array, np.memmap) and isinstance(getattr(array, "base", None), np.ndarray):
+        array = array.base
+    return array
 
 
 def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certificate, float]:

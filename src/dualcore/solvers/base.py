@@ -12,6 +12,7 @@ import numpy as np
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.forms import Minimum
 from dualcore.problem.losses import Power
 
 __all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint", "able_solver"]
@@ -73,6 +74,8 @@ class RawSolution:
     lower: float = -np.inf
     rounding: float = 0.0
     waypoint: Waypoint | None = None
+    # The exact risk of the model and where it is attained, where the solver knows them.
+    risk: Minimum | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class Solution:
         What rounding can have done: the allowance that is subtracted in ``lower_bound``, and the error of ``value``.
     problem : Problem or None
         What was solved: the dual point holds for no other.
+    n_reads : int
+        How often the rows of a source were read; 0 for rows in memory.
 
     Examples
     --------
@@ -127,6 +132,7 @@ class Solution:
     dual: DualPoint | None = field(default=None, repr=False, compare=False)
     rounding: float = 0.0
     problem: Problem | None = field(default=None, repr=False, compare=False)
+    n_reads: int = 0
 
     @property
     def relative_gap(self) -> float:

@@ -11,6 +11,7 @@ as far as the risk falls.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from dualcore.solvers.base import RawSolution, Waypoint
 from dualcore.solvers.interior import InteriorPoint, Settled
 from dualcore.solvers.rowmodel import Pieces
 
-__all__ = ["can_settle", "sample_rows", "solve_settled", "worth_settling"]
+__all__ = ["can_settle", "loose_share", "sample_rows", "solve_settled", "worth_settling"]
 
 # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
 _MANY_SMOOTH, _MANY = 5000, 20000
@@ -64,7 +65,7 @@ class _Place(NamedTuple):
 def worth_settling(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be settled."""
     many = _MANY_SMOOTH if Pieces(problem, springs=False).smooth else _MANY
-    return can_settle(problem) and data.rows.n >= many and _loose_share(data) < _TOO_MANY
+    return can_settle(problem) and data.rows.n >= many and loose_share(data) < _TOO_MANY
 
 
 def can_settle(problem: Problem) -> bool:
@@ -73,8 +74,10 @@ def can_settle(problem: Problem) -> bool:
     return pieces.smooth or pieces.polyhedral is not None
 
 
-def _loose_share(data: Data) -> float:
-    return min(1.0, float(_REACH * np.sqrt(data.rows.m * _SAMPLE / data.rows.n)))
+def loose_share(data: Data, sample: int | None = None) -> float:
+    """Return the share of rows that a guess from so many rows leaves open: about one in eight where none is named."""
+    rows = data.rows.n / _SAMPLE if sample is None else sample
+    return min(1.0, float(_REACH * np.sqrt(data.rows.m / rows)))
 
 
 def sample_rows(problem: Problem, data: Data) -> Data | None:
@@ -90,13 +93,24 @@ def sample_rows(problem: Problem, data: Data) -> Data | None:
 
 
 def solve_settled(
-    problem: Problem, data: Data, tol: float, max_iter: int, guess: RawSolution, *, most: float = _TOO_MANY
+    problem: Problem,
+    data: Data,
+    tol: float,
+    max_iter: int,
+    guess: RawSolution,
+    *,
+    most: float = _TOO_MANY,
+    sample: int | None = None,
+    report: Callable[[float], None] | None = None,
 ) -> RawSolution | None:
-    """Return the solution, or None where rows do not settle: more than a share ``most`` of them stays loose."""
+    """Return the solution, or None where rows do not settle: more than a share ``most`` of them stays loose.
+
+    ``sample`` is the number of rows that the guess is from; ``report`` is told the risk of every model looked at.
+    """
     found, spent, history = guess, guess.iterations, guess.history
     pieces, scales = Pieces(problem, springs=False), column_sizes(data)
     place = _stand(problem, pieces, data, found.coef, found.intercept)
-    loose, share = np.zeros(data.rows.n, dtype=bool), _loose_share(data)
+    loose, share = np.zeros(data.rows.n, dtype=bool), loose_share(data, sample)
     width = _width(place, share)
     last_gain = np.inf
     if pieces.smooth:
@@ -121,6 +135,8 @@ def solve_settled(
         found, before = trial, place
         explained = found.history[-1].value
         place = _stand(problem, pieces, data, found.coef, found.intercept)
+        if report is not None:
+            report(place.value)
         size = max(abs(place.value), 1e-300)
         miss, gain = (abs(value - explained) / size for value in (place.value, before.value))
         if miss <= _MISS * tol and gain <= last_gain:

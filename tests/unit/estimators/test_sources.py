@@ -10,7 +10,6 @@ from dualcore import (
     SourceError,
     UniformCoreset,
     WassersteinHuberRegressor,
-    WassersteinLinearRegression,
     WassersteinLinearSVC,
     WassersteinLogisticRegression,
     assess,
@@ -165,12 +164,7 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 # What cannot be
 
 
-def test_a_source_needs_a_coreset(tables):
-    table = tables[False, True]
-    source = ArraySource(table.X, table.y)
-    for estimator in (WassersteinLogisticRegression(), WassersteinLinearRegression()):
-        with pytest.raises(TypeError, match="needs a coreset for it: give coreset= a size"):
-            estimator.fit(source)
+def test_a_path_over_a_source_needs_a_coreset():
     with pytest.raises(TypeError, match="coreset= a size"):
         radius_path(Problem("logistic"), lambda: iter([]), None, [0.1])
 
@@ -227,7 +221,9 @@ def test_dask_collections_need_no_source(tables):
 
 @pytest.mark.needs("pyarrow")
 def test_a_file_is_not_opened_before_the_parameters_are_right(tmp_path):
-    with pytest.raises(TypeError, match="needs a coreset"):
+    with pytest.raises(ValueError, match="tol must be positive"):
+        WassersteinLogisticRegression(tol=0.0).fit(tmp_path / "missing.parquet", "y")
+    with pytest.raises(FileNotFoundError):
         WassersteinLogisticRegression().fit(tmp_path / "missing.parquet", "y")
     with pytest.raises(FileNotFoundError):
         classifier().fit(tmp_path / "missing.parquet", "y")

@@ -73,11 +73,14 @@ class Continuation:
     tol : float
         Certified relative gap to reach.
     max_evaluations : int
+    callback : callable, optional
+        Called with an `Iterate` after every certificate.
     """
 
     oracle: Oracle
     tol: float
     max_evaluations: int
+    callback: Callable[[Iterate], None] | None = None
     certified: Certified | None = None
     width: float = 0.0
     history: list[Iterate] = field(default_factory=list)
@@ -111,15 +114,16 @@ class Continuation:
         if found.relative_gap <= _SAFETY * self.tol < _SINGLE and self._refine():  # rounding is as large as the gap
             found = self.oracle.certify(at.point, width)
         self.history.append(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
-        if self.certified is None:
-            self.certified = found
-            return
         known = self.certified
+        if known is None:
+            known = found
         if found.upper < known.upper:
             known = known._replace(upper=found.upper, point=found.point)
         if found.lower > known.lower:
             known = known._replace(lower=found.lower, dual=found.dual)
         self.certified = known
+        if self.callback is not None:
+            self.callback(Iterate(self.oracle.n_evaluations, known.upper, known.upper - known.lower))
 
     def _refine(self) -> bool:
         """Ask the oracle for more digits, and forget what was found with fewer; False where it has no more."""
@@ -145,7 +149,11 @@ class Continuation:
                 if width == 0.0 and pace.crawls(self.oracle.n_evaluations, at.value, estimate, goal, self.left):
                     return True
                 rough = at.sums.roughness
-                if estimate <= goal and (estimate - rough <= wanted or self.oracle.n_evaluations >= again):
+                if self.oracle.certifies_freely:
+                    self.certify(at, width)
+                    if self.is_done():
+                        return True
+                elif estimate <= goal and (estimate - rough <= wanted or self.oracle.n_evaluations >= again):
                     self.certify(at, width)
                     wanted, again = _LOWER * (estimate - rough), self.oracle.n_evaluations + _AGAIN
                     return self.is_done()

@@ -74,6 +74,8 @@ class Oracle(ABC):
     columns : Columns
     n_evaluations : int
         Passes so far.
+    certifies_freely : bool
+        Whether the certificate of a point that was just evaluated costs no pass.
     """
 
     problem: Problem
@@ -81,6 +83,7 @@ class Oracle(ABC):
     n_features: int
     columns: Columns
     n_evaluations: int = 0
+    certifies_freely: bool = False
 
     @abstractmethod
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:

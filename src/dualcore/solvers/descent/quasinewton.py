@@ -12,7 +12,7 @@ from dualcore.solvers.descent.metric import Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point, can_flip
 
-__all__ = ["leave_origin", "quasi_newton"]
+__all__ = ["Variables", "leave_origin", "quasi_newton"]
 
 # Pairs of steps and gradients that the method remembers.
 _MEMORY = 20
@@ -20,7 +20,7 @@ _MEMORY = 20
 _STEPS = 4.0 * 0.5 ** np.arange(6)
 
 
-class _Variables:
+class Variables:
     """The variables ``(coef, intercept, slack)``, those that there are, and the points they stand for."""
 
     def __init__(self, objective: Objective) -> None:
@@ -29,11 +29,13 @@ class _Variables:
         self.slack = can_flip(objective.problem)
 
     def point(self, x: FloatArray) -> Point:
+        """Return the point that the variables stand for."""
         coef = x[: self.m]
         slack = max(float(x[-1]), 0.0) if self.slack else 0.0
         return Point(coef, float(x[self.m]) if self.intercept else 0.0, self.objective.norm.dual(coef) + slack)
 
     def vector(self, point: Point) -> FloatArray:
+        """Return the variables of a point."""
         parts = [point.coef]
         parts += [np.array([point.intercept])] if self.intercept else []
         if self.slack:
@@ -41,6 +43,7 @@ class _Variables:
         return np.concatenate(parts)
 
     def gradient(self, at: Valued) -> FloatArray:
+        """Return the gradient in the variables."""
         parts = [at.coef + at.size * self.objective.norm.steepest(at.point.coef)]
         parts += [np.array([at.intercept])] if self.intercept else []
         parts += [np.array([at.size])] if self.slack else []
@@ -58,7 +61,7 @@ def quasi_newton(
 
     The size of a point is the norm of its coefficients plus a slack, which only flips make positive.
     """
-    variables = _Variables(objective)
+    variables = Variables(objective)
     metric = hessian.metric(objective, start)
     seen = best = start
 

@@ -20,7 +20,10 @@ from dualcore.solvers.descent.proximal import proximal_newton
 from dualcore.solvers.descent.quasinewton import leave_origin, quasi_newton
 from dualcore.solvers.descent.rowsums import Point, can_flip
 
-__all__ = ["DescentSolver"]
+__all__ = ["DescentSolver", "descend", "shrunk"]
+
+# A method for the Euclidean norm off the origin: see `quasi_newton`.
+SmoothStep = Callable[[Objective, Valued, Callable[[Valued], bool], int, Hessian], Valued]
 
 # Evaluations in what `solve` counts as one iteration.
 _ROUND = 50
@@ -75,28 +78,37 @@ class DescentSolver(Solver):
         )
 
 
-def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:
+def descend(
+    oracle: Oracle,
+    loop: Continuation,
+    start: Point | None,
+    rng: np.random.Generator,
+    smooth_step: SmoothStep = quasi_newton,
+) -> None:
     """Minimise the risk on an oracle's data, from a sample's solution where rows are many."""
     m, problem = oracle.n_features, oracle.problem
     here, width = start, loop.first_width()
     if here is None and m <= MOST_FEATURES and oracle.n_rows >= _MANY * sample_size(m):
         part = oracle.part(sample_size(m), rng)
-        here = None if part is None else _shrunk(Objective(oracle, width), _approach(part, rng))
+        here = None if part is None else shrunk(Objective(oracle, width), _approach(part, rng))
     elif here is None and can_flip(problem):
         # Where no flip pays at the optimum without flips, that is the optimum.
         here = _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
     known: Hessian | None = None
-    step = quasi_newton if isinstance(problem.geometry.norm, L2Norm) else proximal_newton
+    smooth = isinstance(problem.geometry.norm, L2Norm)
+    if here is not None and smooth:  # below the price of the target the norm is not felt
+        objective = Objective(oracle, width)
+        smooth = objective.norm.dual(here.coef) >= objective.floor * (1.0 + _CLEAR)
 
     def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
-        nonlocal known, step
+        nonlocal known, smooth
         hessian, known = known or find_hessian(objective, here, width, rng), None
-        if step is quasi_newton:
-            found = quasi_newton(objective, here, enough, most, hessian)
+        if smooth:
+            found = smooth_step(objective, here, enough, most, hessian)
             if objective.norm.dual(found.point.coef) >= objective.floor * (1.0 + _CLEAR):
                 return found
             # Here or nearby the price of the target begins to count, and the risk has an edge.
-            step, point = proximal_newton, found.point
+            smooth, point = False, found.point
             [here] = objective.at([point._replace(size=objective.size(point.coef))])
         return proximal_newton(
             objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng)
@@ -109,19 +121,19 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
         if loop.is_done():
             return
         here = at.point
-        if step is quasi_newton:
+        if smooth:
             known = find_hessian(objective, at, width, rng)
             off = leave_origin(objective, at, known)
             here = here if off is None else off.point
-            step = proximal_newton if off is None else step
+            smooth = off is not None
     loop.run(here, width, method)
-    if step is quasi_newton and not loop.is_done() and loop.certified is not None:
+    if smooth and not loop.is_done() and loop.certified is not None:
         # The optimum may lie where the norm is not smooth: at the origin, or where the target's price begins to count.
-        step = proximal_newton
+        smooth = False
         loop.run(loop.certified.point, loop.width, method)
 
 
-def _shrunk(objective: Objective, point: Point | None) -> Point | None:
+def shrunk(objective: Objective, point: Point | None) -> Point | None:
     """Return the best of a few multiples of a sample's solution: it fits its rows too well."""
     if point is None or not point.coef.any():
         return point

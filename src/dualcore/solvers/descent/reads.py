@@ -1,0 +1,260 @@
+"""The data of a source: one evaluation of models is one read, and so is their certificate.
+
+In memory are a few numbers a row (targets, masses, scores, a dual point) and the rows of a pilot sample. The pilot
+stands for all rows where second derivatives are wanted; values, gradients and bounds come from every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualcore.certificates import DualPoint, RowBounds
+from dualcore.certificates.rounding import free_features
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import Chunk
+from dualcore.data.sources.rows import RememberedRows
+from dualcore.problem import Data, Problem
+from dualcore.solvers.descent.memory import MemoryOracle
+from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample
+from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
+
+__all__ = ["ReadsOracle"]
+
+
+class Model(NamedTuple):
+    """A point in the units of the data."""
+
+    coef: FloatArray
+    intercept: float
+    size: float
+
+
+class _Sums(NamedTuple):
+    """What a chunk adds at one model; the moments are those of slopes that are positive and negative, shape (2, m)."""
+
+    value: float
+    flipped: float
+    roughness: float
+    totals: FloatArray
+    moments: FloatArray
+
+
+class _Part(NamedTuple):
+    """What a chunk gives: its first row, the sums and the scores at each model, and the squares of its columns."""
+
+    start: int
+    sums: list[_Sums]
+    scores: FloatArray
+    squares: FloatArray | None
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """Evaluates models on a chunk. It travels to the workers of a cluster: a problem and a few models, no rows."""
+
+    problem: Problem
+    models: tuple[Model, ...]
+    width: float
+    total_weight: float
+    level: float
+    unit: float
+    squares: bool
+
+    def __call__(self, chunk: Chunk) -> _Part:
+        function = RowFunction(self.problem, self.width)
+        X, n = chunk.X, chunk.y.size
+        y = chunk.y if self.problem.is_classification else (chunk.y - self.level) / self.unit
+        given = np.ones(n) if chunk.weights is None else chunk.weights
+        masses = given / self.total_weight
+        scores = np.asarray(X @ np.array([model.coef for model in self.models]).T, dtype=np.float64)
+        vectors, sums = np.empty((2 * len(self.models), n)), []
+        for k, model in enumerate(self.models):
+            t = function.signal(scores[:, k] + model.intercept, y)
+            vectors[2 * k : 2 * k + 2] = sides(self.problem, function.dual(t, model.size), masses, y)
+            parts = function.parts(t, masses, model.size)
+            sums.append((parts.value, parts.flipped, parts.roughness))
+        moments = np.asarray(X.T @ vectors.T, dtype=np.float64).T
+        found = [
+            _Sums(*known, vectors[2 * k : 2 * k + 2].sum(axis=1), moments[2 * k : 2 * k + 2])
+            for k, known in enumerate(sums)
+        ]
+        return _Part(chunk.start, found, scores, _squares(X, masses) if self.squares else None)
+
+
+def sides(problem: Problem, dual: DualPoint, masses: FloatArray, y: FloatArray) -> FloatArray:
+    """Return ``w_i s_i sign_i`` of the slopes that are positive and of those that are negative, shape (2, n).
+
+    To balance a dual point is to scale one of the two, so that the moments of both give that of the balanced point.
+    """
+    signs = y if problem.is_classification else 1.0
+    out = np.zeros((2, masses.size))
+    for slope in (dual.stay, dual.flip):
+        if slope is not None:
+            signed = masses * slope * signs
+            out[0] += np.maximum(signed, 0.0)
+            out[1] += np.minimum(signed, 0.0)
+    return out
+
+
+def _squares(X: Any, masses: FloatArray) -> FloatArray:
+    square = X.multiply(X) if hasattr(X, "multiply") else X * X
+    return np.asarray(square.T @ masses, dtype=np.float64).ravel()
+
+
+class _Seen(NamedTuple):
+    """A point of the last read: its sums and its scores without the intercept."""
+
+    point: Point
+    width: float
+    model: Model
+    sums: RowSums
+    moments: FloatArray
+    scores: FloatArray
+
+
+class ReadsOracle(Oracle):
+    """The rows of a source.
+
+    Parameters
+    ----------
+    problem : Problem
+        In the units of ``data``.
+    data : Data
+        Rows of a source, targets and masses of all rows.
+    pilot : Data
+        A sample of the rows that stands for all, in memory.
+    total_weight : float
+        What the source's weights are divided by.
+    level, unit : float
+        What the targets of the source are shifted and divided by: `Normal`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        pilot: Data,
+        *,
+        total_weight: float,
+        level: float = 0.0,
+        unit: float = 1.0,
+    ) -> None:
+        if not isinstance(data.rows, RememberedRows):
+            raise TypeError("an oracle over reads needs the rows of a source")
+        self.problem, self.data, self.rows, self.pilot = problem, data, data.rows, pilot
+        self.total_weight, self.level, self.unit = total_weight, level, unit
+        self.n_rows, self.n_features = data.rows.n, data.rows.m
+        self.masses = data.masses
+        self.sampled = MemoryOracle(problem, pilot)
+        self.columns = self.sampled.columns
+        self.certifies_freely = not free_features(problem, self.n_features).any()
+        self._lower, self._upper = -np.inf, np.inf
+        self._kept: tuple[FloatArray, FloatArray] | None = None
+        self._seen: list[_Seen] = []
+        self._sized = False
+
+    def close(self) -> None:
+        self.sampled.close()
+
+    def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
+        known = [self._find(point, width) for point in points]
+        if any(each is None for each in known):
+            self._read(points, width)
+            known = [self._find(point, width) for point in points]
+        return [each.sums for each in known if each is not None]
+
+    def _find(self, point: Point, width: float) -> _Seen | None:
+        for each in self._seen:
+            same = each.point.intercept == point.intercept and each.point.size == point.size and each.width == width
+            if same and np.array_equal(each.point.coef, point.coef):
+                return each
+        return None
+
+    def _read(self, points: Sequence[Point], width: float) -> None:
+        """Evaluate points on every row: one read."""
+        self.n_evaluations += 1
+        models = tuple(Model(*self.columns.model(point), point.size) for point in points)
+        task = _Evaluation(
+            self.problem, models, width, self.total_weight, self.level, self.unit, squares=not self._sized
+        )
+        scores = np.empty((len(points), self.n_rows))
+        squares = np.zeros(self.n_features)
+        totals: list[_Sums] | None = None
+        for part in self.rows.source.map(task):
+            scores[:, part.start : part.start + part.scores.shape[0]] = part.scores.T
+            totals = part.sums if totals is None else [_added(*pair) for pair in zip(totals, part.sums, strict=True)]
+            if part.squares is not None:
+                squares += part.squares
+        if totals is None:
+            raise ValueError("the source has no rows")
+        if not self._sized:
+            self.rows.remember_squares(self.masses, squares)
+            self._sized = True
+        self._seen = [
+            _Seen(point, width, model, self._row_sums(sums), sums.moments, scores[k])
+            for k, (point, model, sums) in enumerate(zip(points, models, totals, strict=True))
+        ]
+
+    def _row_sums(self, sums: _Sums) -> RowSums:
+        total = float(sums.totals.sum())
+        coef = (sums.moments.sum(axis=0) - total * self.columns.centre) / self.columns.scale
+        return RowSums(sums.value, coef, total, sums.flipped, sums.roughness)
+
+    def certify(self, point: Point, width: float) -> Certified:
+        found = self._find(point, width)
+        if found is None:
+            self._read([point], width)
+            found = self._seen[0]
+        model, function = found.model, RowFunction(self.problem, width)
+        t = function.signal(found.scores + model.intercept, self.data.y)
+        value, _ = self.problem.form.minimise(t, self.data.weights, self.problem.size(model.coef))
+        upper = float(value + self.problem.penalty(model.coef))
+        dual = function.dual(t, point.size)
+        known = (sides(self.problem, dual, self.masses, self.data.y), found.moments)
+        self.rows.remember_moments(*known)
+        lower = RowBounds(self.problem, self.data, upper).bound(dual, repair=False).value
+        # What is kept belongs to the best model and to the best bound: the final score asks for these again.
+        if lower > self._lower or self._kept is None:
+            self._lower, self._kept = lower, known
+        self.rows.remember_moments(*self._kept)
+        if upper < self._upper:
+            self._upper = upper
+            self.rows.remember_scores(model.coef, found.scores)
+        return Certified(upper, lower, dual, point)
+
+    def refine(self) -> bool:
+        return False
+
+    # Looks at the pilot
+
+    def mean_curvature(self, point: Point, width: float) -> tuple[float, float]:
+        return self.sampled.mean_curvature(point, width)
+
+    def sample(self, point: Point, width: float, size: int, rng: np.random.Generator) -> RowSample:
+        return self.sampled.sample(point, width, self.pilot.rows.n, rng)
+
+    def part(self, size: int, rng: np.random.Generator) -> Oracle | None:
+        return MemoryOracle(self.problem, self.pilot, self.columns)
+
+    def typical_signal(self) -> float:
+        return self.sampled.typical_signal()
+
+    def constant(self, width: float) -> float:
+        return self.sampled.constant(width)
+
+    def with_problem(self, problem: Problem) -> Oracle:
+        return MemoryOracle(problem, self.pilot, self.columns)
+
+
+def _added(one: _Sums, other: _Sums) -> _Sums:
+    return _Sums(
+        one.value + other.value,
+        one.flipped + other.flipped,
+        one.roughness + other.roughness,
+        one.totals + other.totals,
+        one.moments + other.moments,
+    )

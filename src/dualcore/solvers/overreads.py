@@ -1,0 +1,257 @@
+"""Exact training over reads: the rows of a source are never all in memory.
+
+One number a row is kept for targets, masses, scores and a dual point, and the rows of a pilot sample. The model of the
+pilot is the start, its curvature the metric; every step after that is one read of all rows, and so is its certificate.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.certificates import trivial_bound
+from dualcore.certificates.rounding import free_features
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows, Rows, SparseRows
+from dualcore.data.sources import PreparedSource, Source
+from dualcore.data.sources.local import LocalSource
+from dualcore.data.sources.rows import RememberedRows, source_target
+from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
+from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
+from dualcore.solvers.box import BoxSolver
+from dualcore.solvers.boxreads import run_box, start_on
+from dualcore.solvers.capacity import check_reads_capacity
+from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
+from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.descent.continuation import Continuation
+from dualcore.solvers.descent.metricnewton import metric_newton
+from dualcore.solvers.descent.objective import Objective
+from dualcore.solvers.descent.reads import ReadsOracle
+from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.solver import descend, shrunk
+from dualcore.solvers.pilot import draw_pilot, pilot_size
+from dualcore.solvers.scoring import score
+from dualcore.solvers.settle import can_settle, loose_share, solve_settled
+from dualcore.solvers.structured import StructuredSolver
+
+__all__ = ["is_small", "solve_over_reads"]
+
+# A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
+_FEW_NUMBERS = 2_000_000
+# Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
+_PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
+# Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
+# interior point on them costs more than reads.
+_MOST_LOOSE, _LOOSE_NUMBERS, _SETTLED_FEATURES = 0.4, 16_000_000, 500
+# With more features than this a coefficient that nothing holds is not certified.
+_MOST_FREE = 2000
+
+
+class _Glance(Rows):
+    """As many rows as the source has, of which a look at some shows those of the pilot."""
+
+    def __init__(self, pilot: Rows, n_rows: int) -> None:
+        self.n, self.m, self._pilot = n_rows, pilot.m, pilot
+
+    def block(self, part: slice) -> Any:
+        return self._pilot.block(part)
+
+    def take(self, indices: Any) -> Any:
+        if isinstance(self._pilot, SparseRows):  # sparse rows are never centred: they would be dense
+            return sp.csr_matrix((1, self.m))
+        return self._pilot.take(np.arange(self._pilot.n))
+
+
+def is_small(source: Source) -> bool:
+    """Whether a source is so small that its rows are loaded."""
+    return source.n_rows * source.n_features <= _FEW_NUMBERS
+
+
+def solve_over_reads(
+    problem: Problem,
+    source: Source,
+    *,
+    solver: str,
+    tol: float,
+    max_iter: int,
+    warm_start: Solution | None,
+    callback: Callable[[Iterate], None] | None,
+) -> Solution:
+    """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads, on a support of passes in 5."""
+    began, before = time.perf_counter(), source.n_reads
+    check_reads_capacity(source.n_rows)
+    data = _all_but_features(problem, source)
+    chosen = _choose(problem, data, solver)
+    pilot = draw_pilot(problem, source, pilot_size(source.n_rows, source.n_features))
+    normal, pilot = _normalise(problem, source, data, pilot)
+
+    def report(done: Iterate) -> None:
+        if callback is not None:
+            factor = normal.factor
+            callback(Iterate(source.n_reads - before, factor * done.value, factor * done.gap))
+
+    def scored(raw: RawSolution, name: str) -> Solution:
+        return score(problem, normal, raw, name, tol, max_iter, began)
+
+    guess = None if warm_start is not None else _solve_pilot(normal.problem, pilot)
+    start = _start(normal, warm_start, guess)
+    loop = _Loop(normal, pilot, source.total_weight, tol, max_iter, report)
+    found = None
+    if isinstance(chosen, BoxSolver):
+        first = start_on(normal.problem, pilot, start)
+        found = scored(run_box(normal, source.total_weight, tol, max_iter, first, report), chosen.name)
+    elif solver == "auto" and guess is not None:
+        settled = _run_settled(loop, guess)
+        found = None if settled is None else scored(settled, StructuredSolver.name)
+    if found is None:
+        found = scored(_run_descent(loop, start, shrink=guess is not None), chosen.name)
+    elif not found.converged and not isinstance(chosen, BoxSolver):
+        here = normal.inside(found.coef, found.intercept)
+        again = scored(_run_descent(loop, here, shrink=False), chosen.name)
+        found = again if again.gap < found.gap else found
+    report(Iterate(0, found.value / normal.factor, found.gap / normal.factor))
+    return replace(found, n_reads=source.n_reads - before)
+
+
+class _Loop(NamedTuple):
+    """What every method needs: the problem on all rows, the pilot, and when to stop."""
+
+    normal: Normal
+    pilot: Data
+    total_weight: float
+    tol: float
+    max_iter: int
+    report: Callable[[Iterate], None]
+
+
+def _start(normal: Normal, warm_start: Solution | None, guess: RawSolution | None) -> tuple[FloatArray, float]:
+    if warm_start is None:
+        if guess is None:
+            raise ValueError("a start is an earlier solution or the pilot's")
+        return guess.coef, guess.intercept
+    coef = np.asarray(warm_start.coef, dtype=np.float64)
+    if coef.shape != (normal.data.rows.m,):
+        raise ValueError(f"warm_start has {coef.size} coefficients but the source has {normal.data.rows.m} features.")
+    return normal.inside(coef, float(warm_start.intercept))
+
+
+def _all_but_features(problem: Problem, source: Source) -> Data:
+    """Return targets and masses of all rows, checked, and the rows as reads."""
+    prices = problem.geometry.norm.weights
+    if prices is not None and prices.size != source.n_features:
+        raise ValueError(f"feature_weights holds {prices.size} prices but the source has {source.n_features} features.")
+    y = source_target(source)
+    problem.family.check_target(y)
+    weights = source.row_masses() if source.is_weighted else None
+    data = Data(RememberedRows(source), y, weights)
+    check_classes(problem, data)
+    return data
+
+
+def _choose(problem: Problem, data: Data, solver: str) -> Any:
+    if solver not in ("auto", *SOLVERS):
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
+    able = BoxSolver() if problem.box is not None else DescentSolver()
+    if solver not in ("auto", able.name):
+        raise IncompatibleError(
+            f"solver={solver!r} needs rows in memory; the rows of a source are read by solver={able.name!r}. "
+            "Use solver='auto', a coreset, or pass the rows as arrays."
+        )
+    obstacle = able.obstacle(problem, data)
+    if obstacle is not None:
+        raise IncompatibleError(
+            f"{problem!r} cannot be trained over reads of a source. {obstacle} That needs rows in memory: use a "
+            "coreset, or pass the rows as arrays."
+        )
+    return able
+
+
+def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tuple[Normal, Data]:
+    """Return the problem in normalised units, its rows as reads, and the pilot in the same units."""
+    normal = Normal.of(problem, data._replace(rows=_Glance(pilot.rows, data.rows.n)))
+    rows = pilot.rows
+    if normal.centre is not None:
+        source = PreparedSource(source, centre=normal.centre, scale=np.ones(rows.m))
+        rows = DenseRows(rows.take(np.arange(rows.n)) - normal.centre)
+    y = pilot.y if problem.is_classification else (pilot.y - normal.level) / normal.unit
+    reads = RememberedRows(source)
+    # Where nothing holds a coefficient, only a closer look at the rows, of about ten reads, can bound it.
+    reads.in_memory = bool(free_features(normal.problem, rows.m).any()) and rows.m <= _MOST_FREE
+    inside = normal.data._replace(rows=reads)
+    return replace(normal, data=inside), Data(rows, y, pilot.weights)
+
+
+def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
+    with warnings.catch_warnings():  # a start need not be optimal: what it is worth is measured on all rows
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        chosen = choose_solver(problem, pilot, "auto")
+        return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
+
+
+def _run_settled(loop: _Loop, guess: RawSolution) -> RawSolution | None:
+    """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
+    problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
+    if problem.geometry.order != 1 or not (problem.loss.kinks or can_flip(problem)) or not can_settle(problem):
+        return None
+    loose = loose_share(data, loop.pilot.rows.n)
+    held = loose * rows.n * rows.m
+    if rows.m > _SETTLED_FEATURES or loose > _MOST_LOOSE or held > _LOOSE_NUMBERS or not _is_local(rows):
+        return None
+
+    def tell(risk: float) -> None:  # the bound is found at the end
+        loop.report(Iterate(0, risk, risk - trivial_bound(problem)))
+
+    with np.errstate(under="ignore", over="ignore", invalid="ignore"):
+        return solve_settled(
+            problem,
+            data,
+            loop.tol,
+            loop.max_iter,
+            guess,
+            most=_MOST_LOOSE,
+            sample=loop.pilot.rows.n,
+            report=tell,
+        )
+
+
+def _is_local(rows: Rows) -> bool:
+    """Whether chunks are read in this process: vectors with an entry a row do not travel to workers."""
+    source = rows.source if isinstance(rows, RememberedRows) else None
+    while isinstance(source, PreparedSource):
+        source = source.inner
+    return isinstance(source, LocalSource)
+
+
+def _run_descent(given: _Loop, start: tuple[FloatArray, float], *, shrink: bool) -> RawSolution:
+    """Quasi-Newton and proximal steps in the pilot's metric; ``shrink`` looks at multiples of the start first."""
+    normal, problem = given.normal, given.normal.problem
+    oracle = ReadsOracle(
+        problem, normal.data, given.pilot, total_weight=given.total_weight, level=normal.level, unit=normal.unit
+    )
+    with np.errstate(under="ignore"):
+        try:
+            loop = Continuation(oracle, given.tol, given.max_iter, given.report)
+            point: Point | None = oracle.columns.point(*start)
+            if shrink:
+                point = shrunk(Objective(oracle, loop.first_width()), point)
+            descend(oracle, loop, point, np.random.default_rng(0), metric_newton)
+        finally:
+            oracle.close()
+    best = loop.best
+    coef, intercept = oracle.columns.model(best.point)
+    return RawSolution(
+        coef=coef,
+        intercept=intercept if problem.fit_intercept else 0.0,
+        dual=best.dual,
+        iterations=oracle.n_evaluations,
+        history=tuple(loop.history),
+        stopped_early=not loop.is_done(),
+    )

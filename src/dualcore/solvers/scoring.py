@@ -1,0 +1,148 @@
+"""What a solver handed back, scored: exact risk, certified bound, and the outcome in words."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, trivial_bound
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
+from dualcore.solvers.base import RawSolution, Solution, Solver, Status
+
+__all__ = ["score", "with_digits"]
+
+# Data of at most this many numbers may be fitted exactly at the end.
+_FEW_NUMBERS = 1_000_000
+
+
+def score(
+    problem: Problem, normal: Normal, raw: RawSolution, solver: str, tol: float, max_iter: int, began: float
+) -> Solution:
+    """Evaluate the point exactly, certify it, and put the outcome in words.
+
+    The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
+    """
+    inner, data = normal.problem, normal.data
+    exact = _fitted(inner, data, raw)
+    coef, intercept = normal.outside(*exact)
+    theta, level = normal.inside(coef, intercept)
+    known = raw.risk if np.array_equal(theta, raw.coef) and level == raw.intercept else None
+    value, multiplier = inner.evaluate(theta, level, data) if known is None else known
+    best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
+    withheld, bounds = False, None
+    if inner.box is None:
+        bounds = RowBounds(inner, data, value)
+        error = bounds.level_set.risk_error(theta, level)
+        # A gap below the rounding of the risk itself cannot be told from none.
+        goal = max(tol * abs(value), error)
+        t = inner.signal(theta, level, data)
+        guess = dual_point(inner, t, data, inner.size(theta))
+        for point, repair in ((raw.dual, False), (raw.dual, True), (guess, True)):
+            if point is not None and value - best.value > goal:
+                bound = bounds.bound(point, repair=repair)
+                if bound > best:
+                    best, dual = bound, point
+        withheld = bounds.level_set.withheld
+    else:
+        plain = RowLevelSet(inner.replace(support=None), data, value)
+        error = plain.risk_error(theta, level) + inner.family.enclosure
+        goal = max(tol * abs(value), plain.risk_error(theta, level))
+    lower = min(best.value, value)
+    status = Status.OPTIMAL
+    if _runs_away(inner, data, theta, level):
+        status = Status.UNBOUNDED
+    elif value - lower > goal:
+        status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
+        # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
+        # user's units leave to the model are too few.
+        lost = 0.0
+        if normal.centre is not None or normal.level != 0.0:
+            lost = value - inner.evaluate(*exact, data).value
+        withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
+        if withheld or (bounds is not None and bounds.level_set.lacks_digits()):
+            status = Status.UNCERTIFIED
+    factor = normal.factor
+    history = raw.history
+    if factor != 1.0:
+        history = tuple(replace(each, value=factor * each.value, gap=factor * each.gap) for each in history)
+    return Solution(
+        coef=coef,
+        intercept=intercept,
+        dual_variable=multiplier * normal.multiplier_unit,
+        value=factor * value,
+        lower_bound=factor * lower,
+        gap=factor * (value - lower),
+        status=status,
+        solver=solver,
+        iterations=raw.iterations,
+        history=history,
+        seconds=time.perf_counter() - began,
+        dual=None if dual is None else dual.times(normal.slope_unit),
+        rounding=factor * (best.rounding + error),
+        problem=problem,
+    )
+
+
+def with_digits(
+    problem: Problem, normal: Normal, found: Solution, solver: Solver, tol: float, max_iter: int, began: float
+) -> Solution:
+    """Return the coefficients that are best for the intercept as it was rounded, where that is better.
+
+    A target far from the origin leaves few digits to the intercept; the coefficients make up for some of them.
+    """
+    coef, level = normal.inside(found.coef, found.intercept)
+    fixed, data = normal.problem.replace(fit_intercept=False), normal.data._replace(y=normal.data.y - level)
+    if solver.obstacle(fixed, data) is not None:
+        return found
+    again = solver.run(fixed, data, tol=tol, max_iter=max_iter, start=(coef, 0.0))
+    dual = None if found.dual is None else found.dual.times(1.0 / normal.slope_unit)
+    # What bounds the risk with this intercept does not bound it with every other: the bound is the one that is known.
+    raw = RawSolution(
+        again.coef,
+        level,
+        dual,
+        found.iterations + again.iterations,
+        lower=found.lower_bound / normal.factor,
+        rounding=found.rounding / normal.factor,
+    )
+    better = score(problem, normal, raw, solver.name, tol, max_iter, began)
+    if not better.value < found.value:
+        return found
+    return replace(better, history=found.history, status=better.status if better.converged else found.status)
+
+
+def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, float]:
+    """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
+
+    Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it.
+    """
+    free = problem.radius == 0.0 and problem.ridge == 0.0
+    if problem.is_classification or not free or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS:
+        return raw.coef, raw.intercept
+    left = problem.signal(raw.coef, raw.intercept, data)
+    held = data.masses > 0.0
+    if not data.y[held].any():
+        nothing = np.zeros(data.rows.m), 0.0
+        kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
+        return (raw.coef, raw.intercept) if kept else nothing
+    if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
+        return raw.coef, raw.intercept
+    X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
+    columns = np.column_stack([X, np.ones(len(X))]) if problem.fit_intercept else X
+    change = np.linalg.lstsq(columns, -left[held], rcond=None)[0]
+    coef = raw.coef + change[: data.rows.m]
+    intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
+    better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value
+    return (coef, intercept) if better else (raw.coef, raw.intercept)
+
+
+def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
+    """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
+    if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
+        return False
+    margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
+    return bool((margins > 0.0).all() and (problem.loss.slope(margins) < 0.0).any())
