@@ -28,6 +28,7 @@ from dualcore.data.sources import (
     PartsSource,
     Source,
     SourceError,
+    SvmlightSource,
     open_source,
 )
 from dualcore.estimators import (
@@ -69,6 +70,7 @@ __all__ = [
     "Solution",
     "Source",
     "SourceError",
+    "SvmlightSource",
     "UniformCoreset",
     "WassersteinHuberRegressor",
     "WassersteinHuberRegressorCV",

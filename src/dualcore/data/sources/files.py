@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.local import LocalSource, default_chunk_rows
+from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, is_parquet, list_files, list_tables
 from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
@@ -21,14 +22,9 @@ __all__ = [
     "CsvSource",
     "ParquetSource",
     "column_kinds",
-    "delimiter_of",
-    "is_parquet",
-    "list_files",
-    "list_tables",
     "mixed_column",
 ]
 
-Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.
@@ -43,75 +39,7 @@ def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
     return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
 
 
-def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files of a path, a folder (with its subfolders, by name) or a list of paths.
-
-    Names that begin with ``_`` or ``.`` are left out of folders.
-    """
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    files: list[Path] = []
-    for path in given:
-        if path.is_dir():
-            inside = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
-            shown = [p for p in inside if not any(part[0] in "_." for part in p.relative_to(path).parts)]
-            if not shown:
-                raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
-            files += sorted(shown)
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise FileNotFoundError(f"There is no file {path}.")
-    if not files:
-        raise SourceError("No file was given.")
-    return files
-
-
-_PARQUET, _CSV, _OTHER_TEXT = (".parquet", ".pq"), (".csv", ".tsv"), (".txt", ".gz")
-
-
-def list_tables(path: str | Path) -> list[Path]:
-    """Return the files of rows that a path stands for: one file, or those of a folder, which must be of one kind.
-
-    A folder of Parquet files may hold texts beside them, but no CSV file: nobody knows whether its rows are meant.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        return list_files(path, ())
-    files = list_files(path, (*_PARQUET, *_CSV, *_OTHER_TEXT))
-    parquet = [file for file in files if is_parquet(file)]
-    if not parquet:
-        return files
-    other = [file for file in files if not is_parquet(file) and _kind(file) in _CSV]
-    if other:
-        raise SourceError(
-            f"The folder {path} holds Parquet files and CSV files ({parquet[0].name} and {other[0].name}). Keep the "
-            "rows in files of one kind."
-        )
-    return parquet
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet by its name; of files of rows the others are text."""
-    return path.suffix.lower() in _PARQUET
-
-
-def _kind(path: Path) -> str:
-    """Return the ending of a name, that of compression left out."""
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-
-
-def delimiter_of(path: Path) -> str:
-    r"""Return what stands between the values of a file of text, by its name.
-
-    Examples
-    --------
-    >>> delimiter_of(Path("rows.tsv.gz")), delimiter_of(Path("rows.csv"))
-    ('\t', ',')
-    """
-    return "\t" if _kind(path) == ".tsv" else ","
-
-
-def column_kinds(path: str | Path) -> dict[str, str]:
+def column_kinds(path: Paths) -> dict[str, str]:
     """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
 
     The files of a folder must have the same columns, and the same in them.
@@ -224,7 +152,7 @@ class ParquetSource(LocalSource):
         columns = Columns(
             target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
         )
-        self.files = [FileState.of(file) for file in list_files(path, (".parquet", ".pq"))]
+        self.files = [FileState.of(file) for file in list_files(path, PARQUET)]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
         resolved: Columns | None = None
@@ -371,7 +299,7 @@ class CsvSource(LocalSource):
         super().__init__()
         self._csv = import_arrow("pyarrow.csv")
         self.delimiter = delimiter
-        self.files = [FileState.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
+        self.files = [FileState.of(file) for file in list_files(path, (*TEXT, ".gz", ".bz2"))]
         schema = self._reader(self.files[0].path, None).schema
         chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
         columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
