@@ -21,6 +21,7 @@ from dualcore.data.sources.mapped import open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Paths, delimiter_of, format_of, is_parquet, is_paths, list_files, list_tables
 from dualcore.data.sources.prepared import PreparedSource
+from dualcore.data.sources.scaling import standardised
 from dualcore.data.sources.svmlight import SvmlightSource
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "open_npy",
     "open_npz",
     "open_source",
+    "standardised",
 ]
 
 
@@ -58,7 +60,9 @@ def is_source_like(data: Any) -> bool:
     return isinstance(data, Source) or is_paths(data) or is_dask(data) or callable(data)
 
 
-def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+def open_source(
+    data: Any, y: Any = None, sample_weight: Any = None, *, standardize: bool = False, **options: Any
+) -> Source:
     """Return a source of rows.
 
     Parameters
@@ -78,6 +82,9 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
         - arrays, sparse matrices and data frames in memory.
     y, sample_weight
         See above.
+    standardize : bool, default=False
+        Whether to scale the features to mean 0 and deviation 1. One read measures them, and the source that is
+        returned has them as ``centre`` and ``scale``; see `dualcore.data.sources.standardised`.
     **options
         Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `SvmlightSource`,
         `open_npz`, `DaskSource`.
@@ -88,6 +95,8 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
     >>> open_source(np.eye(3), np.ones(3)).n_rows
     3
     """
+    if standardize:
+        return standardised(open_source(data, y, sample_weight, **options))
     if isinstance(data, Source):
         if y is not None or sample_weight is not None or options:
             raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
@@ -127,7 +136,7 @@ def open_labelled(
     """
     if not isinstance(data, Source):
         text = classes is not None and isinstance(classes[0], str)
-        if not is_dask(data) and not callable(data):
+        if not callable(data) or is_dask(data):
             options = {"labels": (classes[0], classes[1]) if classes is not None and text else "find"} | options
         data, y, sample_weight, options = open_source(data, y, sample_weight, **options), None, None, {}
     source = open_source(data, y, sample_weight, **options)
