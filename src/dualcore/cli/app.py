@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
 larger than asked for (what was found is written all the same); 130 interrupted.
+
+Commands import what they need when they run, so that ``--help`` does not wait for it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from dualcore import __version__
-from dualcore.cli.commands import training
-from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, guarded
 from dualcore.cli.startup import interruptible
 
@@ -95,6 +95,9 @@ def fit(
     quiet: Quiet = False,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+
     return training.fit_model(
         ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
         DataOptions(data, target, tuple(drop or ()), weight, standardize),
@@ -132,6 +135,9 @@ def draw(
     quiet: Quiet = False,
 ) -> Exit:
     """Draw a coreset: a few weighted rows that stand for all of them. Rows are numbered from 0."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+
     return training.draw_coreset(
         ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
         DataOptions(data, target, tuple(drop or ()), weight, standardize),
@@ -154,6 +160,8 @@ def certify(
     quiet: Quiet = False,
 ) -> Exit:
     """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
+    from dualcore.cli.commands import training
+
     return training.certify_model(model, data, target, weight, Output(json, quiet))
 
 
@@ -168,6 +176,8 @@ def predict(
     quiet: Quiet = False,
 ) -> Exit:
     """Predict the rows of a file."""
+    from dualcore.cli.commands import training
+
     return training.predict_rows(model, data, out, scores, Output(json, quiet))
 
 
@@ -200,6 +210,9 @@ def follow(
     quiet: Quiet = False,
 ) -> Exit:
     """Train a model for every radius of a range, each certified; one coreset serves a doubling of the radius."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
+
     return training.follow_path(
         ProblemOptions(loss, 0.0, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
         DataOptions(data, target, tuple(drop or ()), weight, standardize),
@@ -268,6 +281,12 @@ def reproduce(
     return Exit.OK
 
 
+def _load_commands(arguments: list[str]) -> None:
+    """Import what commands need, while an interrupt still ends the process; not to say how they are used."""
+    if arguments and not {"--help", "--version"} & set(arguments):
+        import dualcore.cli.commands.training  # noqa: F401
+
+
 def _terminate(*_: Any) -> None:
     sys.exit(128 + signal.SIGTERM)
 
@@ -276,6 +295,7 @@ def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
     try:
+        _load_commands(sys.argv[1:])
         interruptible()
         app()
     except KeyboardInterrupt:  # before a command began its work
