@@ -105,8 +105,13 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
 
 
 def _fail(reason: object, code: Exit) -> Exit:
-    typer.echo("error: " + " ".join(str(reason).split()), err=True)
+    text = str(reason).replace(_ARGUMENTS, _OPTIONS)
+    typer.echo("error: " + " ".join(text.split()), err=True)
     return code
+
+
+# What sources say in terms of Python, and what it is called here.
+_ARGUMENTS, _OPTIONS = "give fill= a number for it, or drop_missing=True", "use --fill or --drop-missing"
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -16,8 +16,9 @@ from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.base import Smallest, Source
 from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.files import CsvSource, ParquetSource, column_kinds, mixed_column
-from dualcore.data.sources.mapped import open_npy, open_npz
+from dualcore.data.sources.files import CsvSource, ParquetSource
+from dualcore.data.sources.kinds import column_kinds, first_text, mixed_column
+from dualcore.data.sources.mapped import open_npy, open_npz, sparse_matrix
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Paths, delimiter_of, format_of, is_parquet, is_paths, list_files, list_tables
 from dualcore.data.sources.prepared import PreparedSource
@@ -40,6 +41,7 @@ __all__ = [
     "SvmlightSource",
     "column_kinds",
     "delimiter_of",
+    "first_text",
     "format_of",
     "is_parquet",
     "is_paths",
@@ -51,6 +53,7 @@ __all__ = [
     "open_npy",
     "open_npz",
     "open_source",
+    "sparse_matrix",
     "standardised",
 ]
 

@@ -15,16 +15,14 @@ from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.local import LocalSource, default_chunk_rows
 from dualcore.data.sources.missing import Fill
-from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, is_parquet, list_files, list_tables
-from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, is_text, kind_of
+from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
+from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, find_values, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
 __all__ = [
     "CsvSource",
     "ParquetSource",
-    "column_kinds",
-    "mixed_column",
 ]
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
@@ -37,51 +35,12 @@ _TEXT_BLOCK = 1 << 23
 _UNKNOWN: tuple[Any, Any] = ("", "")
 
 
-def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
-    return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
+def _given(labels: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
+    return None if labels is None or isinstance(labels, str) else tuple(labels)
 
 
-def column_kinds(path: Paths) -> dict[str, str]:
-    """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
-
-    The files of a folder must have the same columns, and the same in them.
-    """
-    files = list_tables(path)
-    kinds = _file_kinds(files[0])
-    for file in files[1:]:
-        found = _file_kinds(file)
-        odd = sorted(set(found) ^ set(kinds))
-        if odd:
-            raise SourceError(f"{files[0].name} and {file.name} differ in column {odd[0]!r}: the files do not match.")
-        for name, kind in found.items():
-            if (kind == "number") != (kinds[name] == "number") and "empty" not in (kind, kinds[name]):
-                raise SourceError(mixed_column(name, [file.name, files[0].name], kind == "number"))
-            kinds[name] = kind if kinds[name] == "empty" else kinds[name]
-    return {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
-
-
-def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
-    """Say that a column holds numbers in one file and text in another."""
-    number, text = files if first_is_number else reversed(files)
-    return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
-
-
-def _file_kinds(path: Path) -> dict[str, str]:
-    """Return the columns of one file with what they hold; "empty" where there is nothing in them."""
-    pa = import_arrow("pyarrow")
-    try:
-        if is_parquet(path):
-            schema = import_arrow("pyarrow.parquet").read_schema(path)
-        else:
-            csv = import_arrow("pyarrow.csv")
-            schema = csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter_of(path))).schema
-    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
-        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
-        raise SourceError(f"{path} is not a {kind}: {error}") from None
-    # What is written as true and false is text in a file of text.
-    text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
-    kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
-    return {name: "category" if name in text else kind for name, kind in kinds.items()}
+def _pair(labels: tuple[Any, ...] | None) -> tuple[Any, Any] | None:
+    return (labels[0], labels[1]) if labels is not None and len(labels) == 2 else None
 
 
 class _RowGroup(NamedTuple):
@@ -110,7 +69,8 @@ class ParquetSource(LocalSource):
         In this order; all columns but target and weight by default.
     weight : str, optional
     labels : (negative, positive) or "find", optional
-        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text.
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text. Of more
+        than two values each becomes its place in the list: 0, 1, 2 and so on.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
     fill : float, "mean", "median", or mapping of str to these, optional
@@ -150,7 +110,7 @@ class ParquetSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | str | None = None,
+        labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: Fill | None = None,
         drop_missing: bool = False,
@@ -188,7 +148,7 @@ class ParquetSource(LocalSource):
             self.partial_reads += self._label_share()
             batches = (batch for group in self._groups for batch in self._batches(group, False))
             self.columns = replace(self.columns, labels=find_labels(batches, target))
-        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
         self._starts = [group.start for group in self._groups]
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
 
@@ -217,6 +177,12 @@ class ParquetSource(LocalSource):
     def fill_values(self) -> dict[str, float]:
         """The number that is put for missing values of each feature."""
         return self.columns.fill_values
+
+    def target_values(self, most: int) -> list[Any]:
+        """Return the different targets as they are in the files, or the first ``most`` and one."""
+        self.partial_reads += self._label_share()
+        batches = (batch for group in self._groups for batch in self._batches(group, False))
+        return find_values(batches, self.columns.target, most)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -334,7 +300,7 @@ class CsvSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | str | None = None,
+        labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         fill: Fill | None = None,
         drop_missing: bool = False,
@@ -364,7 +330,7 @@ class CsvSource(LocalSource):
             self.n_reads += 1
             batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
             self.columns = replace(self.columns, labels=find_labels(batches, target))
-        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
 
     def _find_fills(self) -> None:
         """Find the numbers that fill, in one read."""
@@ -379,6 +345,12 @@ class CsvSource(LocalSource):
     def fill_values(self) -> dict[str, float]:
         """The number that is put for missing values of each feature."""
         return self.columns.fill_values
+
+    def target_values(self, most: int) -> list[Any]:
+        """Return the different targets as they are in the files, or the first ``most`` and one."""
+        self.n_reads += 1
+        batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
+        return find_values(batches, self.columns.target, most)
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv

@@ -18,7 +18,7 @@ from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.chunk import SourceError
 from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
 
-__all__ = ["ColumnRows", "map_npz", "open_npy", "open_npz"]
+__all__ = ["SPARSE_PARTS", "ColumnRows", "map_npz", "open_npy", "open_npz", "sparse_matrix"]
 
 Labels = tuple[Any, Any] | str | None
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -172,7 +172,7 @@ def open_npz(
 
 # Archives of scipy.sparse
 
-_SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
+SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
 # How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
 _GROWTH = 200.0
 
@@ -181,7 +181,7 @@ def _is_sparse(path: str | Path) -> bool:
     """Whether an archive holds a matrix of `scipy.sparse`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return {f"{part}.npy" for part in _SPARSE_PARTS} <= set(archive.namelist())
+            return {f"{part}.npy" for part in SPARSE_PARTS} <= set(archive.namelist())
     except (zipfile.BadZipFile, ValueError):
         return False  # the reader of archives says what is wrong
 
@@ -195,7 +195,7 @@ def _open_sparse(path: str | Path, target: Any, weight: Any, chunk_rows: int | N
     files = [FileState.of(path)]
     try:
         arrays = read_archive(path, growth=_GROWTH)
-        X = _sparse_matrix(arrays)
+        X = sparse_matrix(arrays)
     except ArchiveError as error:
         raise SourceError(f"{path} is not an archive of scipy.sparse: {error}.") from None
 
@@ -204,7 +204,7 @@ def _open_sparse(path: str | Path, target: Any, weight: Any, chunk_rows: int | N
             return arrays[part]
         if isinstance(part, (str, Path)):
             if Path(part).suffix.lower() != ".npy":
-                held = sorted(set(arrays) - _SPARSE_PARTS)[:20]
+                held = sorted(set(arrays) - SPARSE_PARTS)[:20]
                 raise SourceError(
                     f"{path} holds no array {str(part)!r} beside the matrix; it holds {held}. Give the targets as an "
                     "array, or as the path of an .npy file."
@@ -221,7 +221,7 @@ def _open_sparse(path: str | Path, target: Any, weight: Any, chunk_rows: int | N
     return source
 
 
-def _sparse_matrix(arrays: Arrays) -> sp.csr_matrix:
+def sparse_matrix(arrays: Arrays) -> sp.csr_matrix:
     """Return the matrix of an archive in CSR form, after checking that its parts fit together."""
     kind = arrays["format"]
     name = kind.item() if kind.shape == () else None

@@ -24,7 +24,7 @@ from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import chunk_spans
 from dualcore.data.sources.missing import RULES, Fill, FillStatistics, check_fill, rule_of, without_missing
 
-__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "is_text", "kind_of"]
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "find_values", "is_text", "kind_of"]
 
 
 class Block(NamedTuple):
@@ -54,8 +54,9 @@ class Columns:
     features : sequence of str, optional
         In this order; all columns but target and weight by default.
     weight : str, optional
-    labels : (negative, positive), optional
-        The two values of the target of a classifier, as they are in the table; they become -1 and +1.
+    labels : tuple, optional
+        The values of the target of a classifier, as they are in the table: two become -1 and +1, more become 0, 1, 2
+        and so on.
     categories : mapping of str to sequence
         Values of category columns.
     fill : float, "mean", "median", or mapping of str to these, optional
@@ -67,7 +68,7 @@ class Columns:
     target: str
     features: tuple[str, ...] | None = None
     weight: str | None = None
-    labels: tuple[Any, Any] | None = None
+    labels: tuple[Any, ...] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Fill | None = None
     drop_missing: bool = False
@@ -117,7 +118,7 @@ class Columns:
     def names(self, *, features: bool) -> list[str]:
         """Return the names of the columns to read."""
         names = list(self.features or ()) if features else self._checked_features
-        return [*names, self.target, *([self.weight] if self.weight else [])]
+        return list(dict.fromkeys([*names, self.target, *([self.weight] if self.weight else [])]))
 
     @property
     def _checked_features(self) -> list[str]:
@@ -193,8 +194,12 @@ class Columns:
 
     def _target(self, column: Any, start: int) -> FloatArray:
         if self.labels is None:
-            return _numbers(column, self.target, start, None).astype(np.float64, copy=False)
-        return np.where(_places(column, list(self.labels), self.target, start) == 1, 1.0, -1.0)
+            # A column that is a feature too is read like one: rows are predicted where there is no target.
+            fill = rule_of(self.fill, self.target) if self.target in (self.features or ()) else None
+            number = None if fill is None else float(fill)
+            return _numbers(column, self.target, start, number).astype(np.float64, copy=False)
+        place = _places(column, list(self.labels), self.target, start)
+        return np.where(place == 1, 1.0, -1.0) if len(self.labels) == 2 else place.astype(np.float64)
 
 
 def kind_of(arrow_type: Any) -> str:
@@ -221,12 +226,17 @@ def is_text(schema: Any, name: str) -> bool:
 
 def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
     """Return the two values of a column of text, in their order."""
+    return two_labels(find_values(batches, target, 2), f"Column {target!r}")
+
+
+def find_values(batches: Iterable[Any], target: str, most: int) -> list[Any]:
+    """Return the different values of a column, in their order; the search ends when there are more than ``most``."""
     pc, found = import_arrow("pyarrow.compute"), set[Any]()
     for batch in batches:
         found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
-        if len(found) > 2:
+        if len(found) > most:
             break
-    return two_labels(found, f"Column {target!r}")
+    return sorted(found)
 
 
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
