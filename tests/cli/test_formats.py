@@ -170,3 +170,14 @@ def test_a_folder_that_is_not_there_is_not_found(tmp_path):
         assert code == 3
         assert "clicks: not found" in errors
         assert errors.count("\n") == 1
+
+
+@pytest.mark.needs("pyarrow", "matplotlib")
+def test_a_report_says_how_missing_values_were_treated(tmp_path):
+    path = write_holes(tmp_path, "txt")
+    model, report = tmp_path / "m.json", tmp_path / "r.html"
+    options = ("--separator", ";", "--fill", "median", "--drop-missing")
+    assert call("fit", path, "-t", "l", "--radius", 0.01, *options, "--out", model)[0] == 0
+    assert call("report", model, path, "--seeds", 1, "--out", report)[0] == 0
+    command = next(line for line in report.read_text().splitlines() if "dualcore fit" in line)
+    assert "--fill median --drop-missing --separator &#x27;;&#x27;" in command

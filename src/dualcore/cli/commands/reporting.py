@@ -109,5 +109,10 @@ def reproduce(model: Model, model_path: Path, data_path: Path, out: Path, seeds:
     for column in made.get("drop", ()):
         fit += ["--drop", str(column)]
     fit += ["--weight", str(made["weight"])] if made.get("weight") else []
+    fit += ["--fill", str(made["fill"])] if made.get("fill") else []
+    fit += ["--drop-missing"] if made.get("drop_missing") else []
+    separator = ["--separator", str(made["separator"])] if made.get("separator") else []
+    fit += separator
     report = ["dualcore", "report", model_path.name, data_path.name, "--seeds", str(seeds), "--out", out.name]
+    report += separator
     return shlex.join(fit) + "\n" + shlex.join(report)

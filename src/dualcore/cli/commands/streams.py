@@ -133,16 +133,14 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
         classes,
         scaling,
         dict(getattr(rows, "fill_values", {})),
-        _dropped(rows),
+        _dropped(rows) if options.drop_missing else 0,
         rows.zero_based if isinstance(rows, SvmlightSource) else None,
     )
 
 
 def _dropped(source: Source) -> int:
-    if not hasattr(source, "n_dropped"):
-        return 0
     _ = source.n_rows  # a CSV file does not know before it was read
-    return int(source.n_dropped)
+    return int(getattr(source, "n_dropped", 0))
 
 
 def _target(layout: Layout, name: str | None) -> str:
