@@ -77,6 +77,19 @@ def test_sparse_archives_are_fitted(tmp_path):
     np.testing.assert_array_equal(read_table(tmp_path / "p.csv").labels("prediction"), estimator.predict(X))
 
 
+def test_vectors_beside_a_matrix_do_not_disturb_a_model(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=DENSE, y=LABEL, w=np.ones(N))
+    model = tmp_path / "m.json"
+    assert call("fit", tmp_path / "rows.npz", "-t", "y", "--weight", "w", "--out", model)[0] == 0
+    code, out, _ = call("predict", model, tmp_path / "rows.npz", "--json")
+    assert code == 0
+    assert json.loads(out)["accuracy"] > 0.6
+    assert call("certify", model, tmp_path / "rows.npz", "--weight", "w")[0] == 0
+    code, _, errors = call("fit", tmp_path / "rows.npz", "-t", "y", "--out", model)
+    assert code == 3
+    assert "'X' in rows.npz is a matrix of shape (600, 12), not a column" in errors
+
+
 def test_what_is_wrong_with_sparse_rows_is_said_in_one_line(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:2\n0 1:x\n")
     for options, code, message in (

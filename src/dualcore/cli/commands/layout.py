@@ -79,6 +79,11 @@ class Layout(ABC):
             raise TableError(f"{self.path.name} has no feature columns left.")
         return names
 
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        """Names of features that have none in the file, x0, x1 and so on; none where columns have names."""
+        return ()
+
     @abstractmethod
     def check_numbers(self, names: Sequence[str]) -> None:
         """Raise TableError if one of these columns does not hold numbers."""
@@ -184,13 +189,16 @@ class _Arrays(Layout):
 
     def features(self, without: Sequence[str]) -> tuple[str, ...]:
         names = super().features(without)
-        if self.table.matrix is not None and names == (self.table.matrix,):
-            return tuple(f"x{j}" for j in range(self.table.columns[names[0]].shape[1]))
-        return names
+        return self.unnamed if names == (self.table.matrix,) else names
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        matrix = self.table.matrix
+        return () if matrix is None else tuple(f"x{j}" for j in range(self.table.columns[matrix].shape[1]))
 
     def check_numbers(self, names: Sequence[str]) -> None:
-        if self.table.matrix is None:
-            for name in names:
+        for name in names:
+            if name not in self.unnamed:
                 self.table.numbers(name)
 
     def is_text(self, name: str) -> bool:
@@ -229,6 +237,10 @@ class _Svmlight(Layout):
         zero_based = "auto" if reading.zero_based is None else reading.zero_based
         self.source = SvmlightSource(path, n_features=reading.n_features, zero_based=zero_based)
         self.names = [f"x{j}" for j in range(self.source.n_features)]
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        return tuple(self.names)
 
     def find(self, name: str) -> str:
         return name if name == self.own_target else super().find(name)

@@ -111,7 +111,7 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
         layout.check_numbers([*names, *([] if weight is None else [weight])])
     except TableError:
         plain = tuple(name for name in names if not layout.is_text(name))
-        if classification and plain:  # a wrong target is the greater fault
+        if classification and 0 < len(plain) < len(names):  # a wrong target is the greater fault
             _check_classes(where, _with_classes(layout, plain, target, None)[1])
         raise
     source: Source
@@ -264,9 +264,8 @@ def load_for_model(
 
 def _model_features(layout: Layout, model: Model) -> tuple[str, ...]:
     """Return the names of the model's features in a file; a matrix has none of its own."""
-    own = layout.features([model.target] if model.target in layout.names else [])
-    matrix = all(name.startswith("x") and name[1:].isdigit() for name in own)
-    if matrix and set(own).isdisjoint(layout.names):
+    own = layout.unnamed
+    if own:
         if len(own) != len(model.feature_names):
             raise TableError(f"{layout.path.name} has {len(own)} features, the model takes {len(model.feature_names)}.")
         return own
