@@ -6,48 +6,55 @@ from __future__ import annotations
 from dualcore.cli import startup  # noqa: F401
 
 # isort: split
-from dualcore.certificates import Certificate
-from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
-from dualcore.coresets.refine import fit_coreset
-from dualcore.coresets.samplers import (
-    CoresetFit,
-    DualCoreset,
-    ImportanceCoreset,
-    LayeredCoreset,
-    UniformCoreset,
-    grid_coreset,
-)
-from dualcore.coresets.stream import CoresetStream
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
 from dualcore.data.renamed import install
-from dualcore.data.sources import (
-    ArraySource,
-    CsvSource,
-    DaskSource,
-    ParquetSource,
-    PartsSource,
-    Source,
-    SourceError,
-    open_source,
-)
-from dualcore.estimators import (
-    WassersteinHuberRegressor,
-    WassersteinHuberRegressorCV,
-    WassersteinLinearRegression,
-    WassersteinLinearSVC,
-    WassersteinLinearSVCCV,
-    WassersteinLinearSVR,
-    WassersteinLogisticRegression,
-    WassersteinLogisticRegressionCV,
-    WassersteinQuantileRegressor,
-)
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
-from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
-from dualcore.problem.losses import check_loss
-from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.reading.assess import assess, certify
-from dualcore.solvers import IncompatibleError, Solution, solve
+
+if TYPE_CHECKING:
+    from dualcore.certificates import Certificate
+    from dualcore.coresets.coreset import Coreset
+    from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
+    from dualcore.coresets.refine import fit_coreset
+    from dualcore.coresets.samplers import (
+        CoresetFit,
+        DualCoreset,
+        ImportanceCoreset,
+        LayeredCoreset,
+        UniformCoreset,
+        grid_coreset,
+    )
+    from dualcore.coresets.stream import CoresetStream
+    from dualcore.data.sources import (
+        ArraySource,
+        CsvSource,
+        DaskSource,
+        ParquetSource,
+        PartsSource,
+        Source,
+        SourceError,
+        SvmlightSource,
+        open_source,
+    )
+    from dualcore.estimators import (
+        WassersteinHuberRegressor,
+        WassersteinHuberRegressorCV,
+        WassersteinLinearRegression,
+        WassersteinLinearSVC,
+        WassersteinLinearSVCCV,
+        WassersteinLinearSVR,
+        WassersteinLogisticRegression,
+        WassersteinLogisticRegressionCV,
+        WassersteinQuantileRegressor,
+    )
+    from dualcore.problem import Problem
+    from dualcore.problem.anchor import Anchor
+    from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
+    from dualcore.problem.losses import check_loss
+    from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+    from dualcore.reading.assess import assess, certify
+    from dualcore.solvers import IncompatibleError, Solution, solve
 
 __all__ = [
     "Anchor",
@@ -69,6 +76,7 @@ __all__ = [
     "Solution",
     "Source",
     "SourceError",
+    "SvmlightSource",
     "UniformCoreset",
     "WassersteinHuberRegressor",
     "WassersteinHuberRegressorCV",
@@ -95,4 +103,69 @@ __all__ = [
     "worst_case_distribution",
 ]
 __version__ = "0.1.0"
+
+# Where the public names are. A name is imported when it is first used: most programs need few of them, and the command
+# line none to say what it can do.
+_MODULES = {
+    "Anchor": "problem.anchor",
+    "ArraySource": "data.sources",
+    "Certificate": "certificates",
+    "Coreset": "coresets.coreset",
+    "CoresetFit": "coresets.samplers",
+    "CoresetStream": "coresets.stream",
+    "CsvSource": "data.sources",
+    "DaskSource": "data.sources",
+    "DualCoreset": "coresets.samplers",
+    "ImportanceCoreset": "coresets.samplers",
+    "IncompatibleError": "solvers",
+    "LayeredCoreset": "coresets.samplers",
+    "ParquetSource": "data.sources",
+    "PartsSource": "data.sources",
+    "Problem": "problem",
+    "RadiusPath": "coresets.path",
+    "Solution": "solvers",
+    "Source": "data.sources",
+    "SourceError": "data.sources",
+    "SvmlightSource": "data.sources",
+    "UniformCoreset": "coresets.samplers",
+    "WassersteinHuberRegressor": "estimators",
+    "WassersteinHuberRegressorCV": "estimators",
+    "WassersteinLinearRegression": "estimators",
+    "WassersteinLinearSVC": "estimators",
+    "WassersteinLinearSVCCV": "estimators",
+    "WassersteinLinearSVR": "estimators",
+    "WassersteinLogisticRegression": "estimators",
+    "WassersteinLogisticRegressionCV": "estimators",
+    "WassersteinQuantileRegressor": "estimators",
+    "WorstCase": "problem.worstcase",
+    "assess": "reading.assess",
+    "certify": "reading.assess",
+    "check_loss": "problem.losses",
+    "fit_coreset": "coresets.refine",
+    "grid_coreset": "coresets.samplers",
+    "lipschitz_bounds": "problem.bounds",
+    "open_source": "data.sources",
+    "radius_path": "coresets.path",
+    "select_radius": "coresets.path",
+    "smooth_bounds": "problem.bounds",
+    "solve": "solvers",
+    "suggest_radius": "coresets.path",
+    "worst_case_distribution": "problem.worstcase",
+}
+
+if not TYPE_CHECKING:  # a checker of types sees the imports above, and nothing that is not there
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            found = globals()[name] = getattr(import_module(f"dualcore.{_MODULES[name]}"), name)
+            return found
+        if not name.startswith("_") and find_spec(f"dualcore.{name}") is not None:
+            return import_module(f"dualcore.{name}")
+        raise AttributeError(f"module 'dualcore' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 install()

@@ -451,7 +451,7 @@ def test_an_error_of_ours_is_owned_up_to(data, tmp_path, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("loose\nscrew")
 
-    monkeypatch.setattr("dualcore.cli.commands.training.load_rows", broken)
+    monkeypatch.setattr("dualcore.cli.commands.training.open_stream", broken)
     code, _, errors = call("fit", data[0], "--target", "label", "--out", tmp_path / "m.json")
     assert code == 1
     assert errors.startswith("error: internal error: RuntimeError: loose screw\n")

@@ -58,7 +58,7 @@ def no_loading(monkeypatch):
         raise AssertionError("the rows were loaded")
 
     monkeypatch.setattr(training, "load_rows", refuse)
-    monkeypatch.setattr(training, "read_table", refuse)
+    monkeypatch.setattr(training, "load_for_model", refuse)
 
 
 @pytest.mark.usefixtures("no_loading")
@@ -126,7 +126,7 @@ def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     code, loaded, _ = call("certify", model, folder / "rows.parquet", "--json")
     assert code == 0
     with monkeypatch.context() as patch:
-        patch.setattr(training, "read_table", None)
+        patch.setattr(training, "load_for_model", None)
         code, read, errors = call("certify", model, folder / "rows", "--json")
         assert (code, errors) == (0, "")
         patch.setattr(streams, "_LARGE", 10)

@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 an error of ours; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
 larger than asked for (what was found is written all the same); 130 interrupted.
+
+Commands import what they need when they run, so that ``--help`` does not wait for it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from dualcore import __version__
-from dualcore.cli.commands import training
-from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, guarded
 from dualcore.cli.startup import interruptible
 
@@ -31,10 +31,16 @@ app = typer.Typer(
 )
 
 Data = Annotated[
-    Path, typer.Argument(help="Rows: .csv or .tsv with a line of names, .parquet, .npy, .npz, or a folder.")
+    Path,
+    typer.Argument(
+        help="Rows: .csv or .tsv with a line of names (also .gz, .bz2), .parquet, .svm, .npy, .npz, or a folder."
+    ),
 ]
 ModelFile = Annotated[Path, typer.Argument(help="A model written by fit.")]
-Target = Annotated[str, typer.Option("--target", "-t", help="Column to learn, by name or position.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Column to learn, by name or position; SVMlight text has its own."),
+]
 Loss = Annotated[
     str, typer.Option(help="Classes: logistic, hinge. Numbers: huber, pinball, epsilon_insensitive, squared.")
 ]
@@ -55,6 +61,11 @@ MaxIter = Annotated[int, typer.Option(help="Iterations of the solver at most.")]
 Standardize = Annotated[bool, typer.Option("--standardize", help="Scale features to mean 0 and deviation 1 first.")]
 Drop = Annotated[list[str] | None, typer.Option(help="Column that is not a feature; may be given again.")]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
+Fill = Annotated[str | None, typer.Option(help="What to put for missing features: mean, median or a number.")]
+DropMissing = Annotated[
+    bool, typer.Option("--drop-missing", help="Leave out rows in which something is missing and not filled.")
+]
+Separator = Annotated[str | None, typer.Option(help="What stands between the values of a CSV file; tab is a tab.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
@@ -70,7 +81,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 @guarded
 def fit(
     data: Data,
-    target: Target,
+    target: Target = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write (.json).")] = Path("model.json"),
     loss: Loss = "logistic",
     radius: Radius = 0.1,
@@ -91,13 +102,19 @@ def fit(
     standardize: Standardize = False,
     drop: Drop = None,
     weight: Weight = None,
+    fill: Fill = None,
+    drop_missing: DropMissing = False,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+
     return training.fit_model(
         ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize),
+        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
         TrainingOptions(coreset, rounds, gap, seed, tol, max_iter),
         out,
         require_gap,
@@ -109,7 +126,7 @@ def fit(
 @guarded
 def draw(
     data: Data,
-    target: Target,
+    target: Target = None,
     size: Annotated[str, typer.Option(help="Rows to draw, or a share of them.")] = "0.05",
     out: Annotated[Path, typer.Option("--out", "-o", help="Coreset (.npz), or rows and weights (.csv).")] = Path(
         "coreset.npz"
@@ -128,13 +145,19 @@ def draw(
     standardize: Standardize = False,
     drop: Drop = None,
     weight: Weight = None,
+    fill: Fill = None,
+    drop_missing: DropMissing = False,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Draw a coreset: a few weighted rows that stand for all of them. Rows are numbered from 0."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+
     return training.draw_coreset(
         ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize),
+        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
         TrainingOptions(size, rounds, 1e-9, seed, 1e-6, 200),
         out,
         Output(json, quiet),
@@ -150,11 +173,14 @@ def certify(
         str | None, typer.Option("--target", "-t", help="Target column, if not that of the model.")
     ] = None,
     weight: Weight = None,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
-    return training.certify_model(model, data, target, weight, Output(json, quiet))
+    from dualcore.cli.commands import training
+
+    return training.certify_model(model, data, target, weight, separator, Output(json, quiet))
 
 
 @app.command()
@@ -164,18 +190,21 @@ def predict(
     data: Data,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.csv); else standard output.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Write the scores as well.")] = False,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Predict the rows of a file."""
-    return training.predict_rows(model, data, out, scores, Output(json, quiet))
+    from dualcore.cli.commands import training
+
+    return training.predict_rows(model, data, out, scores, separator, Output(json, quiet))
 
 
 @app.command("path")
 @guarded
 def follow(
     data: Data,
-    target: Target,
+    target: Target = None,
     radii: Annotated[str, typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1,1.")] = "0.01:1:20",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.json).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (.png).")] = None,
@@ -196,13 +225,19 @@ def follow(
     standardize: Standardize = False,
     drop: Drop = None,
     weight: Weight = None,
+    fill: Fill = None,
+    drop_missing: DropMissing = False,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Train a model for every radius of a range, each certified; one coreset serves a doubling of the radius."""
+    from dualcore.cli.commands import training
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
+
     return training.follow_path(
         ProblemOptions(loss, 0.0, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize),
+        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
         TrainingOptions(coreset, 1, 1e-3, seed, tol, max_iter),
         parse_radii(radii),
         cv,
@@ -220,13 +255,14 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
     seeds: Annotated[int, typer.Option(help="Draws of each size in the comparison of sizes.")] = 3,
+    separator: Separator = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> Exit:
     """Write one HTML file: the certificate in a sentence, the pictures, and how to reproduce them."""
     from dualcore.cli.commands.reporting import write_report
 
-    return write_report(model, data, out, seeds, Output(json, quiet))
+    return write_report(model, data, out, seeds, separator, Output(json, quiet))
 
 
 @app.command()
@@ -268,6 +304,12 @@ def reproduce(
     return Exit.OK
 
 
+def _load_commands(arguments: list[str]) -> None:
+    """Import what commands need, while an interrupt still ends the process; not to say how they are used."""
+    if arguments and not {"--help", "--version"} & set(arguments):
+        import dualcore.cli.commands.training  # noqa: F401
+
+
 def _terminate(*_: Any) -> None:
     sys.exit(128 + signal.SIGTERM)
 
@@ -276,6 +318,7 @@ def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
     try:
+        _load_commands(sys.argv[1:])
         interruptible()
         app()
     except KeyboardInterrupt:  # before a command began its work

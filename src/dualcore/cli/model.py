@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
+from dualcore.data.sources import ArraySource, PreparedSource, standardised
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -49,11 +51,18 @@ class Scaling:
     @classmethod
     def fit(cls, X: FloatArray) -> Scaling:
         """Return the scaling to mean 0 and standard deviation 1; a constant feature is only centred."""
-        scale = X.std(axis=0)
-        return cls(X.mean(axis=0), np.where(scale > 0.0, scale, 1.0))
+        return cls.of(standardised(ArraySource(X, np.zeros(X.shape[0]))))
 
-    def apply(self, X: FloatArray) -> FloatArray:
+    @classmethod
+    def of(cls, source: PreparedSource) -> Scaling:
+        """Return the scaling of a source that was standardised; sparse features are not centred."""
+        scale = np.ones(source.n_features) if source.scale is None else source.scale
+        return cls(np.zeros(scale.size) if source.centre is None else source.centre, scale)
+
+    def apply(self, X: Any) -> Any:
         """Return the scaled features."""
+        if sp.issparse(X):
+            return sp.csr_matrix(X.multiply(1.0 / self.scale))
         return np.asarray((X - self.centre) / self.scale, dtype=np.float64)
 
 
@@ -78,6 +87,8 @@ class Model:
         One for each row of ``coef``: what is known on the training data.
     provenance : dict
         Where the model came from. JSON values only.
+    fill : dict of str to float
+        What was put for missing values of features in training, and is put for them in prediction.
 
     Examples
     --------
@@ -96,6 +107,7 @@ class Model:
     settings: dict[str, Any]
     certificates: tuple[Certificate, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_estimator(
@@ -107,6 +119,7 @@ class Model:
         target: str,
         scaling: Scaling | None = None,
         provenance: dict[str, Any] | None = None,
+        fill: dict[str, float] | None = None,
     ) -> Model:
         """Return the model of a fitted estimator of this package."""
         certificates = estimator.certificate_
@@ -121,6 +134,7 @@ class Model:
             settings,
             tuple(certificates) if isinstance(certificates, list) else (certificates,),
             provenance or {},
+            fill or {},
         )
 
     @property
@@ -133,20 +147,20 @@ class Model:
         """Whether `predict` returns labels."""
         return self.classes is not None
 
-    def scale(self, X: FloatArray) -> FloatArray:
+    def scale(self, X: Any) -> Any:
         """Return features as the model saw them in training."""
         if X.shape[1] != self.coef.shape[1]:
             raise ModelError(f"The model takes {self.coef.shape[1]} features, the data have {X.shape[1]}.")
         return X if self.scaling is None else self.scaling.apply(X)
 
-    def scores(self, X: FloatArray) -> FloatArray:
+    def scores(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept``, shape (n_rows, n_scores), by the operations of the estimators."""
         rows = as_rows(self.scale(X))
         if not self.is_classifier:
             return np.asarray(rows.dot(self.coef[0]) + self.intercept[0], dtype=np.float64)[:, None]
         return np.asarray(rows.dot(np.ascontiguousarray(self.coef.T)) + self.intercept, dtype=np.float64)
 
-    def predict(self, X: FloatArray) -> npt.NDArray[Any]:
+    def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return labels, or values in regression, shape (n_rows,)."""
         scores = self.scores(X)
         if self.classes is None:
@@ -184,6 +198,7 @@ class Model:
                 {"upper": _to_json(c.upper), "lower": _to_json(c.lower), "n_reads": c.n_reads, "rounding": c.rounding}
                 for c in self.certificates
             ],
+            "fill": self.fill,
             "provenance": self.provenance,
         }
         write_atomically(Path(path), (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
@@ -229,6 +244,7 @@ class Model:
             {name: _from_json(value) for name, value in settings.items()},
             tuple(_certificate(record.within(entry, "")) for entry in record.items("certificates")),
             record.value("provenance"),
+            _fill(record.values.get("fill", {})),  # files of the first edition do not have it
         )
 
     def _check(self) -> None:
@@ -241,6 +257,10 @@ class Model:
         for name, (found, expected) in shapes.items():
             if found != expected:
                 raise ValueError(f"{name} has shape {found}, expected {expected}")
+        if not set(self.fill) <= set(self.feature_names):
+            raise ValueError(
+                f"fill names {sorted(set(self.fill) - set(self.feature_names))[:5]}, which are no features"
+            )
         if len(set(self.feature_names)) < m:
             raise ValueError("two features have the same name")
         if self.scaling is not None and not (self.scaling.scale > 0.0).all():
@@ -294,6 +314,12 @@ def _numbers(name: str, found: Any) -> FloatArray:
     if not isinstance(found, list):
         raise ArchiveError(f"{name!r} must hold lists of numbers, found {type(found).__name__}")
     return np.array([check_number(name, number) for number in found], dtype=np.float64)
+
+
+def _fill(found: Any) -> dict[str, float]:
+    if not isinstance(found, dict):
+        raise ArchiveError(f"'fill' must be an object, found {type(found).__name__}")
+    return {name: check_number("fill", number) for name, number in found.items()}
 
 
 def _text(name: str, found: Any) -> str:

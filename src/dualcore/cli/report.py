@@ -30,7 +30,7 @@ from dualcore.cli.plots import (
     to_png,
 )
 from dualcore.coresets.coreset import write_atomically
-from dualcore.coresets.path import radius_path, suggest_radius
+from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import (
     CoresetFit,
@@ -269,6 +269,7 @@ def explain_fit(
     seeds: Sequence[int] = (0, 1, 2),
     random_state: int = 0,
     progress: Progress | None = None,
+    draw: bool = True,
 ) -> tuple[Certificate, tuple[Section, ...]]:
     """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
 
@@ -287,26 +288,31 @@ def explain_fit(
     random_state : int
     progress : callable, optional
         Called with a sentence before each part of the work.
+    draw : bool, default=True
+        Whether to draw pictures, which needs matplotlib; without them the comparison of sizes is left out.
     """
     tell = progress or (lambda sentence: None)
     tell("training through a coreset")
     sampler = _several_rounds(as_sampler(coreset, random_state))
     fit = sampler.fit(problem, X, y)
-    tell("comparing sizes and samplers")
     size, n = len(fit.coreset), int(np.shape(X)[0])
-    sizes = sorted({max(10, min(n, round(size * share))) for share in (0.2, 0.5, 1.0, 2.0)})
-    results = compare_sizes(problem, X, y, sizes, seeds=seeds, X_test=X_test, y_test=y_test, progress=progress)
+    results: list[SizeResult] = []
+    if draw:
+        tell("comparing sizes and samplers")
+        sizes = sorted({max(10, min(n, round(size * share))) for share in (0.2, 0.5, 1.0, 2.0)})
+        results = compare_sizes(problem, X, y, sizes, seeds=seeds, X_test=X_test, y_test=y_test, progress=progress)
     tell("following the radius")
     at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
     radii = at * np.geomspace(0.25, 4.0, 13)
     path = radius_path(problem, X, y, radii, sampler, random_state=random_state)
-    tell("drawing")
+    if draw:
+        tell("drawing")
     solution, certificate = fit.solution, fit.certificate
     X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
     accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
     accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
-    pictures = _pictures_of(problem, fit, X, y)
-    sections = (
+    pictures = _pictures_of(problem, fit, X, y) if draw else ()
+    sections: tuple[Section, ...] = (
         Section(
             "The fit",
             f"Trained on {size:,} of {n:,} rows; the data were read {certificate.n_reads} times. {describe(problem)}.",
@@ -319,41 +325,50 @@ def explain_fit(
             ),
             pictures,
         ),
-        Section(
-            "Size of the coreset",
-            "The same problem through coresets of other sizes, and through the samplers that are usual.",
-            pictures=(
-                Picture(
-                    "sizes",
-                    "Risk and accuracy against coreset size",
-                    f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over the "
-                    "certified lower bound.",
-                    to_png(
-                        plot_sizes(
-                            results,
-                            optimum=certificate.lower if certificate.lower > 0.0 else None,
-                            reference=accuracy,
-                            accuracy_name=accuracy_name,
-                        )
+    )
+    if draw:
+        sections += (
+            Section(
+                "Size of the coreset",
+                "The same problem through coresets of other sizes, and through the samplers that are usual.",
+                pictures=(
+                    Picture(
+                        "sizes",
+                        "Risk and accuracy against coreset size",
+                        f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over "
+                        "the certified lower bound.",
+                        to_png(
+                            plot_sizes(
+                                results,
+                                optimum=certificate.lower if certificate.lower > 0.0 else None,
+                                reference=accuracy,
+                                accuracy_name=accuracy_name,
+                            )
+                        ),
                     ),
                 ),
             ),
-        ),
+        )
+    sections += (
         Section(
             "Other radii",
             f"{len(path.points)} radii, {path.n_builds} coresets, {path.n_reads} reads; the largest certified relative "
             f"gap is {path.relative_gap.max():.2e}.",
-            pictures=(
-                Picture(
-                    "path",
-                    "Radius path",
-                    "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
-                    to_png(plot_path(path, marked=at, names=names)),
-                ),
-            ),
+            pictures=_path_picture(path, at, names) if draw else (),
         ),
     )
     return certificate, sections
+
+
+def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Picture, ...]:
+    return (
+        Picture(
+            "path",
+            "Radius path",
+            "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
+            to_png(plot_path(path, marked=at, names=names)),
+        ),
+    )
 
 
 def _several_rounds(sampler: Sampler) -> Sampler:

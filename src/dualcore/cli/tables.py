@@ -1,7 +1,11 @@
-"""Tables from files: CSV, Parquet, npy and npz into named columns, with errors that name the file and the column."""
+"""Named columns in memory: ``.npy`` and ``.npz`` files, and CSV files where pyarrow is not installed.
+
+All other files are opened as sources (`dualcore.data.sources`); errors name the file and the column.
+"""
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import math
@@ -9,21 +13,25 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
+from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column, sparse_matrix
+from dualcore.data.sources.mapped import SPARSE_PARTS
 from dualcore.data.storage import FileState, read_archive
 
 __all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
 
-SUFFIXES = (".csv", ".tsv", ".txt", ".gz", ".parquet", ".pq", ".npy", ".npz")
+# Files that can be read, here or as sources.
+SUFFIXES = (
+    *(".csv", ".tsv", ".txt", ".gz", ".bz2", ".parquet", ".pq", ".svm", ".libsvm", ".svmlight", ".npy", ".npz"),
+)
 # How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
 _GROWTH = 200.0
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
@@ -60,7 +68,7 @@ class Table:
     @property
     def n_rows(self) -> int:
         """How many rows there are."""
-        return len(next(iter(self.columns.values())))
+        return int(next(iter(self.columns.values())).shape[0])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,8 +111,13 @@ class Table:
             raise self._missing(name, int(bad[0]))
         return numbers
 
-    def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[FloatArray, tuple[str, ...]]:
-        """Return the features as one matrix of shape (n_rows, n_features), and their names.
+    @property
+    def matrix(self) -> str | None:
+        """Name of the matrix of features, where there is one."""
+        return next((name for name, column in self.columns.items() if column.ndim == 2), None)
+
+    def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[Any, tuple[str, ...]]:
+        """Return the features as one matrix of shape (n_rows, n_features), and their names; a sparse one stays sparse.
 
         Parameters
         ----------
@@ -119,9 +132,11 @@ class Table:
             raise TableError(f"{self.source} has no feature columns left.")
         if len(names) == 1 and self.columns[names[0]].ndim == 2:
             matrix = self.columns[names[0]]
-            if matrix.dtype.kind not in "fiub" or not np.isfinite(matrix).all():
+            entries = matrix.data if sp.issparse(matrix) else matrix
+            if matrix.dtype.kind not in "fiub" or not np.isfinite(entries).all():
                 raise TableError(f"{names[0]!r} in {self.source} must hold finite numbers only.")
-            return np.asarray(matrix, dtype=np.float64), tuple(f"x{j}" for j in range(matrix.shape[1]))
+            numbers = matrix.astype(np.float64) if sp.issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+            return numbers, tuple(f"x{j}" for j in range(matrix.shape[1]))
         return np.column_stack([self.numbers(name) for name in names]), tuple(names)
 
     def _missing(self, name: str, row: int) -> TableError:
@@ -150,59 +165,48 @@ def find_column(source: str, names: Sequence[str], name: str) -> str:
         raise TableError(f"{source} has no column {name!r}.{guess} It has: {shown}.") from None
 
 
-def read_table(path: str | Path) -> Table:
-    """Read a table; the suffix of the file says which kind it is.
+def read_table(path: str | Path, separator: str | None = None) -> Table:
+    """Read a table into memory; the suffix of the file says which kind it is.
 
-    CSV and TSV files begin with a line of column names. Parquet needs pyarrow. An ``npy`` file holds a matrix, whose
-    columns are called x0, x1 and so on, or a structured array; an ``npz`` file named vectors, or a matrix and vectors.
-    A folder holds Parquet or CSV files with the same columns, one after the other by name.
+    CSV and TSV files begin with a line of column names. An ``npy`` file holds a matrix, whose columns are called x0, x1
+    and so on, or a structured array; an ``npz`` file named vectors, or a matrix (also one of `scipy.sparse.save_npz`)
+    and vectors. A folder holds CSV files with the same columns, one after the other by name.
     """
     path = Path(path)
     if path.is_dir():
-        return _read_folder(path)
-    table = _read_file(path)
+        return _read_folder(path, separator)
+    table = _read_file(path, separator)
     if table.n_rows == 0:
         raise TableError(f"{path.name} holds no rows.")
     return table
 
 
-def _read_file(path: Path) -> Table:
+def _read_file(path: Path, separator: str | None) -> Table:
     """Read a table that may have no rows."""
+    readers = {".npy": _read_npy, ".npz": _read_npz}
     suffix = path.suffix.lower()
-    readers = {
-        ".csv": _read_csv,
-        ".tsv": _read_csv,
-        ".txt": _read_csv,
-        ".gz": _read_csv,
-        ".parquet": _read_parquet,
-        ".pq": _read_parquet,
-        ".npy": _read_npy,
-        ".npz": _read_npz,
-    }
-    if suffix not in readers:
-        raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
     try:
         before = FileState.of(path)
-        columns = readers[suffix](path)
+        columns = readers[suffix](path) if suffix in readers else _read_csv(path, separator)
         changed = before.difference()
         if changed is not None:
             raise TableError(changed)
     except TableError:
         raise
     except FileNotFoundError:
-        raise TableError(f"There is no file {path}.") from None
+        raise TableError(f"There is no file {path}: not found.") from None
     except (OSError, ValueError, EOFError, zlib.error, csv.Error) as error:
         raise TableError(f"{path.name} cannot be read: {_first_line(error)}.") from None
     table = Table(path.name, columns)
     if not columns:
         raise TableError(f"{path.name} holds no rows.")
     for name, column in columns.items():
-        if len(column) != table.n_rows:
-            raise TableError(f"{path.name}: {name!r} has {len(column)} rows, the others {table.n_rows}.")
+        if column.shape[0] != table.n_rows:
+            raise TableError(f"{path.name}: {name!r} has {column.shape[0]} rows, the others {table.n_rows}.")
     return table
 
 
-def _read_folder(folder: Path) -> Table:
+def _read_folder(folder: Path, separator: str | None) -> Table:
     """Read the files of a folder, which must have the same columns."""
     try:
         files = list_tables(folder)
@@ -210,7 +214,7 @@ def _read_folder(folder: Path) -> Table:
         if "holds no file" not in str(error):
             raise TableError(str(error)) from None
         raise TableError(f"{folder.name} is a folder that holds no Parquet, CSV or TSV file.") from None
-    tables = [_read_file(file) for file in files]
+    tables = [_read_file(file, separator) for file in files]
     names = tables[0].names
     for table in tables[1:]:
         if set(table.names) != set(names):
@@ -260,14 +264,11 @@ def _is_number(text: Any) -> bool:
     return True
 
 
-def _read_csv(path: Path) -> dict[str, Column]:
-    delimiter = delimiter_of(path)
-    fast = _read_csv_with_pyarrow(path, delimiter) if find_spec("pyarrow") else None
-    if fast is not None:
-        return fast
-    open_text = gzip.open if path.suffix.lower() == ".gz" else open
+def _read_csv(path: Path, separator: str | None) -> dict[str, Column]:
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+    open_text = openers.get(path.suffix.lower(), open)
     with open_text(path, "rt", newline="", encoding="utf-8-sig") as stream:
-        rows = csv.reader(stream, delimiter=delimiter)
+        rows = csv.reader(stream, delimiter=separator or delimiter_of(path))
         names = _header(path, next(rows, []))
         parts: list[list[Column]] = [[] for _ in names]
         for block in _row_blocks(path, rows, len(names)):
@@ -324,58 +325,6 @@ def _as_text(numbers: Column) -> Column:
     return np.array(["" if math.isnan(number) else f"{number:.17g}" for number in numbers])
 
 
-def _read_csv_with_pyarrow(path: Path, delimiter: str) -> dict[str, Column] | None:
-    """Read a CSV file fast, where all is plain: text and complete numbers. None where it is not: see `_read_csv`."""
-    import pyarrow as pa
-    from pyarrow import csv as pa_csv
-
-    options = pa_csv.ConvertOptions(null_values=[], true_values=[], false_values=[], strings_can_be_null=False)
-    try:
-        table = pa_csv.read_csv(
-            path, parse_options=pa_csv.ParseOptions(delimiter=delimiter), convert_options=options
-        )  # fmt: skip
-    except (pa.ArrowException, OSError):
-        return None
-    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string)
-    if not all(any(kind(column.type) for kind in kinds) and not column.null_count for column in table.columns):
-        return None
-    names = _header(path, table.column_names)
-    columns = (column.to_numpy() for column in table.columns)
-    return {
-        name: _as_column(column.tolist()) if column.dtype == object else column.astype(np.float64)
-        for name, column in zip(names, columns, strict=True)
-    }
-
-
-def _read_parquet(path: Path) -> dict[str, Column]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise TableError(
-            f"Reading {path.name} needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
-        ) from None
-    table = pq.read_table(path)
-    return {
-        name: _from_arrow(column) for name, column in zip(_header(path, table.column_names), table.columns, strict=True)
-    }
-
-
-def _from_arrow(column: Any) -> Column:
-    """Return numbers and truth values as they are, with NaN for what is missing; anything else as text."""
-    import pyarrow as pa
-
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_decimal(kind):
-        column = column.cast(pa.float64())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        return np.array(["" if value is None else str(value) for value in column.to_pylist()], dtype=np.str_)
-    values = column.to_numpy()
-    # Truth values of which some are missing are objects.
-    return values if values.dtype.kind in "fiub" else np.array([np.nan if v is None else float(v) for v in values])
-
-
 def _read_npy(path: Path) -> dict[str, Column]:
     array = np.array(np.lib.format.open_memmap(path, mode="r"))  # a map must fit the file, whatever the header says
     if array.dtype.names:
@@ -386,7 +335,10 @@ def _read_npy(path: Path) -> dict[str, Column]:
 
 
 def _read_npz(path: Path) -> dict[str, Column]:
-    arrays = read_archive(path, growth=_GROWTH)
+    arrays: dict[str, Any] = dict(read_archive(path, growth=_GROWTH))
+    if set(arrays) >= SPARSE_PARTS:
+        matrix = sparse_matrix(arrays)
+        arrays = {"X": matrix} | {name: array for name, array in arrays.items() if name not in SPARSE_PARTS}
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
             raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")

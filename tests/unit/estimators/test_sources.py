@@ -215,8 +215,11 @@ def test_dask_collections_need_no_source(tables):
     whole = classifier().fit(table.X, labels)
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
     np.testing.assert_array_equal(model.classes_, [0, 1])
-    with pytest.raises(SourceError, match="not numbers: encode two labels"):
-        classifier().fit(X, da.from_array(np.where(labels > 0, "a", "b"), chunks=700))
+    named = classifier().fit(X, da.from_array(np.where(labels > 0, "b", "a"), chunks=700))
+    assert named.classes_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(named.coef_, model.coef_)
+    with pytest.raises(SourceError, match="holds more than two different values"):
+        classifier().fit(X, da.from_array(np.array(["a", "b", "c"])[np.arange(N) % 3], chunks=700))
 
 
 @pytest.mark.needs("pyarrow")

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
         raise OptionError(f"--rows must be at least 2000, got {rows}.")
     if out.exists() and not out.is_dir():
         raise FileError(f"Cannot write into {out}: it exists and is not a folder.")
-    began = time.perf_counter()
+    began, draws = time.perf_counter(), find_spec("matplotlib") is not None
     with watching(output, "preparing") as watch:
         cases = [_bundled(), _generated(rows)]
         tables = [_compare(case, watch) for case in cases]
@@ -97,6 +98,7 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
             seeds=(0, 1),
             random_state=_SEED,
             progress=watch.say,
+            draw=draws,
         )
     pictures = [picture for section in sections for picture in section.pictures]
     report = Report(
@@ -121,9 +123,13 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
         for case, table in zip(cases, tables, strict=True):
             console.print(_grid(case, table))
         console.print(f"On {large.title}: {certificate}", highlight=False)
-        console.print(f"{seconds:.0f} s; report.html and {len(pictures)} pictures are in {out}.", markup=False)
+        drawn = f" and {len(pictures)} pictures are" if draws else " is"
+        console.print(f"{seconds:.0f} s; report.html{drawn} in {out}.", markup=False)
 
     output.result(values, show)
+    if not draws:
+        note = "note: pictures need matplotlib. Install it with: pip install 'dualcore[plots]'"
+        output.errors.print(note, markup=False, highlight=False)
     return Exit.OK
 
 

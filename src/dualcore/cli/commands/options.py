@@ -1,4 +1,4 @@
-"""Options as commands take them, checked, and the rows they name."""
+"""Options as commands take them, checked."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from dualcore import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
+from dualcore.cli.commands.layout import Reading
 from dualcore.cli.commands.outcome import OptionError
-from dualcore.cli.model import Scaling
-from dualcore.cli.tables import TableError, read_table
-from dualcore.data.arrays import FloatArray
+from dualcore.cli.tables import TableError
 from dualcore.problem.losses import LOSSES, MarginLoss
 
 __all__ = [
     "ESTIMATORS",
     "DataOptions",
     "ProblemOptions",
-    "Rows",
     "TrainingOptions",
-    "load_rows",
+    "parse_fill",
     "parse_radii",
+    "parse_separator",
     "parse_size",
     "signs",
     "text_target",
@@ -95,10 +94,18 @@ class DataOptions:
     """Where the rows are, and which columns are what."""
 
     path: Path
-    target: str
+    target: str | None
     drop: tuple[str, ...] = ()
     weight: str | None = None
     standardize: bool = False
+    fill: str | None = None
+    drop_missing: bool = False
+    separator: str | None = None
+
+    @property
+    def reading(self) -> Reading:
+        """How the rows are read, checked."""
+        return Reading(parse_fill(self.fill), self.drop_missing, parse_separator(self.separator))
 
 
 @dataclass(frozen=True)
@@ -125,18 +132,6 @@ class TrainingOptions:
         return DualCoreset(
             size=parse_size(self.coreset), rounds=self.rounds, target_gap=self.gap, random_state=self.seed
         )
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows ready to train on."""
-
-    X: FloatArray
-    y: npt.NDArray[Any]
-    names: tuple[str, ...]
-    target: str
-    weights: FloatArray | None
-    scaling: Scaling | None
 
 
 def parse_size(text: str) -> float | int:
@@ -181,27 +176,39 @@ def parse_radii(text: str) -> list[float]:
         raise OptionError(f"--radii takes LOW:HIGH:COUNT or a list like 0.01,0.1,1, got {text!r}.") from None
 
 
-def load_rows(options: DataOptions, classification: bool) -> Rows:
-    """Read a table and take it apart into features, target and weights."""
-    table = read_table(options.path)
-    target = table.find(options.target)
-    if not classification and table.columns[target].dtype.kind == "U":
-        raise text_target(table.source, target)
-    y = table.labels(target) if classification else table.numbers(target)
-    if classification:
-        found = np.unique(y)
-        if found.size < 2:
-            raise TableError(f"Column {target!r} of {table.source} holds one class only; a classifier needs two.")
-        if found.size > 100:
-            raise TableError(
-                f"Column {target!r} of {table.source} holds {found.size} different labels. Is it the target of a "
-                "regression? Then use --loss huber, pinball, epsilon_insensitive or squared."
-            )
-    weights = None if options.weight is None else table.numbers(options.weight)
-    others = [target, *options.drop, *([] if options.weight is None else [options.weight])]
-    X, names = table.features(without=others)
-    scaling = Scaling.fit(X) if options.standardize else None
-    return Rows(X if scaling is None else scaling.apply(X), y, names, target, weights, scaling)
+def parse_fill(text: str | None) -> float | str | None:
+    """Return what is put for missing values: "mean", "median" or a number.
+
+    Examples
+    --------
+    >>> parse_fill("mean"), parse_fill("0"), parse_fill(None)
+    ('mean', 0.0, None)
+    """
+    if text is None or text in ("mean", "median"):
+        return text
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"--fill takes mean, median or a number, got {text!r}.")
+    return number
+
+
+def parse_separator(text: str | None) -> str | None:
+    r"""Return what stands between values; ``tab`` and ``\t`` are a tab.
+
+    Examples
+    --------
+    >>> parse_separator("tab"), parse_separator(";")
+    ('\t', ';')
+    """
+    if text is None:
+        return None
+    found = {"tab": "\t", "\\t": "\t", "space": " "}.get(text, text)
+    if len(found) != 1:
+        raise OptionError(f"--separator takes one character, or tab, got {text!r}.")
+    return found
 
 
 def text_target(source: str, target: str) -> TableError:
@@ -212,9 +219,9 @@ def text_target(source: str, target: str) -> TableError:
     )
 
 
-def signs(rows: Rows, command: str) -> tuple[FloatArray, list[Any]]:
+def signs(y: npt.NDArray[Any], command: str) -> tuple[npt.NDArray[np.float64], list[Any]]:
     """Return the labels of two classes as -1 and +1, and the classes."""
-    classes = np.unique(rows.y)
+    classes = np.unique(y)
     if classes.size != 2:
         raise TableError(f"{command} takes two classes, the target holds {classes.size}. Keep the rows of two.")
-    return np.where(rows.y == classes[1], 1.0, -1.0), classes.tolist()
+    return np.where(y == classes[1], 1.0, -1.0), classes.tolist()

@@ -17,9 +17,6 @@ from typing import Any, ParamSpec
 import typer
 from rich.console import Console
 
-from dualcore.cli.model import ModelError
-from dualcore.cli.tables import TableError
-
 __all__ = ["Exit", "FileError", "OptionError", "Output", "check_output", "guarded", "writing"]
 
 P = ParamSpec("P")
@@ -84,13 +81,18 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
                 code = _fail("interrupted; no file is left half-written", Exit.INTERRUPTED)
             except OptionError as error:
                 code = _fail(error, Exit.USAGE)
-            except (FileError, TableError, ModelError, ValueError, ImportError) as error:
+            except (
+                FileError,
+                ValueError,
+                ImportError,
+            ) as error:  # tables, models and sources raise kinds of ValueError
                 code = _fail(error, Exit.DATA)
             except BrokenPipeError:  # whoever read our output has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 code = Exit.OK
             except OSError as error:
-                code = _fail(f"{error.filename or 'a file'}: {error.strerror or error}", Exit.DATA)
+                named = f"{error.filename}: " if error.filename else ""
+                code = _fail(f"{named}{error.strerror or error}", Exit.DATA)
             except Exception as error:  # whatever else happens is our fault, and said so
                 code = _fail(f"internal error: {type(error).__name__}: {error}", Exit.INTERNAL)
                 if os.environ.get("DUALCORE_DEBUG"):
@@ -103,8 +105,13 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
 
 
 def _fail(reason: object, code: Exit) -> Exit:
-    typer.echo("error: " + " ".join(str(reason).split()), err=True)
+    text = str(reason).replace(_ARGUMENTS, _OPTIONS)
+    typer.echo("error: " + " ".join(text.split()), err=True)
     return code
+
+
+# What sources say in terms of Python, and what it is called here.
+_ARGUMENTS, _OPTIONS = "give fill= a number for it, or drop_missing=True", "use --fill or --drop-missing"
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 
 from dualcore import DualCoreset, certify
-from dualcore.cli.commands.options import parse_size
+from dualcore.cli.commands.options import parse_separator, parse_size
 from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import watching
-from dualcore.cli.commands.training import certificate_values, digest, open_model
+from dualcore.cli.commands.streams import load_for_model, model_reading
+from dualcore.cli.commands.training import certificate_values, digest
 from dualcore.cli.model import Model
 from dualcore.cli.report import Report, Section, describe, explain_fit, software
 
@@ -23,15 +24,20 @@ __all__ = ["write_report"]
 _SIZE = "0.05"
 
 
-def write_report(model_path: Path, data_path: Path, out: Path, seeds: int, output: Output) -> Exit:
+def write_report(
+    model_path: Path, data_path: Path, out: Path, seeds: int, separator: str | None, output: Output
+) -> Exit:
     """Certify a model on the rows of a file, tell how a coreset gets there, and write it all as one HTML file."""
     check_output(out, ".html", ".htm")
     if seeds < 1:
         raise OptionError(f"--seeds must be at least 1, got {seeds}.")
-    model, (table, X) = open_model(model_path, data_path)
+    model = Model.load(model_path)
     if model.classes is not None and len(model.classes) != 2:
         raise FileError(f"{model_path.name} has {len(model.classes)} classes; a report is about two, or a regression.")
-    labels = table.labels(model.target) if model.is_classifier else table.numbers(model.target)
+    reading = model_reading(model, parse_separator(separator))
+    X, labels, _ = load_for_model(model, data_path, None, None, reading)
+    if labels is None:
+        raise RuntimeError("rows to report on have targets")
     X, y, problem, made = model.scale(X), model.encode(labels), model.problem, model.provenance
     seed = int(made.get("seed", 0))
     sampler = DualCoreset(
@@ -50,7 +56,7 @@ def write_report(model_path: Path, data_path: Path, out: Path, seeds: int, outpu
             progress=watch.say,
         )
     sum_now = digest(data_path)
-    facts = [("data", f"{data_path.name}, {table.n_rows:,} rows, SHA-256 {sum_now}"), ("seed", str(seed)), *software()]
+    facts = [("data", f"{data_path.name}, {y.size:,} rows, SHA-256 {sum_now}"), ("seed", str(seed)), *software()]
     if made.get("sha256") not in (None, sum_now):
         facts.insert(1, ("trained on", f"{made.get('data')}, SHA-256 {made.get('sha256')}"))
     about = Section(
@@ -103,5 +109,10 @@ def reproduce(model: Model, model_path: Path, data_path: Path, out: Path, seeds:
     for column in made.get("drop", ()):
         fit += ["--drop", str(column)]
     fit += ["--weight", str(made["weight"])] if made.get("weight") else []
+    fit += ["--fill", str(made["fill"])] if made.get("fill") else []
+    fit += ["--drop-missing"] if made.get("drop_missing") else []
+    separator = ["--separator", str(made["separator"])] if made.get("separator") else []
+    fit += separator
     report = ["dualcore", "report", model_path.name, data_path.name, "--seeds", str(seeds), "--out", out.name]
+    report += separator
     return shlex.join(fit) + "\n" + shlex.join(report)

@@ -1,22 +1,46 @@
-"""Rows that are streamed from files, not loaded: what the commands need to know about them."""
+"""Rows of files as the commands need them: opened as sources, and loaded only where all are needed at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dualcore import Source, open_source
+from dualcore import Source
+from dualcore.cli.commands.layout import MOST_CLASSES, Layout, Reading, open_layout
 from dualcore.cli.commands.options import DataOptions, text_target
+from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.model import Model, Scaling
-from dualcore.cli.tables import TableError, find_column
+from dualcore.cli.tables import TableError
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Chunk, ClassError, PreparedSource, column_kinds, open_labelled
+from dualcore.data.sources import (
+    Chunk,
+    ClassError,
+    PreparedSource,
+    SvmlightSource,
+    format_of,
+    list_tables,
+    standardised,
+)
+from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.rows import source_target
 
-__all__ = ["Stream", "can_stream", "is_large", "measure_quality", "open_stream", "stream_for_model"]
+__all__ = [
+    "Rows",
+    "Stream",
+    "can_stream",
+    "is_large",
+    "load_for_model",
+    "load_rows",
+    "measure_quality",
+    "model_reading",
+    "open_stream",
+    "refuse_many_classes",
+    "stream_for_model",
+]
 
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
@@ -24,85 +48,230 @@ _LARGE = 1 << 28
 
 @dataclass(frozen=True)
 class Stream:
-    """A source ready to train on: targets -1 and +1 in classification, features scaled."""
+    """A source ready to train on.
+
+    Attributes
+    ----------
+    source : Source
+        Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in
+        regression. Features are scaled.
+    names : tuple of str
+    target : str
+    classes : tuple or None
+    scaling : Scaling or None
+    fill : dict of str to float
+        What is put for missing values.
+    n_dropped : int
+        Rows left out because something is missing.
+    zero_based : bool or None
+        Whether the first feature of SVMlight text has the index 0.
+    """
 
     source: Source
     names: tuple[str, ...]
     target: str
-    classes: tuple[Any, Any] | None
+    classes: tuple[Any, ...] | None
     scaling: Scaling | None
+    fill: dict[str, float] = field(default_factory=dict)
+    n_dropped: int = 0
+    zero_based: bool | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows in memory, ready to train on; ``y`` holds labels, or numbers in regression."""
+
+    X: Any
+    y: npt.NDArray[Any]
+    weights: FloatArray | None
+    stream: Stream
 
 
 def can_stream(path: Path) -> bool:
-    """Whether rows can be read in chunks: Parquet, and folders."""
-    return path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
+    """Whether commands read rows in chunks where they can: Parquet, SVMlight text, and folders."""
+    return path.is_dir() or format_of(path) in ("Parquet", "SVMlight")
 
 
 def is_large(path: Path) -> bool:
     """Whether rows had better be streamed even where loading them would give a little more."""
-    return can_stream(path) and (path.is_dir() or path.stat().st_size > _LARGE)
+    return can_stream(path) and (path.is_dir() or (path.exists() and path.stat().st_size > _LARGE))
 
 
-def open_stream(options: DataOptions, classification: bool) -> Stream | None:
-    """Open the rows that options name; None for a single file whose target has not two classes: load it."""
-    kinds = column_kinds(options.path)
-    columns, file = list(kinds), options.path.name
-    target = find_column(file, columns, options.target)
-    others = [*options.drop, *([options.weight] if options.weight else [])]
-    aside = {find_column(file, columns, name) for name in others}
-    names = tuple(name for name in kinds if name != target and name not in aside)
-    _check_numbers(options.path, kinds, names)
-    if not classification and kinds[target] != "number":
+def open_stream(options: DataOptions, classification: bool) -> Stream:
+    """Open the rows that options name."""
+    layout = open_layout(options.path, options.reading)
+    target = _target(layout, options.target)
+    weight = None if options.weight is None else layout.find(options.weight)
+    aside = {layout.find(name) for name in options.drop}
+    names = layout.features([target, *aside, *([] if weight is None else [weight])])
+    if not classification and layout.is_text(target):
         raise text_target(options.path.name, target)
+    where = f"Column {target!r} of {layout.path.name}"
+    try:
+        layout.check_numbers([*names, *([] if weight is None else [weight])])
+    except TableError:
+        plain = tuple(name for name in names if not layout.is_text(name))
+        if classification and 0 < len(plain) < len(names):  # a wrong target is the greater fault
+            _check_classes(where, _with_classes(layout, plain, target, None)[1])
+        raise
     source: Source
-    classes: tuple[Any, Any] | None = None
-    if classification:
-        try:
-            source, classes = open_labelled(options.path, target, options.weight, features=names)
-        except ClassError:
-            if options.path.is_dir():
-                raise
-            return None
+    if not classification:
+        source, classes = layout.open(names, target, weight), None
     else:
-        source = open_source(options.path, target, options.weight, features=names)
+        source, classes = _with_classes(layout, names, target, weight)
+        _check_classes(where, classes)
+    inner = source
     scaling = None
     if options.standardize:
-        scaling = measure_scaling(source)
-        source = PreparedSource(source, centre=scaling.centre, scale=scaling.scale)
-    return Stream(source, names, target, classes, scaling)
+        prepared = standardised(source)
+        source, scaling = prepared, Scaling.of(prepared)
+    rows = inner.inner if isinstance(inner, PreparedSource) else inner
+    return Stream(
+        source,
+        names,
+        target,
+        classes,
+        scaling,
+        dict(getattr(rows, "fill_values", {})),
+        _dropped(rows) if options.drop_missing else 0,
+        rows.zero_based if isinstance(rows, SvmlightSource) else None,
+    )
 
 
-def stream_for_model(model: Model, path: Path, target: str | None, weight: str | None) -> Source:
+def _dropped(source: Source) -> int:
+    _ = source.n_rows  # a CSV file does not know before it was read
+    return int(getattr(source, "n_dropped", 0))
+
+
+def _target(layout: Layout, name: str | None) -> str:
+    name = name or layout.own_target
+    if name is not None:
+        return layout.find(name)
+    raise OptionError("--target is missing: which column is to be learned, by name or position?")
+
+
+def _with_classes(
+    layout: Layout, names: tuple[str, ...], target: str, weight: str | None
+) -> tuple[Source, tuple[Any, ...]]:
+    """Return the rows with coded labels, and the classes."""
+    source, classes = layout.open_labelled(names, target, weight)
+    if not classes:  # the labels are numbers
+        tally = source.survey().tally
+        found = np.unique(source_target(source)) if tally is None else np.array([value for value, _ in tally])
+        whole = np.all(found == np.round(found)) and np.abs(found).max(initial=0.0) < 2**53
+        classes = tuple(found.astype(np.int64).tolist() if whole else found.tolist())
+        if len(classes) == 2:
+            source = PreparedSource(source, labels=(classes[0], classes[1]))
+    return source, classes
+
+
+def _check_classes(where: str, classes: tuple[Any, ...]) -> None:
+    if len(classes) < 2:
+        raise TableError(f"{where} holds one class only; a classifier needs two.")
+    if len(classes) > MOST_CLASSES:
+        raise TableError(
+            f"{where} holds {len(classes)} different labels. Is it the target of a regression? Then use --loss huber, "
+            "pinball, epsilon_insensitive or squared."
+        )
+
+
+def load_rows(stream: Stream) -> Rows:
+    """Read all rows into memory."""
+    parts = list(stream.source.map(_as_it_is))
+    y = np.concatenate([part.y for part in parts])
+    weights = [part.weights for part in parts if part.weights is not None]
+    if stream.classes is not None:
+        labels = np.array(stream.classes)
+        if len(stream.classes) == 2:
+            y = labels[(y > 0.0).astype(np.int64)]
+        elif labels.dtype.kind in "fiu":
+            y = y.astype(labels.dtype)
+        else:
+            y = labels[y.astype(np.int64)]
+    return Rows(stack_rows([part.X for part in parts]), y, np.concatenate(weights) if weights else None, stream)
+
+
+def refuse_many_classes(stream: Stream) -> None:
+    """Raise ClassError for more than two classes, which are not streamed."""
+    if stream.classes is not None and len(stream.classes) > 2:
+        raise ClassError(
+            f"Column {stream.target!r} holds more than two different values: a classifier is trained from a folder for "
+            "two classes. Train without --coreset, or keep the rows in one file."
+        )
+
+
+def model_reading(model: Model, separator: str | None, *, drop: bool = True) -> Reading:
+    """Return how rows are read for a model: as in its training."""
+    made = model.provenance
+    return Reading(
+        fill=model.fill or None,
+        drop_missing=drop and bool(made.get("drop_missing", False)),
+        separator=separator or made.get("separator"),
+        zero_based=made.get("zero_based"),
+        n_features=len(model.feature_names) if made.get("zero_based") is not None else None,
+    )
+
+
+def stream_for_model(model: Model, path: Path, target: str | None, weight: str | None, reading: Reading) -> Source:
     """Open the rows of a file as a model of two classes, or a regression, takes them."""
-    kinds = column_kinds(path)
-    name = find_column(path.name, list(kinds), target or model.target)
-    names = [find_column(path.name, list(kinds), feature) for feature in model.feature_names]
-    _check_numbers(path, kinds, names)
+    layout = open_layout(path, reading)
+    name = layout.find(target or model.target)
+    names = _model_features(layout, model)
+    weight = None if weight is None else layout.find(weight)
     source: Source
     if model.classes is not None:
-        source, _ = open_labelled(path, name, weight, classes=model.classes, features=names)
+        source, labels = layout.open_labelled(names, name, weight)
+        if labels and tuple(labels) != tuple(model.classes):
+            raise TableError(f"{path.name} has the labels {list(labels)[:5]}, the model {list(model.classes)[:5]}.")
+        if not labels:
+            source = PreparedSource(source, labels=(float(model.classes[0]), float(model.classes[1])))
     else:
-        source = open_source(path, name, weight, features=names)
-    if model.scaling is not None:
-        source = PreparedSource(source, centre=model.scaling.centre, scale=model.scaling.scale)
-    return source
+        source = layout.open(names, name, weight)
+    if model.scaling is None:
+        return source
+    return PreparedSource(source, centre=model.scaling.centre, scale=model.scaling.scale)
 
 
-def measure_scaling(source: Source) -> Scaling:
-    """Return the scaling to mean 0 and standard deviation 1, in one read."""
+def load_for_model(
+    model: Model, path: Path, target: str | None, weight: str | None, reading: Reading, *, optional_target: bool = False
+) -> tuple[Any, npt.NDArray[Any] | None, FloatArray | None]:
+    """Load the rows of a file for a model: features that are not scaled yet, labels or targets, weights.
 
-    def moments(chunk: Chunk) -> tuple[int, FloatArray, FloatArray]:
-        return len(chunk.y), chunk.X.mean(axis=0), ((chunk.X - chunk.X.mean(axis=0)) ** 2).sum(axis=0)
+    With ``optional_target`` there are no labels where the file has no such column; "" is none.
+    """
+    layout = open_layout(path, reading)
+    wanted = model.target if target is None else target
+    names = _model_features(layout, model)
+    is_svmlight = (
+        format_of(list_tables(path)[0]) == "SVMlight" if path.suffix.lower() not in (".npy", ".npz") else False
+    )
+    known = wanted in layout.names or (is_svmlight and wanted == "target")
+    if optional_target and not known:
+        found = load_rows(Stream(layout.open(names, None, None), names, wanted, None, None))
+        return found.X, None, None
+    name = layout.find(wanted)
+    weight = None if weight is None else layout.find(weight)
+    classes: tuple[Any, ...] | None = None
+    if model.is_classifier:
+        source, classes = _with_classes(layout, names, name, weight)
+    elif layout.is_text(name):
+        raise text_target(path.name, name)
+    else:
+        source = layout.open(names, name, weight)
+    rows = load_rows(Stream(source, names, name, classes, None))
+    return rows.X, rows.y, rows.weights
 
-    def merge(parts: list[tuple[int, FloatArray, FloatArray]]) -> tuple[int, FloatArray, FloatArray]:
-        n = sum(part[0] for part in parts)
-        mean = sum(count * centre for count, centre, _ in parts) / n
-        spread = sum(squares + count * (centre - mean) ** 2 for count, centre, squares in parts)
-        return n, np.asarray(mean), np.asarray(spread)
 
-    n, mean, spread = source.fold(moments, merge)
-    scale = np.sqrt(spread / n)
-    return Scaling(mean, np.where(scale > 0.0, scale, 1.0))
+def _model_features(layout: Layout, model: Model) -> tuple[str, ...]:
+    """Return the names of the model's features in a file; a matrix has none of its own."""
+    own = layout.unnamed
+    if own:
+        if len(own) != len(model.feature_names):
+            raise TableError(f"{layout.path.name} has {len(own)} features, the model takes {len(model.feature_names)}.")
+        return own
+    names = tuple(layout.find(name) for name in model.feature_names)
+    layout.check_numbers(names)
+    return names
 
 
 def measure_quality(model: Model, source: Source) -> dict[str, float]:
@@ -117,12 +286,5 @@ def measure_quality(model: Model, source: Source) -> dict[str, float]:
     return {"accuracy" if model.is_classifier else "mean_absolute_error": mean}
 
 
-def _check_numbers(path: Path, kinds: dict[str, str], names: Sequence[str]) -> None:
-    for name in names:
-        if kinds[name] != "number":
-            raise TableError(
-                f"Column {name!r} of {path.name} is not numeric. Leave it out with --drop, or encode it as numbers "
-                "first."
-            )
-    if not names:
-        raise TableError(f"{path.name} has no feature columns left.")
+def _as_it_is(chunk: Chunk) -> Chunk:
+    return chunk

@@ -21,20 +21,29 @@ from dualcore.cli.commands.options import (
     ESTIMATORS,
     DataOptions,
     ProblemOptions,
-    Rows,
     TrainingOptions,
-    load_rows,
+    parse_separator,
     signs,
 )
-from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
+from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import Observed, WatchedSource, watching
-from dualcore.cli.commands.streams import Stream, can_stream, is_large, open_stream, stream_for_model
+from dualcore.cli.commands.streams import (
+    Rows,
+    Stream,
+    can_stream,
+    is_large,
+    load_for_model,
+    load_rows,
+    model_reading,
+    open_stream,
+    refuse_many_classes,
+    stream_for_model,
+)
 from dualcore.cli.commands.streams import measure_quality as stream_quality
 from dualcore.cli.model import Model
-from dualcore.cli.tables import Table, read_table, write_csv
+from dualcore.cli.tables import write_csv
 from dualcore.coresets.path import radius_path, select_radius, suggest_radius
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import list_tables
 from dualcore.data.storage import write_atomically
 
@@ -45,7 +54,6 @@ __all__ = [
     "draw_coreset",
     "fit_model",
     "follow_path",
-    "open_model",
     "predict_rows",
 ]
 
@@ -62,6 +70,7 @@ def fit_model(
     settings, sampler = problem.settings(), training.sampler()
     check_output(out, ".json")
     rows = open_rows(data, problem.is_classification, sampler, output)
+    stream = rows.stream if isinstance(rows, Rows) else rows
     n_rows = rows.source.n_rows if isinstance(rows, Stream) else int(rows.y.size)
     arguments = {name: value for name, value in settings.items() if name != "loss"}
     began = time.perf_counter()
@@ -86,9 +95,10 @@ def fit_model(
     model = Model.from_estimator(
         estimator,
         settings=settings,
-        feature_names=rows.names,
-        target=rows.target,
-        scaling=rows.scaling,
+        feature_names=stream.names,
+        target=stream.target,
+        scaling=stream.scaling,
+        fill=stream.fill,
         provenance={
             "version": __version__,
             "data": data.path.name,
@@ -96,6 +106,10 @@ def fit_model(
             "rows": n_rows,
             "drop": list(data.drop),
             "weight": data.weight,
+            "fill": data.fill,
+            "drop_missing": data.drop_missing,
+            "separator": parse_separator(data.separator),
+            "zero_based": stream.zero_based,
             "coreset": training.coreset,
             "coreset_rows": trained_on,
             "rounds": training.rounds,
@@ -116,7 +130,8 @@ def fit_model(
         "command": "fit",
         "model": str(out),
         "rows": n_rows,
-        "features": len(rows.names),
+        "rows_dropped": stream.n_dropped,
+        "features": len(stream.names),
         "classes": None if model.classes is None else list(model.classes),
         "coreset_rows": trained_on,
         "seconds": seconds,
@@ -129,7 +144,9 @@ def fit_model(
         used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
         if trained_on is not None and len(trained_on) == 1:
             used = f"a coreset of {trained_on[0]:,} rows"
-        console.print(f"Trained on {used} of {n_rows:,}, {len(rows.names)} features, in {seconds:.2f} s.")
+        console.print(f"Trained on {used} of {n_rows:,}, {len(stream.names)} features, in {seconds:.2f} s.")
+        if stream.n_dropped:
+            console.print(f"{stream.n_dropped:,} rows with missing values were left out.")
         show_certificates(console, model)
         console.print(f"Written to {out}.", markup=False)
 
@@ -157,7 +174,7 @@ def draw_coreset(
         if isinstance(rows, Stream):
             coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
         else:
-            y = signs(rows, "coreset")[0] if problem.is_classification else rows.y
+            y = signs(rows.y, "coreset")[0] if problem.is_classification else rows.y
             coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
     with writing(out):
         if out.suffix.lower() == ".npz":
@@ -177,15 +194,18 @@ def draw_coreset(
     return Exit.OK
 
 
-def certify_model(model_path: Path, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
+def certify_model(
+    model_path: Path, data_path: Path, target: str | None, weight: str | None, separator: str | None, output: Output
+) -> Exit:
     """Say what is known about a model on the rows of a file."""
     model = Model.load(model_path)
     if is_large(data_path) and len(model.coef) == 1:
-        return _certify_stream(model, data_path, target, weight, output)
-    model, (table, X) = open_model(model_path, data_path)
-    name = table.find(target or model.target)
-    labels = table.labels(name) if model.is_classifier else table.numbers(name)
-    weights = None if weight is None else table.numbers(weight)
+        return _certify_stream(model, data_path, target, weight, separator, output)
+    X, labels, weights = load_for_model(
+        model, data_path, target, weight, model_reading(model, parse_separator(separator))
+    )
+    if labels is None:
+        raise RuntimeError("rows to certify on have targets")
     scaled, problem = model.scale(X), model.problem
     certificates = []
     first = 1 if model.classes is not None and len(model.classes) == 2 else 0
@@ -198,10 +218,13 @@ def certify_model(model_path: Path, data_path: Path, target: str | None, weight:
     return _show_certified(model, certificates, measure_quality(model, X, labels), int(labels.size), output)
 
 
-def _certify_stream(model: Model, data_path: Path, target: str | None, weight: str | None, output: Output) -> Exit:
+def _certify_stream(
+    model: Model, data_path: Path, target: str | None, weight: str | None, separator: str | None, output: Output
+) -> Exit:
     """Certify by one read of rows that are not loaded, and measure the quality by another."""
     with watching(output, "certifying, one read", 2) as watch:
-        source = stream_for_model(model, data_path, target, weight)
+        reading = model_reading(model, parse_separator(separator))
+        source = stream_for_model(model, data_path, target, weight, reading)
         one = SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0]))
         certificate = assess(model.problem, one, WatchedSource(source, watch.rows))
         watch.say("measuring the quality, one read", 1)
@@ -224,10 +247,17 @@ def _show_certified(
     return Exit.OK
 
 
-def predict_rows(model_path: Path, data_path: Path, out: Path | None, scores: bool, output: Output) -> Exit:
+def predict_rows(
+    model_path: Path, data_path: Path, out: Path | None, scores: bool, separator: str | None, output: Output
+) -> Exit:
     """Predict the rows of a file, to a CSV file or to standard output."""
     check_output(out, ".csv")
-    model, (table, X) = open_model(model_path, data_path)
+    model = Model.load(model_path)
+    reading = model_reading(model, parse_separator(separator), drop=False)
+    # A row whose target is missing is predicted too, so where that was allowed the targets are not looked at.
+    target = "" if model.provenance.get("drop_missing") else None
+    X, labels, _ = load_for_model(model, data_path, target, None, reading, optional_target=True)
+    n_rows = int(X.shape[0])
     columns: dict[str, Sequence[Any]] = {"prediction": model.predict(X).tolist()}
     if scores:
         found = model.scores(X)
@@ -236,8 +266,7 @@ def predict_rows(model_path: Path, data_path: Path, out: Path | None, scores: bo
         else:
             columns |= {f"score {label}": found[:, k].tolist() for k, label in enumerate(model.classes or ())}
     quality: dict[str, float] = {}
-    if model.target in table.columns:
-        labels = table.labels(model.target) if model.is_classifier else table.numbers(model.target)
+    if labels is not None:
         quality = measure_quality(model, X, labels)
     if out is not None:
         with writing(out):
@@ -245,11 +274,11 @@ def predict_rows(model_path: Path, data_path: Path, out: Path | None, scores: bo
     if out is None and not output.as_json:
         print(write_csv(columns), end="")
         return Exit.OK
-    values: dict[str, Any] = {"command": "predict", "rows": table.n_rows, "out": None if out is None else str(out)}
+    values: dict[str, Any] = {"command": "predict", "rows": n_rows, "out": None if out is None else str(out)}
     values |= quality | ({} if out is not None else {"columns": columns})
 
     def show(console: Console) -> None:
-        console.print(f"{table.n_rows:,} predictions written to {out}.", markup=False)
+        console.print(f"{n_rows:,} predictions written to {out}.", markup=False)
         for name, value in quality.items():
             console.print(f"{name.replace('_', ' ')}: {value:.4f}")
 
@@ -277,6 +306,7 @@ def follow_path(
     at = Problem(**settings)
     in_memory = suggest or (folds is not None and len(radii) > 1)  # folds and the bootstrap need all rows at once
     rows = open_rows(data, problem.is_classification, None if in_memory else sampler, output)
+    stream = rows.stream if isinstance(rows, Rows) else rows
     X: Any
     y: Any
     classes: Sequence[Any] | None
@@ -284,7 +314,7 @@ def follow_path(
         X, y, weights, classes = rows.source, None, None, rows.classes
     else:
         X, weights = rows.X, rows.weights
-        y, classes = signs(rows, "path") if problem.is_classification else (rows.y, None)
+        y, classes = signs(rows.y, "path") if problem.is_classification else (rows.y, None)
     with watching(output, "training", len(radii)) as watch:
         X = WatchedSource(X, watch.rows) if isinstance(rows, Stream) else X
         path = radius_path(
@@ -308,7 +338,7 @@ def follow_path(
         for p in path.points
     ]
     values = {"command": "path", "n_builds": path.n_builds, "n_reads": path.n_reads, "seconds": path.seconds}
-    values |= {"choices": choices, "classes": classes, "feature_names": list(rows.names), "points": points}
+    values |= {"choices": choices, "classes": classes, "feature_names": list(stream.names), "points": points}
     if out is not None:
         with writing(out):
             write_atomically(out, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
@@ -316,7 +346,7 @@ def follow_path(
         from dualcore.cli.plots import plot_path, save_figure
 
         marked = choices.get("cross_validated", choices.get("suggested"))
-        figure = plot_path(path, marked=marked, names=rows.names)
+        figure = plot_path(path, marked=marked, names=stream.names)
         with writing(picture):
             save_figure(figure, picture)
 
@@ -336,29 +366,18 @@ def follow_path(
 
 
 def open_rows(data: DataOptions, classification: bool, sampler: Any, output: Output) -> Rows | Stream:
-    """Return the rows of a file: streamed where a coreset is asked for and the file can be, else loaded."""
-    if sampler is not None and can_stream(data.path):
-        with watching(output, "opening"):
-            stream = open_stream(data, classification)
-        if stream is not None:
-            return stream
+    """Return the rows of a file: streamed where a coreset is asked for and the file is made for it, else loaded."""
+    with watching(output, "opening"):
+        stream = open_stream(data, classification)
+    two = stream.classes is None or len(stream.classes) == 2
+    if sampler is not None and can_stream(data.path) and (two or data.path.is_dir()):
+        refuse_many_classes(stream)
+        return stream
     with watching(output, "loading"):
-        return load_rows(data, classification)
+        return load_rows(stream)
 
 
-def open_model(model_path: Path, data_path: Path) -> tuple[Model, tuple[Table, FloatArray]]:
-    """Return a model, and the table of a file with the model's features as a matrix, not yet scaled."""
-    model, table = Model.load(model_path), read_table(data_path)
-    if len(table.columns) > 0 and any(column.ndim == 2 for column in table.columns.values()):
-        X, _ = table.features(only=[name for name, column in table.columns.items() if column.ndim == 2])
-    else:
-        X, _ = table.features(only=model.feature_names)
-    if X.shape[1] != len(model.feature_names):
-        raise FileError(f"{data_path.name} has {X.shape[1]} features, the model takes {len(model.feature_names)}.")
-    return model, (table, X)
-
-
-def measure_quality(model: Model, X: FloatArray, labels: npt.NDArray[Any]) -> dict[str, float]:
+def measure_quality(model: Model, X: Any, labels: npt.NDArray[Any]) -> dict[str, float]:
     """Return the accuracy, or the mean absolute error in regression."""
     found = model.predict(X)
     if model.is_classifier:

@@ -16,19 +16,14 @@ from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.base import Smallest, Source
 from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.files import (
-    CsvSource,
-    ParquetSource,
-    column_kinds,
-    delimiter_of,
-    is_parquet,
-    list_files,
-    list_tables,
-    mixed_column,
-)
-from dualcore.data.sources.mapped import open_npy, open_npz
+from dualcore.data.sources.files import CsvSource, ParquetSource
+from dualcore.data.sources.kinds import column_kinds, first_text, mixed_column
+from dualcore.data.sources.mapped import open_npy, open_npz, sparse_matrix
 from dualcore.data.sources.parts import PartsSource
+from dualcore.data.sources.paths import Paths, delimiter_of, format_of, is_parquet, is_paths, list_files, list_tables
 from dualcore.data.sources.prepared import PreparedSource
+from dualcore.data.sources.scaling import standardised
+from dualcore.data.sources.svmlight import SvmlightSource
 
 __all__ = [
     "ArraySource",
@@ -43,9 +38,13 @@ __all__ = [
     "Smallest",
     "Source",
     "SourceError",
+    "SvmlightSource",
     "column_kinds",
     "delimiter_of",
+    "first_text",
+    "format_of",
     "is_parquet",
+    "is_paths",
     "is_source_like",
     "list_files",
     "list_tables",
@@ -54,34 +53,44 @@ __all__ = [
     "open_npy",
     "open_npz",
     "open_source",
+    "sparse_matrix",
+    "standardised",
 ]
-
-_TEXT = {".csv", ".tsv", ".txt", ".gz"}
 
 
 def is_source_like(data: Any) -> bool:
     """Whether `open_source` makes of ``data`` something else than rows in memory."""
-    return isinstance(data, (Source, str, Path)) or is_dask(data) or callable(data)
+    return isinstance(data, Source) or is_paths(data) or is_dask(data) or callable(data)
 
 
-def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+def open_source(
+    data: Any, y: Any = None, sample_weight: Any = None, *, standardize: bool = False, **options: Any
+) -> Source:
     """Return a source of rows.
 
     Parameters
     ----------
     data
         - a source: returned as it is;
-        - the path of a Parquet file or a folder of them, or of a CSV file: ``y`` and ``sample_weight`` are then the
-          names of columns;
+        - the path of a Parquet or CSV file (the latter also ``.csv.gz`` and ``.csv.bz2``), of a folder of them, or a
+          list of paths: ``y`` and ``sample_weight`` are then the names of columns;
+        - the path of a file of SVMlight or LIBSVM text (``.svm``, ``.libsvm``, ``.svmlight``, also with ``.gz`` or
+          ``.bz2``), of a folder of them, or a list of paths: the target stands on every line, so leave ``y`` out;
         - the path of an ``.npz`` archive (``y`` and ``sample_weight``: names of arrays in it) or of an ``.npy`` file
           (``y``, ``sample_weight``: arrays or paths of other ``.npy`` files): mapped into memory;
+        - the path of an ``.npz`` archive of `scipy.sparse.save_npz` (``y`` and ``sample_weight``: names of arrays in
+          it, arrays, or paths of ``.npy`` files): loaded, and kept sparse;
         - a Dask array (with ``y`` another), or a Dask dataframe (``y``: name of a column);
         - a function that returns an iterator over parts ``(X, y)`` or ``(X, y, weights)``;
         - arrays, sparse matrices and data frames in memory.
     y, sample_weight
         See above.
+    standardize : bool, default=False
+        Whether to scale the features to mean 0 and deviation 1. One read measures them, and the source that is
+        returned has them as ``centre`` and ``scale``; see `dualcore.data.sources.standardised`.
     **options
-        Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `open_npz`, `DaskSource`.
+        Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `SvmlightSource`,
+        `open_npz`, `DaskSource`.
 
     Examples
     --------
@@ -89,12 +98,14 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
     >>> open_source(np.eye(3), np.ones(3)).n_rows
     3
     """
+    if standardize:
+        return standardised(open_source(data, y, sample_weight, **options))
     if isinstance(data, Source):
         if y is not None or sample_weight is not None or options:
             raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
         return data
-    if isinstance(data, (str, Path)):
-        return _open_path(Path(data), y, sample_weight, options)
+    if is_paths(data):
+        return _open_paths(data, y, sample_weight, options)
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if callable(data):
@@ -128,7 +139,7 @@ def open_labelled(
     """
     if not isinstance(data, Source):
         text = classes is not None and isinstance(classes[0], str)
-        if not is_dask(data) and not callable(data):
+        if not callable(data) or is_dask(data):
             options = {"labels": (classes[0], classes[1]) if classes is not None and text else "find"} | options
         data, y, sample_weight, options = open_source(data, y, sample_weight, **options), None, None, {}
     source = open_source(data, y, sample_weight, **options)
@@ -158,23 +169,38 @@ def _as_number(label: Any) -> float:
         raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
 
 
-def _open_path(path: Path, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    kind = path.suffix.lower()
-    if kind == ".npy":
-        return open_npy(path, y, sample_weight, **options)
+def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    single = Path(paths) if isinstance(paths, (str, Path)) else None
+    suffix = "" if single is None else single.suffix.lower()
+    if single is not None and suffix in (".npy", ".npz"):
+        list_files(single, ())  # says that there is no such file
+        if suffix == ".npy":
+            return open_npy(single, y, sample_weight, **options)
+        return open_npz(single, y, weight=sample_weight, **options)
+    if single is not None and suffix and not single.is_dir():
+        _check_format(single)
+    files = list_tables(paths)
+    for file in files:
+        _check_format(file)
+    kinds = {format_of(file) for file in files}
+    if len(kinds) > 1:
+        names = " and ".join(sorted(map(str, kinds)))
+        raise SourceError(f"The files are of different kinds ({names}): open them apart.")
+    if kinds == {"SVMlight"}:
+        _refuse(y is not None, f"{files[0]} has its target on every line: leave y out.")
+        return SvmlightSource(files, sample_weight=sample_weight, **options)
     named = isinstance(y, str) and (sample_weight is None or isinstance(sample_weight, str))
-    _refuse(not named, f"{path} is a file: y and sample_weight are the names of its columns.")
-    if kind == ".npz":
-        return open_npz(path, y, weight=sample_weight, **options)
-    if path.is_dir():
-        files = list_tables(path)
-        opened = ParquetSource if is_parquet(files[0]) else CsvSource
-        return opened(files, y, weight=sample_weight, **options)
-    if is_parquet(path):
-        return ParquetSource(path, y, weight=sample_weight, **options)
-    if kind in _TEXT:
-        return CsvSource(path, y, weight=sample_weight, **options)
-    raise SourceError(f"{path} is no Parquet, CSV, .npy or .npz file: its name ends in {kind or 'nothing'!r}.")
+    _refuse(not named, f"{files[0]} is a file: y and sample_weight are the names of its columns.")
+    opened = ParquetSource if kinds == {"Parquet"} else CsvSource
+    return opened(files, y, weight=sample_weight, **options)
+
+
+def _check_format(file: Path) -> None:
+    if format_of(file) is None:
+        raise SourceError(
+            f"{file} is no Parquet, CSV, SVMlight, .npy or .npz file: its name ends in {file.suffix or 'nothing'!r}. "
+            "SvmlightSource and CsvSource open a file of any name."
+        )
 
 
 def _refuse(wrong: bool, why: str) -> None:

@@ -14,7 +14,7 @@ from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, Rows, SparseRows
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
 
-__all__ = ["ArraySource"]
+__all__ = ["ArraySource", "as_row_weights"]
 
 
 class ArraySource(LocalSource):
@@ -68,7 +68,7 @@ class ArraySource(LocalSource):
         if len(y) != self.rows.n:
             raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
         self.is_weighted = weights is not None
-        self.weights = None if weights is None else _as_weights(weights, self.rows.n)
+        self.weights = None if weights is None else as_row_weights(weights, self.rows.n)
         self.sparse = isinstance(self.rows, SparseRows)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
         self._checked = checked
@@ -110,7 +110,8 @@ class ArraySource(LocalSource):
         return taken
 
 
-def _as_weights(weights: Any, n: int) -> FloatArray:
+def as_row_weights(weights: Any, n: int) -> FloatArray:
+    """Return weights as one number per row, in a range that sums can take."""
     array = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
     if array.ndim == 0:
         array = np.full(n, float(array))

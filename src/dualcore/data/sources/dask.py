@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import chunk_spans, default_chunk_rows
 
 __all__ = ["DaskSource", "is_dask"]
@@ -46,25 +46,28 @@ class _Work:
     features: bool
     names: tuple[list[str], str | None, str | None] | None  # columns of a dataframe: features, target, weight
     packed: bool
+    labels: tuple[Any, Any] | None = None
 
     def __call__(self, number: int, start: int, X: Any, y: Any, weights: Any) -> Any:
-        chunks = self._chunks(*self._arrays(number, X, y, weights), start)
+        chunks = self._chunks(*self._arrays(number, start, X, y, weights), start)
         results = [self.function(chunk) for chunk in chunks]
         if self.merge is not None and len(results) > 1:
             results = [self.merge(results)]
         # Packed here, so that what is counted is what crosses the network.
         return pickle.dumps(results, protocol=5) if self.packed else results
 
-    def _arrays(self, number: int, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
+    def _arrays(self, number: int, start: int, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
         if self.names is not None:
             features, target, weight = self.names
             frame = X
             X = frame[features] if self.features else None
             y = y if target is None else frame[target]
             weights = weights if weight is None else frame[weight]
-        y = np.asarray(plain_array("y", y), dtype=np.float64)
+        y = _vector(y) if self.labels is not None else np.asarray(plain_array("y", y), dtype=np.float64)
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
+        if self.labels is not None:
+            y = _signs(y, self.labels, start)
         if self.features:
             X = np.ascontiguousarray(plain_array("X", X), dtype=np.float64)
             if len(X) != len(y):
@@ -79,6 +82,26 @@ class _Work:
         for first, last in chunk_spans(start, start + len(y), self.chunk_rows):
             span = slice(first - start, last - start)
             yield Chunk(first, None if X is None else X[span], y[span], None if weights is None else weights[span])
+
+
+def _vector(y: Any) -> npt.NDArray[Any]:
+    """Return targets of any kind as an array of plain values."""
+    return np.asarray(y, dtype=object)
+
+
+def _signs(y: npt.NDArray[Any], labels: tuple[Any, Any], start: int) -> npt.NDArray[np.float64]:
+    positive, negative = (np.array([value == label for value in y], dtype=bool) for label in reversed(labels))
+    if not (positive | negative).all():
+        row = int(np.flatnonzero(~(positive | negative))[0])
+        raise RowError(start + row, f"The target is {y[row]!r}, not among {labels!r}")
+    return np.where(positive, 1.0, -1.0)
+
+
+def _values(part: Any, name: str | None) -> set[Any]:
+    """Return the different targets of a partition; what is missing is none."""
+    found = np.ravel(_vector(part if name is None else part[name]))
+    missing = [value is None or value != value or type(value).__name__ in ("NAType", "NaTType") for value in found]
+    return set(found[~np.array(missing, dtype=bool)].tolist())
 
 
 def _length(y: Any) -> int:
@@ -96,6 +119,8 @@ class DaskSource(Source):
     sample_weight : dask array, dask series, str or None
     features : sequence of str, optional
         Columns of the dataframe; all but target and weight by default.
+    labels : (negative, positive) or "find", optional
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target that is text.
     chunk_rows : int, optional
         Rows computed with at a time, within a partition.
 
@@ -106,7 +131,7 @@ class DaskSource(Source):
     rows only the pilot's and the coreset's travel, and less than a leaf of rows (see `sums.leaf_rows`) at either end
     of a partition.
 
-    Category and text columns are refused: encode them first.
+    Features that are categories or text are refused: encode them first.
 
     Examples
     --------
@@ -116,6 +141,8 @@ class DaskSource(Source):
     6
     """
 
+    _text_target = False
+
     def __init__(
         self,
         X: Any,
@@ -123,9 +150,11 @@ class DaskSource(Source):
         sample_weight: Any = None,
         *,
         features: Sequence[str] | None = None,
+        labels: tuple[Any, Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
+        self._any_target = labels is not None
         try:
             import dask
         except ImportError:
@@ -143,6 +172,18 @@ class DaskSource(Source):
         self._offsets: list[int] | None = None
         if all(length == length for length in self._lengths):  # NaN: not known yet
             self._number([int(length) for length in self._lengths])
+        if labels == "find":
+            self.labels = self._find_labels() if self._text_target else None
+        elif labels is not None:
+            self.labels = (labels[0], labels[1])
+
+    def _find_labels(self) -> tuple[Any, Any]:
+        """Return the two values of a target of text; every worker looks at its own partitions."""
+        self.partial_reads += self._label_share()
+        name = None if self._names is None else self._names[1]
+        find = self._dask.delayed(_values, pure=False)
+        tasks = [find(block if y is None else y, name if y is None else None) for block, y, _ in self._labels]
+        return two_labels(set().union(*self._results(tasks)), "The target")
 
     def _from_frame(self, X: Any, y: Any, weights: Any, features: Sequence[str] | None) -> None:
         target, weight = y if isinstance(y, str) else None, weights if isinstance(weights, str) else None
@@ -151,7 +192,12 @@ class DaskSource(Source):
             if name not in list(X.columns):
                 raise SourceError(f"The dataframe has no column {name!r}; it has {list(X.columns)[:20]}.")
             if getattr(X.dtypes[name], "kind", "O") not in "fiub":
+                if name == target and self._any_target:
+                    self._text_target = True
+                    continue
                 raise SourceError(f"Column {name!r} is {X.dtypes[name]}, not a number: encode it first.")
+        if self._any_target and target is None:
+            self._text_target = _is_text(y)
         self._names, self.n_features = (chosen, target, weight), len(chosen)
         self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         aside = [name for name in (target, weight) if name]
@@ -172,8 +218,12 @@ class DaskSource(Source):
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
         if X.dtype.kind not in "fiub":
             raise SourceError(f"The features are {X.dtype}, not numbers: encode them first.")
-        if getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub":
-            raise SourceError(f"The targets are {y.dtype}, not numbers: encode two labels as -1 and +1 first.")
+        self._text_target = _is_text(y)
+        if self._text_target and not self._any_target:
+            raise SourceError(
+                f"The targets are {y.dtype}, not numbers: give labels=(negative, positive) to map two values to -1 and "
+                "+1."
+            )
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         self.n_features, self._lengths = int(X.shape[1]), list(X.chunks[0])
@@ -241,7 +291,7 @@ class DaskSource(Source):
         starts = self._starts()
         places: Iterable[int] = range(len(self._whole)) if wanted is None else self._touched(wanted)
         packed = _client() is not None
-        work = _Work(function, merge, self.chunk_rows, features, self._names, packed)
+        work = _Work(function, merge, self.chunk_rows, features, self._names, packed, self.labels)
         if packed:
             self.bytes_moved += len(_dumps(work)) * len(list(places))
         token, run = uuid.uuid4().hex, self._dask.delayed(work, pure=False, traverse=False)
@@ -282,6 +332,10 @@ class DaskSource(Source):
             waiting = [future for future in futures if future is not None]
             if waiting and getattr(client, "status", "") == "running":
                 client.cancel(waiting)
+
+
+def _is_text(y: Any) -> bool:
+    return getattr(getattr(y, "dtype", None), "kind", "f") not in "fiub"
 
 
 def _blocks(part: Any, n: int) -> list[Any]:

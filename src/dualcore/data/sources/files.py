@@ -11,24 +11,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.local import LocalSource, default_chunk_rows
-from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, import_arrow, is_text, kind_of
+from dualcore.data.sources.missing import Fill
+from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
+from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, find_values, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
 __all__ = [
     "CsvSource",
     "ParquetSource",
-    "column_kinds",
-    "delimiter_of",
-    "is_parquet",
-    "list_files",
-    "list_tables",
-    "mixed_column",
 ]
 
-Paths = str | Path | Sequence[str | Path]
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.
@@ -39,119 +35,12 @@ _TEXT_BLOCK = 1 << 23
 _UNKNOWN: tuple[Any, Any] = ("", "")
 
 
-def _given(labels: tuple[Any, Any] | str | None) -> tuple[Any, Any] | None:
-    return None if labels is None or isinstance(labels, str) else (labels[0], labels[1])
+def _given(labels: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
+    return None if labels is None or isinstance(labels, str) else tuple(labels)
 
 
-def list_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files of a path, a folder (with its subfolders, by name) or a list of paths.
-
-    Names that begin with ``_`` or ``.`` are left out of folders.
-    """
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    files: list[Path] = []
-    for path in given:
-        if path.is_dir():
-            inside = [p for p in path.rglob("*") if p.suffix.lower() in suffixes and p.is_file()]
-            shown = [p for p in inside if not any(part[0] in "_." for part in p.relative_to(path).parts)]
-            if not shown:
-                raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
-            files += sorted(shown)
-        elif path.is_file():
-            files.append(path)
-        else:
-            raise FileNotFoundError(f"There is no file {path}.")
-    if not files:
-        raise SourceError("No file was given.")
-    return files
-
-
-_PARQUET, _CSV, _OTHER_TEXT = (".parquet", ".pq"), (".csv", ".tsv"), (".txt", ".gz")
-
-
-def list_tables(path: str | Path) -> list[Path]:
-    """Return the files of rows that a path stands for: one file, or those of a folder, which must be of one kind.
-
-    A folder of Parquet files may hold texts beside them, but no CSV file: nobody knows whether its rows are meant.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        return list_files(path, ())
-    files = list_files(path, (*_PARQUET, *_CSV, *_OTHER_TEXT))
-    parquet = [file for file in files if is_parquet(file)]
-    if not parquet:
-        return files
-    other = [file for file in files if not is_parquet(file) and _kind(file) in _CSV]
-    if other:
-        raise SourceError(
-            f"The folder {path} holds Parquet files and CSV files ({parquet[0].name} and {other[0].name}). Keep the "
-            "rows in files of one kind."
-        )
-    return parquet
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet by its name; of files of rows the others are text."""
-    return path.suffix.lower() in _PARQUET
-
-
-def _kind(path: Path) -> str:
-    """Return the ending of a name, that of compression left out."""
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-
-
-def delimiter_of(path: Path) -> str:
-    r"""Return what stands between the values of a file of text, by its name.
-
-    Examples
-    --------
-    >>> delimiter_of(Path("rows.tsv.gz")), delimiter_of(Path("rows.csv"))
-    ('\t', ',')
-    """
-    return "\t" if _kind(path) == ".tsv" else ","
-
-
-def column_kinds(path: str | Path) -> dict[str, str]:
-    """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
-
-    The files of a folder must have the same columns, and the same in them.
-    """
-    files = list_tables(path)
-    kinds = _file_kinds(files[0])
-    for file in files[1:]:
-        found = _file_kinds(file)
-        odd = sorted(set(found) ^ set(kinds))
-        if odd:
-            raise SourceError(f"{files[0].name} and {file.name} differ in column {odd[0]!r}: the files do not match.")
-        for name, kind in found.items():
-            if (kind == "number") != (kinds[name] == "number") and "empty" not in (kind, kinds[name]):
-                raise SourceError(mixed_column(name, [file.name, files[0].name], kind == "number"))
-            kinds[name] = kind if kinds[name] == "empty" else kinds[name]
-    return {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
-
-
-def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
-    """Say that a column holds numbers in one file and text in another."""
-    number, text = files if first_is_number else reversed(files)
-    return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
-
-
-def _file_kinds(path: Path) -> dict[str, str]:
-    """Return the columns of one file with what they hold; "empty" where there is nothing in them."""
-    pa = import_arrow("pyarrow")
-    try:
-        if is_parquet(path):
-            schema = import_arrow("pyarrow.parquet").read_schema(path)
-        else:
-            csv = import_arrow("pyarrow.csv")
-            schema = csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=delimiter_of(path))).schema
-    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
-        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
-        raise SourceError(f"{path} is not a {kind}: {error}") from None
-    # What is written as true and false is text in a file of text.
-    text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
-    kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
-    return {name: "category" if name in text else kind for name, kind in kinds.items()}
+def _pair(labels: tuple[Any, ...] | None) -> tuple[Any, Any] | None:
+    return (labels[0], labels[1]) if labels is not None and len(labels) == 2 else None
 
 
 class _RowGroup(NamedTuple):
@@ -180,11 +69,17 @@ class ParquetSource(LocalSource):
         In this order; all columns but target and weight by default.
     weight : str, optional
     labels : (negative, positive) or "find", optional
-        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text.
+        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target of text. Of more
+        than two values each becomes its place in the list: 0, 1, 2 and so on.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
-    fill : float or mapping of str to float, optional
-        What to put for nulls and NaN in features; without it they are an error.
+    fill : float, "mean", "median", or mapping of str to these, optional
+        What to put for nulls and NaN in features; without it they are an error. Mean and median of the values that are
+        there take one more read when the source is opened; ``fill_values`` has the numbers that were found. The median
+        keeps all values at once and is refused where they are many.
+    drop_missing : bool, default=False
+        Leave out rows in which the target, the weight or a feature is missing; with ``fill`` features are filled.
+        Row numbers then count the rows that are left, and ``n_dropped`` the others.
     chunk_rows : int, optional
         Rows computed with at a time; eight times as many are decoded at a time.
 
@@ -206,6 +101,7 @@ class ParquetSource(LocalSource):
     """
 
     extra_threads = 1
+    n_dropped = 0
 
     def __init__(
         self,
@@ -214,17 +110,17 @@ class ParquetSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | str | None = None,
+        labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
-        fill: float | Mapping[str, float] | None = None,
+        fill: Fill | None = None,
+        drop_missing: bool = False,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
         self._parquet = import_arrow("pyarrow.parquet")
-        columns = Columns(
-            target, tuple(features) if features else None, weight, _given(labels), dict(categories or {}), fill
-        )
-        self.files = [FileState.of(file) for file in list_files(path, (".parquet", ".pq"))]
+        wanted = tuple(features) if features else None
+        columns = Columns(target, wanted, weight, _given(labels), dict(categories or {}), fill, drop_missing)
+        self.files = [FileState.of(file) for file in list_files(path, PARQUET)]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
         resolved: Columns | None = None
@@ -245,13 +141,48 @@ class ParquetSource(LocalSource):
         self.columns, self.is_weighted = resolved, weight is not None
         self.n_features = resolved.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self.labels_alone = resolved.labels_alone
+        if resolved.needs_pass or drop_missing:
+            self._count_missing()
         if resolved.labels is _UNKNOWN:
             self.partial_reads += self._label_share()
             batches = (batch for group in self._groups for batch in self._batches(group, False))
-            self.columns = replace(resolved, labels=find_labels(batches, target))
-        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+            self.columns = replace(self.columns, labels=find_labels(batches, target))
+        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
         self._starts = [group.start for group in self._groups]
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
+
+    def _count_missing(self) -> None:
+        """Find the numbers that fill, and how many rows of each row group are left."""
+        fills = self.columns.needs_pass
+        if fills or not self.columns.labels_alone:
+            self.n_reads += 1
+        else:
+            self.partial_reads += self._label_share()
+        statistics, groups, start = self.columns.statistics(), list[_RowGroup](), 0
+        for group in self._groups:
+            n_rows = 0
+            for batch in self._batches(group, fills):
+                statistics.add(batch)
+                n_rows += batch.num_rows
+            if n_rows:
+                groups.append(group._replace(start=start, n_rows=n_rows))
+            start += n_rows
+        if not groups:
+            raise SourceError(f"Every row of {self.files[0].path.name} has a missing value: nothing is left to read.")
+        self.n_dropped = sum(group.n_rows for group in self._groups) - start
+        self._groups, self.columns = groups, self.columns.filled(statistics.numbers())
+
+    @property
+    def fill_values(self) -> dict[str, float]:
+        """The number that is put for missing values of each feature."""
+        return self.columns.fill_values
+
+    def target_values(self, most: int) -> list[Any]:
+        """Return the different targets as they are in the files, or the first ``most`` and one."""
+        self.partial_reads += self._label_share()
+        batches = (batch for group in self._groups for batch in self._batches(group, False))
+        return find_values(batches, self.columns.target, most)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -279,7 +210,9 @@ class ParquetSource(LocalSource):
 
     def describe(self, row: int) -> str:
         group = self._groups[bisect.bisect_right(self._starts, row) - 1]
-        return f"{self.files[group.file].path}, row group {group.number}, row {row - group.start} of it"
+        left = " that are left" if self.columns.drop_missing else ""
+        place = f"row {row - group.start} of {'those' if left else 'it'}{left}"
+        return f"{self.files[group.file].path}, row group {group.number}, {place}"
 
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
@@ -302,12 +235,13 @@ class ParquetSource(LocalSource):
         path = self.files[group.file].path
         try:
             with self._parquet.ParquetFile(path, metadata=self._footers[group.file]) as file:
-                yield from file.iter_batches(
+                for batch in file.iter_batches(
                     batch_size=_CHUNKS_PER_BATCH * self.chunk_rows,
                     row_groups=[group.number],
                     columns=self.columns.names(features=features),
                     use_threads=False,
-                )
+                ):
+                    yield self.columns.keep(batch)
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
             raise SourceError(f"Could not read {path}, row group {group.number}: {error}") from None
 
@@ -338,10 +272,12 @@ class CsvSource(LocalSource):
     Parameters
     ----------
     path : str, Path or sequence of them
-    target, features, weight, labels, categories, fill
-        As for `ParquetSource`; an empty field is a null.
+    target, features, weight, labels, categories, fill, drop_missing
+        As for `ParquetSource`; an empty field is a null, and so is ``NA`` or ``NaN``.
+    separator : str, optional
+        What stands between values; by default a tab in files that end in ``.tsv``, else a comma.
     delimiter : str, optional
-        By default a tab in files that end in ``.tsv``, else a comma.
+        The older name of ``separator``.
     chunk_rows : int, optional
 
     Examples
@@ -354,6 +290,8 @@ class CsvSource(LocalSource):
     """
 
     labels_alone = False
+    n_dropped = 0
+    _dropped = 0
 
     def __init__(
         self,
@@ -362,19 +300,22 @@ class CsvSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: tuple[Any, Any] | str | None = None,
+        labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
-        fill: float | Mapping[str, float] | None = None,
+        fill: Fill | None = None,
+        drop_missing: bool = False,
+        separator: str | None = None,
         delimiter: str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
         self._csv = import_arrow("pyarrow.csv")
-        self.delimiter = delimiter
-        self.files = [FileState.of(file) for file in list_files(path, (".csv", ".tsv", ".txt", ".gz"))]
+        self.separator = _one_character(separator if delimiter is None else delimiter)
+        self.files = [FileState.of(file) for file in list_files(path, (*TEXT, ".gz", ".bz2"))]
         schema = self._reader(self.files[0].path, None).schema
         chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
-        columns = Columns(target, tuple(features) if features else None, weight, chosen, dict(categories or {}), fill)
+        wanted = tuple(features) if features else None
+        columns = Columns(target, wanted, weight, chosen, dict(categories or {}), fill, drop_missing)
         self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
         for file in self.files[1:]:
             found = _as_text(self._reader(file.path, None).schema, columns)
@@ -383,11 +324,33 @@ class CsvSource(LocalSource):
         self.n_features = self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._starts: list[int] = [0]
+        if self.columns.needs_pass:
+            self._find_fills()
         if chosen is _UNKNOWN:
             self.n_reads += 1
             batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
             self.columns = replace(self.columns, labels=find_labels(batches, target))
-        self.labels, self.feature_names = self.columns.labels, self.columns.plain_names
+        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
+
+    def _find_fills(self) -> None:
+        """Find the numbers that fill, in one read."""
+        self.n_reads += 1
+        statistics = self.columns.statistics()
+        for file in self.files:
+            for batch in self._batches(file.path, 0, True):
+                statistics.add(batch)
+        self.columns = self.columns.filled(statistics.numbers())
+
+    @property
+    def fill_values(self) -> dict[str, float]:
+        """The number that is put for missing values of each feature."""
+        return self.columns.fill_values
+
+    def target_values(self, most: int) -> list[Any]:
+        """Return the different targets as they are in the files, or the first ``most`` and one."""
+        self.n_reads += 1
+        batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
+        return find_values(batches, self.columns.target, most)
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv
@@ -400,7 +363,7 @@ class CsvSource(LocalSource):
             return csv.open_csv(
                 path,
                 read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
-                parse_options=csv.ParseOptions(delimiter=self.delimiter or delimiter_of(path)),
+                parse_options=csv.ParseOptions(delimiter=self.separator or delimiter_of(path)),
                 convert_options=csv.ConvertOptions(**options),
             )
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
@@ -408,12 +371,13 @@ class CsvSource(LocalSource):
 
     def describe(self, row: int) -> str:
         place = bisect.bisect_right(self._starts, row) - 1
-        return f"{self.files[place].path}, data row {row - self._starts[place]} of it"
+        left = " that are left" if self.columns.drop_missing else ""
+        return f"{self.files[place].path}, data row {row - self._starts[place]} of {'those' if left else 'it'}{left}"
 
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
     ) -> Iterator[Callable[[], Iterable[Chunk]]]:
-        start, self._starts = 0, []
+        start, self._starts, self._dropped = 0, [], 0
         leaf = leaf_rows(self.n_features)
         for file in self.files:
             self._starts.append(start)
@@ -426,6 +390,10 @@ class CsvSource(LocalSource):
 
                 yield work
                 start += batch.num_rows
+        self.n_dropped = self._dropped
+        if not start:
+            why = "every row has a missing value" if self._dropped else "there is nothing after the header line"
+            raise SourceError(f"{self.files[0].path.name} holds no rows: {why}.")
         if self._n_rows is not None and start != self._n_rows:
             raise SourceError(f"The files hold {start} rows now but held {self._n_rows} before.")
 
@@ -434,9 +402,11 @@ class CsvSource(LocalSource):
         first, reader = start, self._reader(path, self.columns.names(features=features))
         try:
             for batch in reader:
-                if batch.num_rows:
-                    yield batch
-                    start += batch.num_rows
+                start += batch.num_rows
+                kept = self.columns.keep(batch)
+                self._dropped += batch.num_rows - kept.num_rows
+                if kept.num_rows:
+                    yield kept
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
             raise SourceError(f"Could not read {path} after data row {start - first}: {error}") from None
 
@@ -448,3 +418,9 @@ def _as_text(schema: Any, columns: Columns) -> Any:
         if name in schema.names:
             schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
     return schema
+
+
+def _one_character(separator: str | None) -> str | None:
+    if separator is not None and len(separator) != 1:
+        raise ValueError(f"separator must be one character, got {separator!r}.")
+    return separator

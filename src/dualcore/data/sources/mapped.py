@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.chunk import SourceError
-from dualcore.data.storage import FileState, member_header
+from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
 
-__all__ = ["ColumnRows", "map_npz", "open_npy", "open_npz"]
+__all__ = ["SPARSE_PARTS", "ColumnRows", "map_npz", "open_npy", "open_npz", "sparse_matrix"]
 
 Labels = tuple[Any, Any] | str | None
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -111,10 +112,10 @@ def _map_npy(path: str | Path) -> npt.NDArray[Any]:
 
 def open_npz(
     path: str | Path,
-    target: str = "y",
+    target: Any = "y",
     *,
     features: str | Sequence[str] | None = None,
-    weight: str | None = None,
+    weight: Any = None,
     chunk_rows: int | None = None,
     labels: Labels = None,
 ) -> ArraySource:
@@ -123,18 +124,25 @@ def open_npz(
     Parameters
     ----------
     path : str or Path
-        As written by `numpy.savez`.
+        As written by `numpy.savez`, or a sparse matrix as written by `scipy.sparse.save_npz`. A sparse matrix is
+        loaded, not mapped, and stays sparse.
     target : str, default="y"
-        Name of the array of targets.
+        Name of the array of targets. With a sparse matrix also an array, or the path of an ``.npy`` file.
     features : str or sequence of str, optional
         Name of one two-dimensional array, or names of vectors, one a feature. By default the array ``X`` if there is
         one, else all vectors but target and weight.
     weight : str, optional
+        Name of the array of weights; with a sparse matrix as for ``target``.
     chunk_rows : int, optional
     labels : (negative, positive) or "find", optional
         As in `ArraySource`.
     """
     files = [FileState.of(path)]
+    if _is_sparse(path):
+        _refuse_features(path, features)
+        return _open_sparse(path, target, weight, chunk_rows, labels)
+    if not isinstance(target, str) or not isinstance(weight, str | None):
+        raise TypeError(f"{path} is a file: y and sample_weight are the names of its columns, arrays in it.")
     arrays = map_npz(path)
 
     def get(name: str) -> npt.NDArray[Any]:
@@ -160,3 +168,78 @@ def open_npz(
     source = ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows, labels=labels)
     source.feature_names, source.files = tuple(features), files
     return source
+
+
+# Archives of scipy.sparse
+
+SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
+# How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
+_GROWTH = 200.0
+
+
+def _is_sparse(path: str | Path) -> bool:
+    """Whether an archive holds a matrix of `scipy.sparse`."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {f"{part}.npy" for part in SPARSE_PARTS} <= set(archive.namelist())
+    except (zipfile.BadZipFile, ValueError):
+        return False  # the reader of archives says what is wrong
+
+
+def _refuse_features(path: str | Path, features: Any) -> None:
+    if features is not None:
+        raise TypeError(f"{path} holds one sparse matrix: leave features out.")
+
+
+def _open_sparse(path: str | Path, target: Any, weight: Any, chunk_rows: int | None, labels: Labels) -> ArraySource:
+    files = [FileState.of(path)]
+    try:
+        arrays = read_archive(path, growth=_GROWTH)
+        X = sparse_matrix(arrays)
+    except ArchiveError as error:
+        raise SourceError(f"{path} is not an archive of scipy.sparse: {error}.") from None
+
+    def get(part: Any) -> Any:
+        if isinstance(part, str) and part in arrays:
+            return arrays[part]
+        if isinstance(part, (str, Path)):
+            if Path(part).suffix.lower() != ".npy":
+                held = sorted(set(arrays) - SPARSE_PARTS)[:20]
+                raise SourceError(
+                    f"{path} holds no array {str(part)!r} beside the matrix; it holds {held}. Give the targets as an "
+                    "array, or as the path of an .npy file."
+                )
+            files.append(FileState.of(part))
+            return _map_npy(part)
+        return part
+
+    if target is None:
+        raise TypeError(f"{path} holds the features only: give y, an array or the path of an .npy file.")
+    y, weights = get(target), None if weight is None else get(weight)
+    source = ArraySource(X, y, weights, chunk_rows=chunk_rows, labels=labels)
+    source.files = files
+    return source
+
+
+def sparse_matrix(arrays: Arrays) -> sp.csr_matrix:
+    """Return the matrix of an archive in CSR form, after checking that its parts fit together."""
+    kind = arrays["format"]
+    name = kind.item() if kind.shape == () else None
+    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
+    if name not in ("csr", "csc"):
+        raise ArchiveError(f"its matrix has the format {name!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
+    record = Record({}, arrays)
+    n, m = record.vector("shape", 2, "i", least=0).tolist()
+    columns, starts = (record.vector(part, None, "i", least=0) for part in ("indices", "indptr"))
+    data = arrays["data"]
+    if data.ndim != 1 or data.dtype.kind not in "fiub":
+        raise ArchiveError(f"'data' holds {data.dtype} of shape {data.shape}, expected a vector of numbers")
+    made = sp.csr_matrix if name == "csr" else sp.csc_matrix
+    try:
+        X = made((data, columns, starts), shape=(n, m))
+        X.check_format(full_check=True)
+    except (ValueError, OverflowError) as error:
+        raise ArchiveError(str(error)) from None
+    if not n or not m:
+        raise ArchiveError(f"its matrix has shape {(n, m)}")
+    return X.tocsr()

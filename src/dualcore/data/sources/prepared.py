@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
@@ -31,13 +32,19 @@ class _Preparation:
     def __call__(self, chunk: Chunk) -> Chunk:
         X, y, weights = chunk.X, chunk.y, chunk.weights
         if X is not None and self.scale is not None:
-            X = (X - self.centre) / self.scale
+            X = self.scaled(X)
         if self.labels is not None:
             y = self.signs(y, chunk.start)
         if self.factors is not None:
             factors = np.where(y > 0.0, self.factors[1], self.factors[0])
             weights = factors if weights is None else weights * factors
         return Chunk(chunk.start, X, y, weights)
+
+    def scaled(self, X: Any) -> Any:
+        """Return the features scaled; sparse ones stay sparse, so they cannot be centred."""
+        if sp.issparse(X):
+            return sp.csr_matrix(X.multiply(1.0 / np.asarray(self.scale)))
+        return (X if self.centre is None else X - self.centre) / self.scale
 
     def signs(self, y: FloatArray, start: int) -> FloatArray:
         """Return the labels as -1 and +1."""
@@ -81,7 +88,7 @@ class PreparedSource(Source):
     factors : (negative, positive), optional
         What the weights of rows with target -1 and +1 are multiplied by.
     centre, scale : ndarray of shape (n_features,), optional
-        Features become ``(x - centre) / scale``.
+        Features become ``(x - centre) / scale``. Sparse features are divided only: leave ``centre`` out.
 
     Examples
     --------
@@ -107,6 +114,7 @@ class PreparedSource(Source):
     ) -> None:
         # Not the base class's: it would begin to count reads anew.
         self.inner = inner
+        self.centre, self.scale = centre, scale
         self._preparation = _Preparation(labels, factors, centre, scale)
         self._survey = self._by_class = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features

@@ -3,8 +3,9 @@
 - Numbers and booleans become float64. Decimals do too.
 - A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
   0/1 column per value, in the order of the list. A value that is not in the list is an error.
-- A null in a feature is an error unless ``fill`` gives a number for it; NaN in a float column counts as null.
-- A null target or weight is always an error.
+- A null in a feature is an error unless ``fill`` gives a number for it or the row is dropped; NaN in a float column
+  counts as null.
+- A null target or weight is an error unless the row is dropped.
 - Anything else (dates, lists, binary) is refused by name.
 """
 
@@ -18,22 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import chunk_spans
+from dualcore.data.sources.missing import RULES, Fill, FillStatistics, check_fill, rule_of, without_missing
 
-__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "import_arrow", "is_text", "kind_of"]
-
-
-def import_arrow(name: str) -> Any:
-    """Import a module of pyarrow, or say which extra brings it."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ImportError(
-            "Reading Parquet and CSV files needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
-        ) from None
+__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "find_values", "is_text", "kind_of"]
 
 
 class Block(NamedTuple):
@@ -63,20 +54,27 @@ class Columns:
     features : sequence of str, optional
         In this order; all columns but target and weight by default.
     weight : str, optional
-    labels : (negative, positive), optional
-        The two values of the target of a classifier, as they are in the table; they become -1 and +1.
+    labels : tuple, optional
+        The values of the target of a classifier, as they are in the table: two become -1 and +1, more become 0, 1, 2
+        and so on.
     categories : mapping of str to sequence
         Values of category columns.
-    fill : float or mapping of str to float, optional
+    fill : float, "mean", "median", or mapping of str to these, optional
         What to put for nulls and NaN in features.
+    drop_missing : bool
+        Whether to leave out rows in which something is missing that is not filled.
     """
 
     target: str
     features: tuple[str, ...] | None = None
     weight: str | None = None
-    labels: tuple[Any, Any] | None = None
+    labels: tuple[Any, ...] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    fill: float | Mapping[str, float] | None = None
+    fill: Fill | None = None
+    drop_missing: bool = False
+
+    def __post_init__(self) -> None:
+        check_fill(self.fill)
 
     def resolve(self, schema: Any, where: str) -> Columns:
         """Return the columns with the features written out, after checking ``schema`` (of the first file)."""
@@ -119,8 +117,50 @@ class Columns:
 
     def names(self, *, features: bool) -> list[str]:
         """Return the names of the columns to read."""
-        names = list(self.features or ()) if features else []
-        return [*names, self.target, *([self.weight] if self.weight else [])]
+        names = list(self.features or ()) if features else self._checked_features
+        return list(dict.fromkeys([*names, self.target, *([self.weight] if self.weight else [])]))
+
+    @property
+    def _checked_features(self) -> list[str]:
+        """Features whose missing values make a row be left out."""
+        if not self.drop_missing:
+            return []
+        return [name for name in self.features or () if name in self.categories or rule_of(self.fill, name) is None]
+
+    @property
+    def labels_alone(self) -> bool:
+        """Whether targets can be read without features."""
+        return not self._checked_features
+
+    @property
+    def needs_pass(self) -> bool:
+        """Whether all rows have to be read before the first can be given out."""
+        return bool(self._fill_rules)
+
+    @property
+    def _fill_rules(self) -> dict[str, str]:
+        plain = [name for name in self.features or () if name not in self.categories]
+        return {name: str(rule) for name in plain if (rule := rule_of(self.fill, name)) in RULES}
+
+    def statistics(self) -> FillStatistics:
+        """Return what finds the numbers of "mean" and "median"."""
+        return FillStatistics(self._fill_rules)
+
+    def filled(self, found: Mapping[str, float]) -> Columns:
+        """Return the columns with these numbers in the place of rules."""
+        return replace(self, fill=self.fill_values | dict(found)) if found else self
+
+    @property
+    def fill_values(self) -> dict[str, Any]:
+        """What is put for missing values, for every feature that has it."""
+        plain = [name for name in self.features or () if name not in self.categories]
+        return {name: rule for name in plain if (rule := rule_of(self.fill, name)) is not None}
+
+    def keep(self, batch: Any) -> Any:
+        """Return the rows of a record batch that are not left out."""
+        if not self.drop_missing:
+            return batch
+        return without_missing(batch, self.names(features=False))
 
     @property
     def n_features(self) -> int:
@@ -146,16 +186,20 @@ class Columns:
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
-            fill = self.fill.get(name) if isinstance(self.fill, Mapping) else self.fill
-            return [_numbers(column, name, start, fill)]
+            fill = rule_of(self.fill, name)
+            return [_numbers(column, name, start, None if fill is None else float(fill))]
         values = list(self.categories[name])
         place = _places(column, values, name, start)
         return [place == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> FloatArray:
         if self.labels is None:
-            return _numbers(column, self.target, start, None).astype(np.float64, copy=False)
-        return np.where(_places(column, list(self.labels), self.target, start) == 1, 1.0, -1.0)
+            # A column that is a feature too is read like one: rows are predicted where there is no target.
+            fill = rule_of(self.fill, self.target) if self.target in (self.features or ()) else None
+            number = None if fill is None else float(fill)
+            return _numbers(column, self.target, start, number).astype(np.float64, copy=False)
+        place = _places(column, list(self.labels), self.target, start)
+        return np.where(place == 1, 1.0, -1.0) if len(self.labels) == 2 else place.astype(np.float64)
 
 
 def kind_of(arrow_type: Any) -> str:
@@ -182,12 +226,17 @@ def is_text(schema: Any, name: str) -> bool:
 
 def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
     """Return the two values of a column of text, in their order."""
+    return two_labels(find_values(batches, target, 2), f"Column {target!r}")
+
+
+def find_values(batches: Iterable[Any], target: str, most: int) -> list[Any]:
+    """Return the different values of a column, in their order; the search ends when there are more than ``most``."""
     pc, found = import_arrow("pyarrow.compute"), set[Any]()
     for batch in batches:
         found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
-        if len(found) > 2:
+        if len(found) > most:
             break
-    return two_labels(found, f"Column {target!r}")
+    return sorted(found)
 
 
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
@@ -198,13 +247,12 @@ def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDAr
     if column.null_count:
         if fill is None:
             row = start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop such rows")
-        if not pa.types.is_floating(column.type):
-            column = column.cast(pa.float64())
+            raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")
+        column = column.cast(pa.float64())  # a mean need not be a number of the column's own type
         column = pc.fill_null(column, pa.scalar(fill, column.type))
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if fill is not None and values.dtype.kind == "f" and np.isnan(values).any():
-        values = np.where(np.isnan(values), np.asarray(fill, dtype=values.dtype), values)
+        values = np.where(np.isnan(values), np.float64(fill), values)
     return values
 
 

@@ -1,0 +1,261 @@
+"""What a file of rows looks like to the commands: its columns, and how it is opened as a source."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualcore.cli.commands.outcome import OptionError
+from dualcore.cli.tables import SUFFIXES, Table, TableError, find_column, read_table
+from dualcore.data.sources import (
+    ArraySource,
+    ClassError,
+    CsvSource,
+    ParquetSource,
+    Source,
+    SourceError,
+    SvmlightSource,
+    column_kinds,
+    first_text,
+    format_of,
+    list_tables,
+)
+
+__all__ = ["MOST_CLASSES", "Layout", "Reading", "open_layout"]
+
+# A target of more different labels than these is taken for that of a regression.
+MOST_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows are read, apart from which columns: missing values, what separates values, what counts from 0."""
+
+    fill: Any = None
+    drop_missing: bool = False
+    separator: str | None = None
+    zero_based: bool | None = None
+    n_features: int | None = None
+
+    @property
+    def missing(self) -> dict[str, Any]:
+        """What sources are told about missing values."""
+        return {"fill": self.fill, "drop_missing": self.drop_missing}
+
+
+class Layout(ABC):
+    """The columns of a file or folder.
+
+    Attributes
+    ----------
+    path : Path
+    names : list of str
+        Of all columns; for a matrix without names, x0, x1 and so on.
+    """
+
+    path: Path
+    names: list[str]
+    # The target where rows have one that is no column.
+    own_target: str | None = None
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a target of this name."""
+        return name == self.own_target or name in self.names
+
+    def find(self, name: str) -> str:
+        """Return the name of a column, given by name or by position."""
+        return find_column(self.path.name, self.names, name)
+
+    def features(self, without: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the features: all columns but these."""
+        names = tuple(name for name in self.names if name not in without)
+        if not names:
+            raise TableError(f"{self.path.name} has no feature columns left.")
+        return names
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        """Names of features that have none in the file, x0, x1 and so on; none where columns have names."""
+        return ()
+
+    @abstractmethod
+    def check_numbers(self, names: Sequence[str]) -> None:
+        """Raise TableError if one of these columns does not hold numbers."""
+
+    @abstractmethod
+    def is_text(self, name: str) -> bool:
+        """Whether a column holds text."""
+
+    @abstractmethod
+    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
+        """Return the rows with targets that are numbers; without a target those of the source mean nothing."""
+
+    @abstractmethod
+    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+        """Return the rows with labels of text as -1 and +1 (two of them) or 0, 1, 2, ..., and the labels.
+
+        Labels that are numbers stay as they are; no labels are returned then.
+        """
+
+
+def open_layout(path: Path, reading: Reading) -> Layout:
+    """Return the layout of a file or folder."""
+    if path.suffix.lower() in (".npy", ".npz"):
+        return _Arrays(path, reading)
+    if not path.is_dir() and format_of(path) is None and (path.suffix or path.exists()):
+        raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
+    try:
+        files = list_tables(path)
+    except SourceError as error:
+        if "holds no file" not in str(error):
+            raise
+        raise TableError(f"{path.name} is a folder that holds no Parquet, CSV or TSV file. {error}") from None
+    kind = format_of(files[0])
+    if kind == "SVMlight":
+        return _Svmlight(path, reading)
+    return _Arrays(path, reading) if kind == "CSV" and find_spec("pyarrow") is None else _Columns(path, reading)
+
+
+class _Columns(Layout):
+    """CSV and Parquet files, read by pyarrow."""
+
+    def __init__(self, path: Path, reading: Reading) -> None:
+        self.path, self.reading = path, reading
+        self.kinds = column_kinds(path, reading.separator)
+        self.names = list(self.kinds)
+
+    def check_numbers(self, names: Sequence[str]) -> None:
+        for name in names:
+            if self.kinds[name] != "number":
+                found = first_text(self.path, name, self.reading.separator)
+                where = "" if found is None else f": {found[0]!r} in row {found[1] + 1}"
+                raise TableError(
+                    f"Column {name!r} of {self.path.name} is not numeric{where}. Leave it out with --drop, or encode "
+                    "it as numbers first."
+                )
+
+    def is_text(self, name: str) -> bool:
+        return self.kinds[name] != "number"
+
+    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
+        target = names[0] if target is None else target
+        source: Source = self._open(names, target, weight, None, **self.reading.missing)
+        return source
+
+    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+        try:
+            source = self._open(names, target, weight, "find", **self.reading.missing)
+            return source, source.labels or ()
+        except ClassError:  # not two of them
+            every = self._open(names, target, weight, ("", "")).target_values(MOST_CLASSES)
+            source = self._open(names, target, weight, tuple(every), **self.reading.missing)
+            return source, tuple(every)
+
+    def _open(self, names: Sequence[str], target: str, weight: str | None, labels: Any, **missing: Any) -> Any:
+        files = list_tables(self.path)
+        options: dict[str, Any] = {"features": names, "weight": weight, "labels": labels, **missing}
+        if format_of(files[0]) == "CSV":
+            return CsvSource(files, target, separator=self.reading.separator, **options)
+        return ParquetSource(files, target, **options)
+
+
+class _Arrays(Layout):
+    """Named columns in memory: numpy's files, and CSV files where pyarrow is not installed."""
+
+    def __init__(self, path: Path, reading: Reading) -> None:
+        if reading.drop_missing or reading.fill:
+            raise OptionError(
+                "--fill and --drop-missing are for CSV and Parquet files, and need pyarrow: "
+                "pip install 'dualcore[parquet]'."
+            )
+        self.path = path
+        self.table: Table = read_table(path, reading.separator)
+        self.names = list(self.table.names)
+
+    def find(self, name: str) -> str:
+        if name.endswith(".npy") and name not in self.names:  # a vector of its own, beside a matrix
+            vector = np.load(name, allow_pickle=False)
+            if vector.shape != (self.table.n_rows,):
+                raise TableError(f"{name} has shape {vector.shape}; {self.path.name} has {self.table.n_rows} rows.")
+            self.table.columns[name] = vector
+            self.names.append(name)
+        return super().find(name)
+
+    def features(self, without: Sequence[str]) -> tuple[str, ...]:
+        names = super().features(without)
+        return self.unnamed if names == (self.table.matrix,) else names
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        matrix = self.table.matrix
+        return () if matrix is None else tuple(f"x{j}" for j in range(self.table.columns[matrix].shape[1]))
+
+    def check_numbers(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.unnamed:
+                self.table.numbers(name)
+
+    def is_text(self, name: str) -> bool:
+        return self.table.columns[name].dtype.kind not in "fiub"
+
+    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
+        y = np.zeros(self.table.n_rows) if target is None else self.table.numbers(target)
+        return self._open(names, y, weight, None)
+
+    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+        y = self.table.labels(target)
+        if y.dtype.kind in "fiu":
+            return self._open(names, y, weight, None), ()
+        labels, place = np.unique(y, return_inverse=True)
+        if labels.size == 2:
+            return self._open(names, y, weight, tuple(labels.tolist())), tuple(labels.tolist())
+        return self._open(names, place.astype(np.float64), weight, None), tuple(labels.tolist())
+
+    def _open(self, names: Sequence[str], y: Any, weight: str | None, labels: Any) -> Source:
+        matrix = self.table.matrix
+        X, found = self.table.features(only=names if matrix is None else [matrix])
+        if len(found) != len(names):
+            raise TableError(f"{self.path.name} has {len(found)} features, the model takes {len(names)}.")
+        return ArraySource(X, y, None if weight is None else self.table.numbers(weight), labels=labels)
+
+
+class _Svmlight(Layout):
+    """SVMlight and LIBSVM text: the target stands on every line, and features have numbers for names."""
+
+    own_target = "target"
+
+    def __init__(self, path: Path, reading: Reading) -> None:
+        if reading.drop_missing or reading.fill:
+            raise OptionError("--fill and --drop-missing are for CSV and Parquet files.")
+        self.path = path
+        zero_based = "auto" if reading.zero_based is None else reading.zero_based
+        self.source = SvmlightSource(path, n_features=reading.n_features, zero_based=zero_based)
+        self.names = [f"x{j}" for j in range(self.source.n_features)]
+
+    @property
+    def unnamed(self) -> tuple[str, ...]:
+        return tuple(self.names)
+
+    def find(self, name: str) -> str:
+        return name if name == self.own_target else super().find(name)
+
+    def check_numbers(self, names: Sequence[str]) -> None:
+        if list(names) != self.names:
+            raise TableError(f"{self.path.name} holds sparse rows: --drop and other names cannot be used with them.")
+
+    def is_text(self, name: str) -> bool:
+        return False
+
+    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
+        if weight is not None or target not in (None, self.own_target):
+            raise OptionError(f"{self.path.name} has no columns with names: leave --target and --weight out.")
+        return self.source
+
+    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+        return self.open(names, target, weight), ()

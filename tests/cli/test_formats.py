@@ -1,0 +1,196 @@
+"""Commands on every format: sparse text, sparse archives, compressed and separated CSV, missing values."""
+
+import bz2
+import gzip
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+from typer.testing import CliRunner
+
+from dualcore import WassersteinLogisticRegression
+from dualcore.cli.app import app
+from dualcore.cli.model import Model
+from dualcore.cli.tables import read_table
+
+RNG = np.random.default_rng(0)
+N = 600
+DENSE = np.where(RNG.random((N, 12)) < 0.3, RNG.normal(size=(N, 12)), 0.0)
+LABEL = np.where(DENSE @ RNG.normal(size=12) + RNG.logistic(size=N) > 0.0, 1, 0)
+
+
+def call(*arguments):
+    """Run a command in this process; return code, output, errors."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+# Sparse rows
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.svm.gz", "rows.libsvm.bz2"])
+@pytest.mark.parametrize("extra", [(), ("--coreset", 300), ("--standardize",)])
+def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
+    plain = tmp_path / "plain.svm"
+    dump_svmlight_file(DENSE, LABEL, str(plain), zero_based=False)
+    path = tmp_path / name
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(plain.read_bytes()))
+    model = tmp_path / "m.json"
+    code, out, errors = call("fit", path, "--radius", 0.01, *extra, "--out", model, "--json")
+    assert (code, errors) == (0, "")
+    told = json.loads(out)
+    assert (told["rows"], told["features"], told["classes"]) == (N, 12, [0, 1])
+    if not extra:
+        X, _ = load_svmlight_file(str(plain))
+        estimator = WassersteinLogisticRegression(radius=0.01, random_state=0).fit(X, LABEL)
+        np.testing.assert_array_equal(Model.load(model).coef, estimator.coef_)
+    code, out, _ = call("certify", model, path, "--json")
+    assert code == 0
+    assert json.loads(out)["accuracy"] > 0.6
+    # A file that lacks the last features, and has no first one, is read as the training file was.
+    few = tmp_path / "few.svm"
+    few.write_text("1 2:0.5\n0 3:1\n")
+    code, out, errors = call("predict", model, few, "--scores")
+    assert (code, errors) == (0, "")
+    loaded = Model.load(model)
+    rows = np.zeros((2, 12))
+    rows[0, 1], rows[1, 2] = 0.5, 1.0
+    scores = [float(line.split(",")[1]) for line in out.splitlines()[1:]]
+    np.testing.assert_allclose(scores, loaded.scores(sp.csr_matrix(rows))[:, 0], rtol=1e-12)
+
+
+def test_sparse_archives_are_fitted(tmp_path):
+    X = sp.csr_matrix(DENSE)
+    sp.save_npz(tmp_path / "X.npz", X)
+    np.save(tmp_path / "y.npy", LABEL)
+    model = tmp_path / "m.json"
+    code, _, errors = call("fit", tmp_path / "X.npz", "-t", tmp_path / "y.npy", "--radius", 0.01, "--out", model)
+    assert (code, errors) == (0, "")
+    estimator = WassersteinLogisticRegression(radius=0.01, random_state=0).fit(X, LABEL)
+    np.testing.assert_array_equal(Model.load(model).coef, estimator.coef_)
+    assert call("predict", model, tmp_path / "X.npz", "--out", tmp_path / "p.csv")[0] == 0
+    np.testing.assert_array_equal(read_table(tmp_path / "p.csv").labels("prediction"), estimator.predict(X))
+
+
+def test_vectors_beside_a_matrix_do_not_disturb_a_model(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=DENSE, y=LABEL, w=np.ones(N))
+    model = tmp_path / "m.json"
+    assert call("fit", tmp_path / "rows.npz", "-t", "y", "--weight", "w", "--out", model)[0] == 0
+    code, out, _ = call("predict", model, tmp_path / "rows.npz", "--json")
+    assert code == 0
+    assert json.loads(out)["accuracy"] > 0.6
+    assert call("certify", model, tmp_path / "rows.npz", "--weight", "w")[0] == 0
+    code, _, errors = call("fit", tmp_path / "rows.npz", "-t", "y", "--out", model)
+    assert code == 3
+    assert "'X' in rows.npz is a matrix of shape (600, 12), not a column" in errors
+
+
+def test_what_is_wrong_with_sparse_rows_is_said_in_one_line(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 1:2\n0 1:x\n")
+    for options, code, message in (
+        ((), 3, "rows.svm, line 2 is no row"),
+        (("--fill", "mean"), 2, "--fill and --drop-missing are for CSV and Parquet files"),
+    ):
+        found, _, errors = call("fit", tmp_path / "rows.svm", *options, "--out", tmp_path / "m.json")
+        assert found == code
+        assert message in errors
+        assert errors.count("\n") == 1
+    (tmp_path / "rows.csv").write_text("a,l\n1,x\n2,y\n")
+    code, _, errors = call("fit", tmp_path / "rows.csv", "--out", tmp_path / "m.json")
+    assert code == 2
+    assert "--target is missing" in errors
+
+
+# Missing values, compression and separators
+
+
+def holes(separator=","):
+    lines = [separator.join(("a", "b", "c", "l"))]
+    for k in range(N):
+        values = [f"{value:.17g}" for value in DENSE[k, :3] + 1.0]
+        if k % 7 == 0:
+            values[k % 3] = "" if k % 2 else "NA"
+        lines.append(separator.join([*values, "" if k % 50 == 3 else ("yes" if LABEL[k] else "no")]))
+    return "\n".join(lines) + "\n"
+
+
+def write_holes(folder, kind):
+    if kind == "parquet":
+        csv, pq = pytest.importorskip("pyarrow.csv"), pytest.importorskip("pyarrow.parquet")
+        (folder / "made.csv").write_text(holes())
+        table = csv.read_csv(folder / "made.csv", convert_options=csv.ConvertOptions(strings_can_be_null=True))
+        (folder / "made.csv").unlink()
+        pq.write_table(table, folder / "rows.parquet", row_group_size=100)
+        return folder / "rows.parquet"
+    content = holes("\t" if kind == "tsv" else ";" if kind == "txt" else ",").encode()
+    pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(kind.rpartition(".")[2], bytes)
+    (folder / f"rows.{kind}").write_bytes(pack(content))
+    return folder / f"rows.{kind}"
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "csv.bz2", "tsv", "txt"])
+@pytest.mark.parametrize("extra", [(), ("--coreset", 200)])
+def test_missing_values_are_filled_or_dropped(tmp_path, kind, extra):
+    path, model = write_holes(tmp_path, kind), tmp_path / "m.json"
+    options = ("-t", "l", "--radius", 0.01, "--out", model, *extra, *(("--separator", ";") if kind == "txt" else ()))
+    code, _, errors = call("fit", path, *options)
+    assert code == 3
+    assert "use --fill or --drop-missing" in errors or "among" in errors or "missing" in errors
+    code, out, errors = call("fit", path, *options, "--drop-missing", "--json")
+    assert (code, errors) == (0, "")
+    dropped = sum(k % 7 == 0 or k % 50 == 3 for k in range(N))
+    assert (json.loads(out)["rows"], json.loads(out)["rows_dropped"]) == (N - dropped, dropped)
+    assert Model.load(model).fill == {}
+
+    code, out, errors = call("fit", path, *options, "--fill", "mean", "--drop-missing", "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(out)["rows"] == N - sum(k % 50 == 3 for k in range(N))
+    found = Model.load(model)
+    kept = np.array([k % 50 != 3 for k in range(N)])
+    gone = np.array([[k % 7 == 0 and k % 3 == j for j in range(3)] for k in range(N)])
+    means = np.nanmean(np.where(gone, np.nan, DENSE[:, :3] + 1.0)[kept], axis=0)
+    np.testing.assert_allclose([found.fill[name] for name in "abc"], means, rtol=1e-12)
+    # What was filled in training is filled alike in prediction, whatever the new rows hold.
+    (tmp_path / "new.csv").write_text(f"a,b,c\n,0.5,\n{means[0]:.17g},0.5,{means[2]:.17g}\n")
+    code, out, errors = call("predict", model, tmp_path / "new.csv", "--scores", "--separator", ",")
+    assert (code, errors) == (0, "")
+    first, second = (float(line.split(",")[1]) for line in out.splitlines()[1:])
+    assert first == pytest.approx(second, rel=1e-12)
+    assert call("predict", model, path, "--out", tmp_path / "p.csv")[0] == 0
+    assert read_table(tmp_path / "p.csv").n_rows == N
+    code, out, _ = call("certify", model, path, "--json")
+    assert code == 0
+    assert json.loads(out)["rows"] == kept.sum()
+
+
+@pytest.mark.parametrize("wrong", [("--fill", "mode"), ("--fill", "inf"), ("--separator", "ab")])
+def test_wrong_options_have_their_code(tmp_path, wrong):
+    (tmp_path / "rows.csv").write_text("a,l\n1,x\n2,y\n")
+    code, _, errors = call("fit", tmp_path / "rows.csv", "-t", "l", *wrong, "--out", tmp_path / "m.json")
+    assert code == 2
+    assert f"{wrong[0]} takes" in errors
+
+
+def test_a_folder_that_is_not_there_is_not_found(tmp_path):
+    for extra in ((), ("--coreset", "0.1")):
+        code, _, errors = call("fit", tmp_path / "clicks", "-t", "y", *extra)
+        assert code == 3
+        assert "clicks: not found" in errors
+        assert errors.count("\n") == 1
+
+
+@pytest.mark.needs("pyarrow", "matplotlib")
+def test_a_report_says_how_missing_values_were_treated(tmp_path):
+    path = write_holes(tmp_path, "txt")
+    model, report = tmp_path / "m.json", tmp_path / "r.html"
+    options = ("--separator", ";", "--fill", "median", "--drop-missing")
+    assert call("fit", path, "-t", "l", "--radius", 0.01, *options, "--out", model)[0] == 0
+    assert call("report", model, path, "--seeds", 1, "--out", report)[0] == 0
+    command = next(line for line in report.read_text().splitlines() if "dualcore fit" in line)
+    assert "--fill median --drop-missing --separator &#x27;;&#x27;" in command

@@ -1,0 +1,184 @@
+"""Missing values, separators, compression, lists of files, and labels that are found while reading."""
+
+import bz2
+import gzip
+
+import numpy as np
+import pytest
+
+from dualcore import CsvSource, DaskSource, DualCoreset, ParquetSource, Problem, open_source
+from dualcore.data.sources import SourceError, missing, open_labelled
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+RNG = np.random.default_rng(0)
+N = 3000
+X = RNG.normal(size=(N, 3)) * [1.0, 20.0, 0.1] + [50.0, 0.0, 1.0]
+GONE = RNG.random((N, 3)) < [0.05, 0.0, 0.3]
+Y = np.where(X[:, 0] + RNG.normal(size=N) > 50.0, 1.0, -1.0)
+LOST = RNG.random(N) < 0.02
+HOLES = np.where(GONE, np.nan, X)
+
+
+def columns(part=slice(None), text=False):
+    named = {
+        f"x{j}": [None if gone else float(v) for v, gone in zip(X[part, j], GONE[part, j], strict=True)]
+        for j in range(3)
+    }
+    words = {1.0: "yes", -1.0: "no"} if text else {1.0: 1.0, -1.0: -1.0}
+    return named | {"y": [None if lost else words[v] for v, lost in zip(Y[part], LOST[part], strict=True)]}
+
+
+def csv_text(table, separator=","):
+    lines = [separator.join(table)]
+    for k, row in enumerate(zip(*table.values(), strict=True)):
+        lines.append(separator.join(("NA" if k % 2 else "") if value is None else str(value) for value in row))
+    return "\n".join(lines) + "\n"
+
+
+def write(kind, folder, text=False):
+    """Write the rows in two files and return a list of them."""
+    files = []
+    for number, part in enumerate((slice(0, 1100), slice(1100, N))):
+        files.append(folder / f"{number}.{kind}")
+        if kind == "parquet":
+            pq.write_table(pa.table(columns(part, text)), files[-1], row_group_size=400)
+        else:
+            content = csv_text(columns(part, text), "\t" if "tsv" in kind else ",").encode()
+            pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(kind.rpartition(".")[2], bytes)
+            files[-1].write_bytes(pack(content))
+    return files
+
+
+def rows_of(source):
+    chunks = list(source.map(lambda chunk: chunk))
+    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
+
+
+KINDS = ["parquet", "csv", "csv.gz", "csv.bz2", "tsv", "tsv.gz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_with_missing_values_are_dropped(tmp_path, kind):
+    files = write(kind, tmp_path)
+    kept = ~(GONE.any(axis=1) | LOST)
+    for data in (files, tmp_path):
+        source = open_source(data, "y", drop_missing=True, chunk_rows=128)
+        found, y = rows_of(source)
+        np.testing.assert_array_equal(found, X[kept])
+        np.testing.assert_array_equal(y, Y[kept])
+        assert (source.n_rows, source.n_dropped) == (kept.sum(), N - kept.sum())
+        np.testing.assert_array_equal(source.take(np.array([5, 900, 1500]))[0], X[kept][[5, 900, 1500]])
+        assert source.survey().count(1.0) == np.count_nonzero(Y[kept] > 0)
+        assert "that are left" in source.describe(1500)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_means_and_medians_fill(tmp_path, kind):
+    files = write(kind, tmp_path)
+    left = HOLES[~LOST]
+    for rule, numbers in (("mean", np.nanmean(left, axis=0)), ("median", np.nanmedian(left, axis=0))):
+        source = open_source(files, "y", fill=rule, drop_missing=True, chunk_rows=128)
+        assert list(source.fill_values) == ["x0", "x1", "x2"]
+        np.testing.assert_allclose(list(source.fill_values.values()), numbers, rtol=1e-13)
+        found, y = rows_of(source)
+        np.testing.assert_array_equal(found, np.where(np.isnan(left), list(source.fill_values.values()), left))
+        np.testing.assert_array_equal(y, Y[~LOST])
+        assert (source.n_rows, source.n_dropped) == (N - LOST.sum(), LOST.sum())
+    source = open_source(files, "y", fill={"x0": "mean", "x2": 7.0}, drop_missing=True)
+    assert source.fill_values["x2"] == 7.0
+    again = open_source(files, "y", fill=source.fill_values, drop_missing=True)
+    np.testing.assert_array_equal(rows_of(again)[0], rows_of(source)[0])
+
+
+def test_the_mean_does_not_depend_on_the_files(tmp_path):
+    found = []
+    for kind in ("parquet", "csv"):
+        (tmp_path / kind).mkdir()
+        found.append(open_source(write(kind, tmp_path / kind), "y", fill="mean", drop_missing=True, chunk_rows=64))
+    assert found[0].fill_values == found[1].fill_values
+    coresets = [DualCoreset(size=100, random_state=0).build(Problem("logistic", radius=0.1), s) for s in found]
+    np.testing.assert_array_equal(coresets[0].indices, coresets[1].indices)
+    np.testing.assert_array_equal(coresets[0].weights, coresets[1].weights)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_labels_are_found_beside_missing_ones(tmp_path, kind):
+    source, classes = open_labelled(write(kind, tmp_path, text=True), "y", drop_missing=True, fill=0.0)
+    assert classes == ("no", "yes")
+    np.testing.assert_array_equal(rows_of(source)[1], Y[~LOST])
+
+
+def test_a_column_of_small_numbers_is_filled_exactly(tmp_path):
+    table = pa.table(
+        {"a": pa.array([1.0, None, 2.0], pa.float32()), "b": pa.array([1, None, 2]), "y": [1.0, -1.0, 1.0]}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    found, _ = rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill=0.1))
+    np.testing.assert_array_equal(found[1], [0.1, 0.1])
+
+
+def test_what_is_wrong_is_said(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,y\n1,,1\n2,,-1\n")
+    for wrong in ("mode", float("inf"), {"a": "mode"}):
+        with pytest.raises(ValueError, match="fill must be a finite number"):
+            CsvSource(path, "y", fill=wrong)
+    with pytest.raises(SourceError, match="Column 'b' holds no value, so it has no mean"):
+        CsvSource(path, "y", fill="mean")
+    with pytest.raises(SourceError, match="holds no rows: every row has a missing value"):
+        CsvSource(path, "y", drop_missing=True).survey()
+    pq.write_table(pa.table({"a": [1.0, None], "y": [None, 1.0]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"Every row of a\.parquet has a missing value"):
+        ParquetSource(tmp_path / "a.parquet", "y", drop_missing=True)
+    with pytest.raises(ValueError, match="separator must be one character"):
+        CsvSource(path, "y", separator="ab")
+    monkeypatch.setattr(missing, "_MOST_KEPT", 1)
+    with pytest.raises(SourceError, match="median"):
+        CsvSource(path, "y", features=["a"], fill="median")
+    with pytest.raises(SourceError, match=r"Column 'b' has a null; give fill= a number for it, or drop_missing=True"):
+        rows_of(CsvSource(path, "y"))
+
+
+@pytest.mark.parametrize("separator", [";", "|", " "])
+def test_other_separators(tmp_path, separator):
+    (tmp_path / "a.csv").write_text(f"a{separator}y\n1{separator}1\n2{separator}-1\n")
+    found, y = rows_of(open_source(tmp_path / "a.csv", "y", separator=separator))
+    np.testing.assert_array_equal(found, [[1.0], [2.0]])
+    np.testing.assert_array_equal(y, [1.0, -1.0])
+
+
+# Labels of Dask collections
+
+
+@pytest.fixture
+def frame():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    words = np.where(Y > 0, "yes", "no")
+    return dd.from_pandas(pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": words}), npartitions=4)
+
+
+def test_labels_of_a_dask_frame_are_found(frame):
+    for data, target in ((frame, "y"), (frame[["a", "b"]], frame["y"])):
+        source, classes = open_labelled(data, target)
+        assert classes == ("no", "yes")
+        assert [type(label) for label in classes] == [str, str]
+        np.testing.assert_array_equal(rows_of(source)[1], Y)
+        given = DaskSource(data, target, labels=("yes", "no"))
+        np.testing.assert_array_equal(rows_of(given)[1], -Y)
+    with pytest.raises(SourceError, match=r"The target is 'no', not among \('yes', 'maybe'\) \(partition \d"):
+        rows_of(DaskSource(frame, "y", labels=("yes", "maybe")))
+    with pytest.raises(SourceError, match="encode it first"):
+        DaskSource(frame, "y")
+
+
+def test_labels_of_dask_arrays_are_found():
+    da = pytest.importorskip("dask.array")
+    features = da.from_array(X, chunks=(700, 3))
+    for values, expected in ((np.where(Y > 0, "yes", "no"), ("no", "yes")), (np.where(Y > 0, 4, 2), (2, 4))):
+        source, classes = open_labelled(features, da.from_array(values, chunks=700))
+        assert classes == expected
+        np.testing.assert_array_equal(rows_of(source)[1], Y)
+    with pytest.raises(SourceError, match="more than two"):
+        open_labelled(features, da.from_array(np.array(["a", "b", "c"] * 1000), chunks=700))

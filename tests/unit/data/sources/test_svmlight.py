@@ -1,0 +1,241 @@
+"""SVMlight and LIBSVM text, and archives of scipy.sparse: the rows that scikit-learn and scipy find, in chunks."""
+
+import bz2
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
+import dualcore
+from dualcore import DualCoreset, Problem, SvmlightSource, open_source
+from dualcore.data.sources import SourceError, is_source_like, open_labelled, svmlight
+
+
+def make(n=500, m=40, density=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((n, m)) < density, rng.random((n, m)), 0.0)
+    X[n - 1, m - 1] = X[0, 0] = 1.0
+    y = np.where(X @ rng.normal(size=m) + 0.3 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+    return sp.csr_matrix(X), y
+
+
+def write(path, X, y, zero_based=True, **options):
+    text = io.BytesIO()
+    dump_svmlight_file(X, y, text, zero_based=zero_based, **options)
+    content = text.getvalue()
+    path.write_bytes({".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)(content))
+    return path
+
+
+def rows_of(source):
+    chunks = list(source.map(lambda chunk: chunk))
+    assert all(sp.issparse(chunk.X) and chunk.X.format == "csr" for chunk in chunks)
+    return sp.vstack([chunk.X for chunk in chunks]).tocsr(), np.concatenate([chunk.y for chunk in chunks])
+
+
+@pytest.mark.parametrize("name", ["rows.svm", "rows.libsvm.gz", "rows.svmlight.bz2"])
+@pytest.mark.parametrize("zero_based", [True, False])
+def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_based):
+    monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 2000)
+    X, y = make()
+    path = write(tmp_path / name, X, y, zero_based, comment="made for a test")
+    source = open_source(path, chunk_rows=64)
+    expected, targets = load_svmlight_file(str(path))
+    found, y_found = rows_of(source)
+    assert (found != expected).nnz == 0
+    np.testing.assert_array_equal(y_found, targets)
+    assert (source.n_rows, source.n_features, source.zero_based) == (500, 40, zero_based)
+    assert source.n_reads == 2  # the first counted rows, features and labels
+    assert len(source._blocks) > 5
+    np.testing.assert_array_equal(source.take(np.array([3, 77, 499]))[0].toarray(), expected[[3, 77, 499]].toarray())
+    assert source.survey().counts[0] == 500
+
+
+def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 3000)
+    X, y = make(3000)
+    problem, sampler = Problem("logistic", radius=0.01), DualCoreset(size=200, rounds=2, random_state=3)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=3000)
+    for options in ({}, {"sample_weight": weights}):
+        path = write(tmp_path / "rows.svm.gz", X, y)
+        X_read, _ = load_svmlight_file(str(path))
+        one = sampler.build(problem, open_source(path, **options))
+        other = sampler.build(problem, X_read, y, options.get("sample_weight"))
+        np.testing.assert_array_equal(one.indices, other.indices)
+        np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def test_folders_and_lists_of_files(tmp_path):
+    X, y = make()
+    (tmp_path / "many").mkdir()
+    files = [
+        write(tmp_path / "many" / "0.svm", X[:200], y[:200]),
+        write(tmp_path / "many" / "1.svm.gz", X[200:], y[200:]),
+    ]
+    for data in (tmp_path / "many", files, [str(file) for file in files]):
+        assert is_source_like(data)
+        found, y_found = rows_of(open_source(data))
+        assert abs(found - X).max() < 1e-15
+        np.testing.assert_array_equal(y_found, y)
+    (tmp_path / "many" / "2.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SourceError, match=r"holds CSV files and SVMlight files \(2\.csv and 0\.svm\)"):
+        open_source(tmp_path / "many")
+    with pytest.raises(SourceError, match="different kinds"):
+        open_source([*files, tmp_path / "many" / "2.csv"])
+
+
+def test_features_that_a_file_lacks_can_be_given(tmp_path):
+    X, y = make()
+    path = write(tmp_path / "test.svm", X[:400, :30], y[:400])
+    assert open_source(path).n_features == 30
+    assert open_source(path, n_features=40).n_features == 40
+    write(path, sp.csr_matrix(np.eye(30)[[0, 29]]), [1.0, 1.0])
+    with pytest.raises(SourceError, match=r"test\.svm, line 2 has the index 29: that is 30 features, more than n_f"):
+        SvmlightSource(path, n_features=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 1:2\nx 1:2\n", r"rows\.svm, line 2 is no row: could not convert .*'target index:value"),
+        ("# head\n\n1 3:2 2:1\n", r"line 3 is no row: Feature indices .* sorted"),
+        ("1 1:2\n1 -1:2\n", "line 2 is no row: Invalid index -1"),
+        ("1 1:2\n1 99999999999:2\n", "line 2 is no row: an index is larger than"),
+        ("1 1:2\n1 1 2:3\n", "line 2 is no row"),
+        ("", r"rows\.svm holds no rows"),
+        ("# nothing\n", "holds no rows"),
+        ("1\n-1\n", "holds no features"),
+        ("1 1:2\nnan 1:3\n", r"The target is missing, NaN or infinite.*line 2"),
+    ],
+)
+def test_wrong_lines_are_named(tmp_path, text, message):
+    (tmp_path / "rows.svm").write_text(text)
+    with pytest.raises(SourceError, match=message):
+        open_source(tmp_path / "rows.svm")
+
+
+def test_values_that_are_not_finite_are_named(tmp_path):
+    (tmp_path / "rows.svm").write_text("# head\n1 1:2\n\n-1 2:inf\n")
+    with pytest.raises(SourceError, match=r"X has a NaN or infinite value.*rows\.svm, line 4"):
+        rows_of(open_source(tmp_path / "rows.svm"))
+
+
+def test_comments_queries_and_line_ends(tmp_path):
+    (tmp_path / "rows.svm").write_bytes(b"# head\r\n1 qid:7 1:0.5 3:2 # note 9:9\r\n\r\n-1 2:1")
+    X, y = rows_of(open_source(tmp_path / "rows.svm"))
+    np.testing.assert_array_equal(X.toarray(), [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]])
+    np.testing.assert_array_equal(y, [1.0, -1.0])
+
+
+def test_options_are_checked(tmp_path):
+    path = tmp_path / "rows.svm"
+    path.write_text("1 0:2\n2 1:1\n")
+    with pytest.raises(SourceError, match=r"line 1 has the index 0, but indices begin with 1"):
+        open_source(path, zero_based=False)
+    with pytest.raises(ValueError, match="zero_based must be"):
+        open_source(path, zero_based="maybe")
+    with pytest.raises(ValueError, match="n_features must be"):
+        open_source(path, n_features=0)
+    with pytest.raises(TypeError, match="leave y out"):
+        open_source(path, "y")
+    with pytest.raises(SourceError, match="numbers as targets"):
+        open_source(path, labels=("no", "yes"))
+    with pytest.raises(SourceError, match=r"The target is 2, but the classes are 0 and 1 .*line 2"):
+        rows_of(open_source(path, labels=(0, 1)))
+    np.testing.assert_array_equal(rows_of(open_source(path, labels=(1, 2)))[1], [-1.0, 1.0])
+    source, classes = open_labelled(path)
+    assert classes == (1, 2)
+    np.testing.assert_array_equal(rows_of(source)[1], [-1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.svm.gz", gzip.compress(b"1 1:2\n" * 99)[:-9]), ("a.svm.bz2", b"BZh9 no")]
+)
+def test_damaged_compression_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=rf"{name} cannot be read"):
+        open_source(tmp_path / name)
+
+
+def test_what_inflates_without_a_line_break_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(svmlight, "_LONGEST_LINE", 1 << 16)
+    monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 1 << 12)
+    (tmp_path / "bomb.svm.gz").write_bytes(gzip.compress(bytes(1 << 20)))
+    with pytest.raises(SourceError, match="that is no row"):
+        open_source(tmp_path / "bomb.svm.gz")
+
+
+def test_a_file_that_changes_is_noticed(tmp_path):
+    path = write(tmp_path / "rows.svm", *make())
+    source = open_source(path)
+    write(path, *make(seed=1))
+    with pytest.raises(SourceError, match="has changed"):
+        rows_of(source)
+
+
+def test_what_is_not_there_is_not_found(tmp_path):
+    for name in ("rows.svm", "rows.csv", "rows.npz", "folder", "folder/"):
+        with pytest.raises(FileNotFoundError, match="not found"):
+            open_source(f"{tmp_path}/{name}", None if name == "rows.svm" else "y")
+
+
+# Archives of scipy.sparse
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_sparse_archives(tmp_path, compressed, kind):
+    X, y = make()
+    sp.save_npz(tmp_path / "X.npz", X.asformat(kind), compressed=compressed)
+    np.save(tmp_path / "y.npy", y)
+    for target in (y, tmp_path / "y.npy"):
+        source = open_source(tmp_path / "X.npz", target)
+        found, y_found = rows_of(source)
+        assert (found != X).nnz == 0
+        np.testing.assert_array_equal(y_found, y)
+    with pytest.raises(SourceError, match="holds no array 'label' beside the matrix"):
+        open_source(tmp_path / "X.npz", "label")
+    with pytest.raises(TypeError, match="give y"):
+        open_source(tmp_path / "X.npz")
+
+
+def test_a_target_in_the_archive(tmp_path):
+    X, y = make()
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
+    np.savez(tmp_path / "X.npz", **parts, label=np.where(y > 0, "yes", "no"), w=np.arange(500.0))
+    source, classes = open_labelled(tmp_path / "X.npz", "label", "w")
+    assert classes == ("no", "yes")
+    np.testing.assert_array_equal(rows_of(source)[1], y)
+    assert source.total_weight == np.arange(500.0).sum()
+
+
+def test_archives_that_cannot_be_trusted_are_refused(tmp_path):
+    X, y = make()
+    parts = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape, "format": b"csr"}
+    wrong = {
+        "a column beyond the last": ({"indices": X.indices + 40}, "indices"),
+        "rows that end before they begin": ({"indptr": X.indptr[::-1]}, "indptr|index pointer"),
+        "another format": ({"format": b"dia"}, "has the format 'dia'"),
+        "text": ({"data": X.data.astype(str)}, "expected a vector of numbers"),
+        "objects": ({"data": np.array([{}], dtype=object)}, "Python objects, which are never loaded"),
+    }
+    for changes, message in wrong.values():
+        np.savez(tmp_path / "X.npz", **(parts | changes), allow_pickle=True)
+        with zipfile.ZipFile(tmp_path / "X.npz") as archive:
+            content = {name: archive.read(name) for name in archive.namelist() if name != "allow_pickle.npy"}
+        with zipfile.ZipFile(tmp_path / "X.npz", "w") as archive:
+            for name, data in content.items():
+                archive.writestr(name, data)
+        with pytest.raises(SourceError, match=message):
+            open_source(tmp_path / "X.npz", y)
+    np.savez_compressed(tmp_path / "bomb.npz", **(parts | {"data": np.zeros(10_000_000)}))
+    with pytest.raises(SourceError, match="would inflate"):
+        open_source(tmp_path / "bomb.npz", y)
+
+
+def test_it_is_on_the_front_page():
+    assert dualcore.SvmlightSource is SvmlightSource
