@@ -75,7 +75,7 @@ bench-solvers: versions
 	$(BIN)/python benchmarks/bench_solvers.py
 
 docs: $(DOCS_INSTALLED)
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache

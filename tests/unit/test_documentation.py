@@ -1,5 +1,7 @@
 """The documentation says what happens: its code runs, its numbers are those of the scripts, and nothing is left out."""
 
+import ast
+import html
 import inspect
 import os
 import re
@@ -21,6 +23,7 @@ OUTPUT = re.compile(r"<!-- output of examples/(\w+)\.py -->\n```text\n(.*?)```",
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # A script of the gallery, included; a cluster that is somebody else's.
 NOT_TO_RUN = ("--8<--", "scheduler-address")
+NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
 NEEDS = {"out_of_core": "pyarrow"}
 
 
@@ -111,13 +114,60 @@ def test_every_public_name_is_documented_with_an_example(name):
         assert [method for method in methods if not inspect.getdoc(getattr(thing, method))] == []
 
 
-@pytest.mark.needs("mkdocs", "mkdocstrings")
-def test_the_site_builds_without_a_warning(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Build the site once for the tests below."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
-    assert "WassersteinLogisticRegressionCV" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
-    assert "flip_labels" in (tmp_path / "gallery" / "index.html").read_text(encoding="utf-8")
+    return folder
+
+
+def words(page: Path) -> str:
+    """Return the text of a page of the site, tags and doubled spaces removed."""
+    text = re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8"))
+    return " ".join(html.unescape(text).split())
+
+
+@NEEDS_MKDOCS
+def test_the_site_builds_without_a_warning(site):
+    assert "WassersteinLogisticRegressionCV" in (site / "api" / "index.html").read_text(encoding="utf-8")
+    assert "flip_labels" in (site / "gallery" / "index.html").read_text(encoding="utf-8")
+
+
+@NEEDS_MKDOCS
+def test_every_public_name_has_a_page_in_the_navigation(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert [name for name in dualcore.__all__ if f'href="api/{name}/"' not in home] == []
+
+
+@NEEDS_MKDOCS
+@pytest.mark.parametrize("name", [name for name in dualcore.__all__ if name.startswith("Wasserstein")])
+def test_the_page_of_an_estimator_has_its_true_defaults_types_and_inherited_methods(site, name):
+    page, estimator = words(site / "api" / name / "index.html"), getattr(dualcore, name)
+    for parameter in inspect.signature(estimator).parameters.values():
+        # The numbers and words of the signature, however they are written: inf for np.inf, 1e-6 for 1e-06.
+        entry = re.search(rf"\b{parameter.name} \( (?P<type>.*?) , default: (?P<default>.*?) \) –", page)
+        assert entry, parameter.name
+        try:
+            default = ast.literal_eval(entry["default"])
+        except ValueError:
+            default = float(entry["default"].replace("np.", ""))
+        assert default == parameter.default
+        assert entry["type"] != "str"  # choices are listed
+    for method in ("fit", "predict", "worst_case_risk", "worst_case_distribution"):
+        assert f'id="dualcore.{name}.{method}"' in (site / "api" / name / "index.html").read_text(encoding="utf-8")
+
+
+@NEEDS_MKDOCS
+def test_formulas_of_docstrings_are_rendered_and_nothing_comes_from_elsewhere(site):
+    assert "<munder>" in (site / "api" / "solve" / "index.html").read_text(encoding="utf-8")
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert ".. math::" not in text, page
+        assert re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//[^"]*', text) == [], page
+        assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == [], page
 
 
 def test_the_pages_of_the_site_exist_and_are_all_listed():
