@@ -44,7 +44,7 @@ CLIPPED = """
 })()
 """
 RAW_MATHEMATICS = r"""
-(() => [...document.body.innerText.matchAll(/\.\. math::|:math:|\$\$|\\(?:min|sup|frac|lambda|theta)/g)].map(m => m[0]))()
+[...document.body.innerText.matchAll(/\.\. math::|:math:|\$\$|\\(?:min|sup|frac|lambda|theta)/g)].map(m => m[0])
 """
 MISSING_IMAGES = """
 (async () => {

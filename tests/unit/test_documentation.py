@@ -3,6 +3,7 @@
 import ast
 import html
 import inspect
+import json
 import os
 import re
 import runpy
@@ -21,6 +22,10 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OUTPUT = re.compile(r"<!-- output of examples/(\w+)\.py -->\n```text\n(.*?)```", re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# What a block prints, where the page says so.
+PRINTED = re.compile(
+    r"^```python\n(?P<code>(?:(?!^```).)*?)^```\n\n<!-- printed -->\n```text\n(?P<output>.*?)^```", re.M | re.S
+)
 # A script of the gallery, included; a cluster that is somebody else's.
 NOT_TO_RUN = ("--8<--", "scheduler-address")
 NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
@@ -85,6 +90,36 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
     names = {"arrivals": parts, "problem": dualcore.Problem("logistic", radius=0.05)}
     for block in blocks:
         exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_shows_what_its_code_prints(page, capsys):
+    blocks = list(PRINTED.finditer((REPOSITORY / page).read_text(encoding="utf-8")))
+    assert blocks
+    for block in blocks:
+        capsys.readouterr()
+        exec(compile(block["code"], page, "exec"), {})
+        printed = capsys.readouterr().out
+        assert alike(block["output"], printed), printed
+
+
+def test_the_home_page_shows_stored_times():
+    results = REPOSITORY / "benchmarks" / "results"
+    solvers = json.loads((results / "solvers.json").read_text(encoding="utf-8"))["lines"]
+    whole = {line["task"]: line for line in solvers if line["n"] == 100_000 and line["method"].endswith("structured")}
+    large = json.loads((results / "coreset_large.json").read_text(encoding="utf-8"))["contests"]
+    parquet = json.loads((results / "sources.json").read_text(encoding="utf-8"))["rows"][-1]
+    seconds, megabytes = f"{parquet['fit_seconds']:.0f} s", f"{parquet['peak_bytes'] / 1e6:.0f} MB"
+    boxes = [line["seconds"] for line in json.loads((results / "box_speed.json").read_text(encoding="utf-8"))["lines"]]
+    times = "logistic {logistic:.2f} s, SVM {svm:.2f} s, Huber {huber:.2f} s"
+    shown = [
+        f"100,000 x 20: {times.format(**{task: line['seconds'] for task, line in whole.items()})}",
+        f"1,000,000 x 20: {times.format(**{task: line['seconds'] for task, line in large.items()})}",
+        f"{parquet['n']:,} x {parquet['m']}, Parquet: {seconds}, {megabytes}",
+        f"20,000 x 16: {min(boxes):.1f} to {max(boxes):.0f} s",
+    ]
+    home = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [line for line in shown if line not in home] == [], "docs/index.md quotes other times than those stored"
 
 
 def write_clicks(folder: Path) -> None:
