@@ -8,12 +8,29 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
 PATIENCE = 30.0
+# Puts the two ends of the pipe where Chromium expects them, whatever their numbers are, and becomes Chromium.
+START = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 # Text is clipped where an ancestor that does not scroll ends before it does, or the page would have to scroll sideways.
 CLIPPED = """
@@ -68,10 +85,8 @@ class Browser:
         # Chromium reads commands from descriptor 3 and answers on 4, messages end with a zero byte.
         child_in, self._out = os.pipe()
         self._in, child_out = os.pipe()
-        flags = "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --remote-debugging-pipe --no-first-run"
-        line = f'exec "$0" {flags} --user-data-dir="$1" about:blank 3<&{child_in} 4>&{child_out}'
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", line, command, str(profile)],
+            [sys.executable, "-c", START, str(child_in), str(child_out), command, *FLAGS, f"--user-data-dir={profile}"],
             pass_fds=(child_in, child_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -80,12 +95,17 @@ class Browser:
         os.close(child_out)
         self._buffer, self._number = b"", 0
         self._events: list[dict[str, Any]] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable", session=True)
 
     def __enter__(self) -> Browser:
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Network"):
+                self.call(f"{domain}.enable", session=True)
+            self.call("Network.setCacheDisabled", session=True, cacheDisabled=True)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
