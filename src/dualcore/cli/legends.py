@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_legends", "to_png"]
 
-_FEW = 3  # a line drawn for each of more features than this has one entry for all
-
 
 def to_png(figure: Figure, classes: Sequence[Any] | None = None) -> bytes:
     """Return a figure, with its legends, as the bytes of a PNG file."""
@@ -52,6 +50,7 @@ def _name_classes(axes: Axes, classes: Sequence[Any]) -> None:
 def _name_the_rest(axes: Axes) -> None:
     """Name what has no name: reference lines by what they mark, other lines by the title of the panel."""
     title, known = axes.get_title().partition(",")[0], set()
+    others = any(not str(line.get_label()).startswith("_") for line in axes.lines)
     for line in axes.lines:
         if not str(line.get_label()).startswith("_"):
             continue
@@ -59,15 +58,10 @@ def _name_the_rest(axes: Axes) -> None:
         if places.size == 2 and places[0] == places[1]:  # an upright line of `plot_path`
             name = "a new coreset from here" if line.get_linestyle() == ":" else "radius of the model"
         else:
-            name = "other features" if _is_one_of_many(axes, line) else title.lower()
+            name = "other features" if others else title.lower()  # `plot_path` names the largest coefficients only
         if name not in known:
             line.set_label(name)
             known.add(name)
     scatter = [drawn for drawn in axes.collections if not axes.lines and str(drawn.get_label()).startswith("_")]
     if scatter:
         scatter[0].set_label("row of the coreset")
-
-
-def _is_one_of_many(axes: Axes, line: Any) -> bool:
-    alike = [other for other in axes.lines if other.get_alpha() is not None and other.get_alpha() == line.get_alpha()]
-    return len(alike) > _FEW and any(not str(other.get_label()).startswith("_") for other in axes.lines)

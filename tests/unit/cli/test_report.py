@@ -174,6 +174,7 @@ def test_lines_without_names_are_explained_too():
     axes = figure.subplots()
     axes.set_title("Coefficients")
     axes.plot([0.1, 0.2], [1.0, 2.0])
+    axes.plot([0.1, 0.2], [1.0, 3.0])
     axes.axvline(0.1, ls=":")
     axes.axvline(0.2)
     add_legends(figure)
