@@ -11,6 +11,7 @@ import runpy
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,12 @@ def test_the_glossary_has_the_words_that_are_ours():
     known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
     ours = "h kappa lambda anchor cell bend leaf flip tilt family read certificate coreset calibration stratum"
     assert set(ours.split()) <= known
+
+
+def test_the_versions_to_cite_and_to_install_are_one():
+    citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [project["version"]] == [dualcore.__version__]
 
 
 def test_the_certificate_page_shows_the_stored_counts():
