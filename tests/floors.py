@@ -1,4 +1,4 @@
-"""Print the oldest versions that pyproject.toml allows, as constraints for pip: ``python tests/floors.py > floors.txt``."""
+"""Print the oldest versions that pyproject.toml allows, as constraints for pip."""
 
 from __future__ import annotations
 
