@@ -6,15 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
+FLOORS := build/floors
+# What meets the outside world: input, files, other libraries, the command line, every solver once.
+FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py tests/unit/cli/test_plots.py \
+	tests/unit/estimators/test_sources.py tests/unit/solvers/test_solve.py tests/contract/test_loss_contract.py
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow lint format bench bench-solvers docs clean
+.PHONY: help install versions demo test test-slow test-floors lint format bench bench-solvers docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
 	@echo "make test           the gate: lint, then the tests"
 	@echo "make test-slow      the tests marked slow"
+	@echo "make test-floors    part of the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff rewrite what it can"
 	@echo "make bench          every benchmarks/bench_*.py"
@@ -46,17 +51,29 @@ demo: versions
 	$(BIN)/dualcore demo
 
 # pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
-test test-slow: export OPENBLAS_NUM_THREADS = 1
-test test-slow: export OMP_NUM_THREADS = 1
-test test-slow: export MKL_NUM_THREADS = 1
-test test-slow: export VECLIB_MAXIMUM_THREADS = 1
-test test-slow: export POLARS_MAX_THREADS = 1
+test test-slow test-floors: export OPENBLAS_NUM_THREADS = 1
+test test-slow test-floors: export OMP_NUM_THREADS = 1
+test test-slow test-floors: export MKL_NUM_THREADS = 1
+test test-slow test-floors: export VECLIB_MAXIMUM_THREADS = 1
+test test-slow test-floors: export POLARS_MAX_THREADS = 1
 
 test: versions lint
 	$(BIN)/python -m pytest -n auto
 
 test-slow: versions
 	$(BIN)/python -m pytest -n auto -m slow
+
+$(FLOORS)/.installed: pyproject.toml tests/floors.py
+	test -x $(FLOORS)/bin/python || $(PYTHON) -m venv $(FLOORS)
+	$(PYTHON) tests/floors.py > $(FLOORS)/floors.txt
+	$(FLOORS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(FLOORS)/floors.txt \
+	--editable '.[plots,parquet,dask]' hypothesis pytest
+	@touch $@
+
+# Old packages beside new ones of others: what they deprecate is no fault of ours.
+test-floors: $(FLOORS)/.installed
+	cat $(FLOORS)/floors.txt
+	$(FLOORS)/bin/python -m pytest -W default::DeprecationWarning -W default::FutureWarning $(FLOORS_TESTS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -75,7 +92,7 @@ bench-solvers: versions
 	$(BIN)/python benchmarks/bench_solvers.py
 
 docs: $(DOCS_INSTALLED)
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,12 +1,17 @@
 """The documentation says what happens: its code runs, its numbers are those of the scripts, and nothing is left out."""
 
+import ast
+import html
+import importlib
 import inspect
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +24,13 @@ EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OUTPUT = re.compile(r"<!-- output of examples/(\w+)\.py -->\n```text\n(.*?)```", re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# What a block prints, where the page says so.
+PRINTED = re.compile(
+    r"^```python\n(?P<code>(?:(?!^```).)*?)^```\n\n<!-- printed -->\n```text\n(?P<output>.*?)^```", re.M | re.S
+)
 # A script of the gallery, included; a cluster that is somebody else's.
 NOT_TO_RUN = ("--8<--", "scheduler-address")
+NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
 NEEDS = {"out_of_core": "pyarrow"}
 
 
@@ -84,6 +94,36 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
         exec(compile(block, str(page), "exec"), names)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_a_page_shows_what_its_code_prints(page, capsys):
+    blocks = list(PRINTED.finditer((REPOSITORY / page).read_text(encoding="utf-8")))
+    assert blocks
+    for block in blocks:
+        capsys.readouterr()
+        exec(compile(block["code"], page, "exec"), {})
+        printed = capsys.readouterr().out
+        assert alike(block["output"], printed), printed
+
+
+def test_the_home_page_shows_stored_times():
+    results = REPOSITORY / "benchmarks" / "results"
+    solvers = json.loads((results / "solvers.json").read_text(encoding="utf-8"))["lines"]
+    whole = {line["task"]: line for line in solvers if line["n"] == 100_000 and line["method"].endswith("structured")}
+    large = json.loads((results / "coreset_large.json").read_text(encoding="utf-8"))["contests"]
+    parquet = json.loads((results / "sources.json").read_text(encoding="utf-8"))["rows"][-1]
+    seconds, megabytes = f"{parquet['fit_seconds']:.0f} s", f"{parquet['peak_bytes'] / 1e6:.0f} MB"
+    boxes = [line["seconds"] for line in json.loads((results / "box_speed.json").read_text(encoding="utf-8"))["lines"]]
+    times = "logistic {logistic:.2f} s, SVM {svm:.2f} s, Huber {huber:.2f} s"
+    shown = [
+        f"100,000 x 20: {times.format(**{task: line['seconds'] for task, line in whole.items()})}",
+        f"1,000,000 x 20: {times.format(**{task: line['seconds'] for task, line in large.items()})}",
+        f"{parquet['n']:,} x {parquet['m']}, Parquet: {seconds}, {megabytes}",
+        f"20,000 x 16: {min(boxes):.1f} to {max(boxes):.0f} s",
+    ]
+    home = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
+    assert [line for line in shown if line not in home] == [], "docs/index.md quotes other times than those stored"
+
+
 def write_clicks(folder: Path) -> None:
     """Write the folder of Parquet files that the pages speak of."""
     import pyarrow as pa
@@ -111,18 +151,92 @@ def test_every_public_name_is_documented_with_an_example(name):
         assert [method for method in methods if not inspect.getdoc(getattr(thing, method))] == []
 
 
-@pytest.mark.needs("mkdocs", "mkdocstrings")
-def test_the_site_builds_without_a_warning(tmp_path):
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Build the site once for the tests below."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
-    assert "WassersteinLogisticRegressionCV" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
-    assert "flip_labels" in (tmp_path / "gallery" / "index.html").read_text(encoding="utf-8")
+    return folder
+
+
+def words(page: Path) -> str:
+    """Return the text of a page of the site, tags and doubled spaces removed."""
+    text = re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8"))
+    return " ".join(html.unescape(text).split())
+
+
+@NEEDS_MKDOCS
+def test_the_site_builds_without_a_warning(site):
+    assert "WassersteinLogisticRegressionCV" in (site / "api" / "index.html").read_text(encoding="utf-8")
+    assert "flip_labels" in (site / "gallery" / "index.html").read_text(encoding="utf-8")
+
+
+@NEEDS_MKDOCS
+def test_every_public_name_has_a_page_in_the_navigation(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert [name for name in dualcore.__all__ if f'href="api/{name}/"' not in home] == []
+
+
+@NEEDS_MKDOCS
+@pytest.mark.parametrize("name", [name for name in dualcore.__all__ if name.startswith("Wasserstein")])
+def test_the_page_of_an_estimator_has_its_true_defaults_types_and_inherited_methods(site, name):
+    page, estimator = words(site / "api" / name / "index.html"), getattr(dualcore, name)
+    for parameter in inspect.signature(estimator).parameters.values():
+        # The numbers and words of the signature, however they are written: inf for np.inf, 1e-6 for 1e-06.
+        entry = re.search(rf"\b{parameter.name} \( (?P<type>.*?) , default: (?P<default>.*?) \) –", page)
+        assert entry, parameter.name
+        try:
+            default = ast.literal_eval(entry["default"])
+        except ValueError:
+            default = float(entry["default"].replace("np.", ""))
+        assert default == parameter.default
+        assert entry["type"] != "str"  # choices are listed
+    for method in ("fit", "predict", "worst_case_risk", "worst_case_distribution"):
+        assert f'id="dualcore.{name}.{method}"' in (site / "api" / name / "index.html").read_text(encoding="utf-8")
+
+
+@NEEDS_MKDOCS
+def test_formulas_of_docstrings_are_rendered_and_nothing_comes_from_elsewhere(site):
+    assert "<munder>" in (site / "api" / "solve" / "index.html").read_text(encoding="utf-8")
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert ".. math::" not in text, page
+        assert re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//[^"]*', text) == [], page
+        assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == [], page
 
 
 def test_the_pages_of_the_site_exist_and_are_all_listed():
     site = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
     assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
+
+
+def test_the_walk_through_fit_names_what_is_there():
+    walk = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| `([\w.]+)` \| `([\w/]+\.py)` \|", walk, re.MULTILINE)
+    assert len(steps) > 20
+    for call, file in steps:
+        module = importlib.import_module(
+            "dualcore." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        )
+        thing = module
+        for name in call.split("."):
+            thing = getattr(thing, name, None)
+        assert callable(thing), f"CONTRIBUTING.md names {call} of {file}"
+
+
+def test_the_glossary_has_the_words_that_are_ours():
+    glossary = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
+    ours = "h kappa lambda anchor cell bend leaf flip tilt family read certificate coreset calibration stratum"
+    assert set(ours.split()) <= known
+
+
+def test_the_versions_to_cite_and_to_install_are_one():
+    citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [project["version"]] == [dualcore.__version__]
 
 
 def test_the_certificate_page_shows_the_stored_counts():

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.cli.legends import to_png
 from dualcore.cli.plots import (
     SizeResult,
     count_cells,
@@ -27,16 +28,16 @@ from dualcore.cli.plots import (
     plot_rounds,
     plot_sizes,
     plot_weights,
-    to_png,
 )
 from dualcore.coresets.coreset import write_atomically
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
-from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.refine import as_sampler, fit_coreset
 from dualcore.coresets.samplers import (
     CoresetFit,
     DualCoreset,
     ImportanceCoreset,
     LayeredCoreset,
+    Round,
     Sampler,
     UniformCoreset,
 )
@@ -130,13 +131,20 @@ _PAGE = """<!DOCTYPE html>
 <title>{title}</title>
 <style>
 body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.7rem; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
+h1 {{ font-size: 1.7rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
 .certificate {{ border-left: 4px solid #1f5a99; background: #f2f6fb; padding: .8rem 1rem; font-size: 1.1rem; }}
-figure {{ margin: 1.4rem 0; }} figure img {{ max-width: 100%; height: auto; }}
+.wide {{ overflow-x: auto; }}
+figure {{ margin: 1.4rem 0; }} figure img {{ display: block; width: 100%; max-width: max-content; height: auto; }}
 figcaption {{ color: #555; font-size: .92rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd; }}
+th, td:first-child {{ white-space: nowrap; }}
 pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
+/* On a phone the writing in a picture must not shrink with it: the picture scrolls. */
+@media (max-width: 45rem) {{
+body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }}
+figure img {{ min-width: 44rem; }} td {{ min-width: 4rem; }}
+}}
 </style>
 </head>
 <body>
@@ -152,17 +160,18 @@ def _text(value: str) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     head, *rest = rows
-    lines = ["<table>"]
+    lines = ['<div class="wide"><table>']
     if any(head):
         lines.append("<tr>" + "".join(f"<th>{_text(cell)}</th>" for cell in head) + "</tr>")
     lines += ["<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in row) + "</tr>" for row in rest]
-    return "\n".join([*lines, "</table>"])
+    return "\n".join([*lines, "</table></div>"])
 
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
     return (
-        f'<figure id="{_text(picture.name)}"><img src="data:image/png;base64,{data}" alt="{_text(picture.title)}">'
+        f'<figure id="{_text(picture.name)}"><div class="wide">'
+        f'<img src="data:image/png;base64,{data}" alt="{_text(picture.title)}"></div>'
         f"<figcaption><strong>{_text(picture.title)}.</strong> {_text(picture.caption)}</figcaption></figure>"
     )
 
@@ -264,6 +273,7 @@ def explain_fit(
     coreset: float | int | Sampler = 0.05,
     *,
     names: Sequence[str] = (),
+    classes: Sequence[Any] | None = None,
     X_test: FloatArray | None = None,
     y_test: FloatArray | None = None,
     seeds: Sequence[int] = (0, 1, 2),
@@ -273,6 +283,8 @@ def explain_fit(
 ) -> tuple[Certificate, tuple[Section, ...]]:
     """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
 
+    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two.
+
     Parameters
     ----------
     problem : Problem
@@ -281,6 +293,8 @@ def explain_fit(
     coreset : float, int or sampler, default=0.05
     names : sequence of str
         Of the features.
+    classes : (negative, positive), optional
+        What the labels -1 and +1 stand for: the names in the legends.
     X_test, y_test
         Where the accuracy is measured; the full data by default.
     seeds : sequence of int
@@ -293,8 +307,8 @@ def explain_fit(
     """
     tell = progress or (lambda sentence: None)
     tell("training through a coreset")
-    sampler = _several_rounds(as_sampler(coreset, random_state))
-    fit = sampler.fit(problem, X, y)
+    sampler = as_sampler(coreset, random_state)
+    fit = fit_coreset(problem, X, y, sampler)
     size, n = len(fit.coreset), int(np.shape(X)[0])
     results: list[SizeResult] = []
     if draw:
@@ -311,7 +325,7 @@ def explain_fit(
     X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
     accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
     accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
-    pictures = _pictures_of(problem, fit, X, y) if draw else ()
+    pictures = _pictures_of(problem, fit, X, y, classes) if draw else ()
     sections: tuple[Section, ...] = (
         Section(
             "The fit",
@@ -320,7 +334,7 @@ def explain_fit(
                 ("read", "rows trained on", "worst-case risk", "no model is below", "relative gap"),
                 *(
                     (str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}")
-                    for r in fit.history
+                    for r in _rounds(fit)
                 ),
             ),
             pictures,
@@ -371,14 +385,17 @@ def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Pi
     )
 
 
-def _several_rounds(sampler: Sampler) -> Sampler:
-    """Return the sampler with rounds enough to see the gap fall, where it has rounds at all."""
-    if isinstance(sampler, DualCoreset) and sampler.epsilon is None and (sampler.calibrate or sampler.focus):
-        return replace(sampler, rounds=max(sampler.rounds, 3), target_gap=sampler.target_gap and 1e-6)
-    return sampler
+def _rounds(fit: CoresetFit) -> list[Round]:
+    """Return what was known after every read; where the rows were looked at once more, that look is the last."""
+    last, known = fit.history[-1], fit.certificate
+    if known.lower <= last.lower:
+        return list(fit.history)
+    return [*fit.history, replace(last, read=max(known.n_reads, last.read + 1), upper=known.upper, lower=known.lower)]
 
 
-def _pictures_of(problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray) -> tuple[Picture, ...]:
+def _pictures_of(
+    problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray, classes: Sequence[Any] | None
+) -> tuple[Picture, ...]:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
     signal = problem.signal(anchor.coef, anchor.intercept, problem.validate(coreset.X, coreset.y))
     full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
@@ -388,7 +405,7 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray
             "rounds",
             "Certified gap per read",
             "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-            to_png(plot_rounds(fit.history)),
+            to_png(plot_rounds(_rounds(fit))),
         ),
         Picture(
             "cells",
@@ -400,6 +417,6 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray
             "weights",
             "Weights against the dual loss",
             "Rows where the loss bends are drawn often and weigh little; where it is straight a few stand for many.",
-            to_png(plot_weights(coreset, h)),
+            to_png(plot_weights(coreset, h), classes),
         ),
     )

@@ -8,7 +8,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dualcore import Problem
+from dualcore import Coreset, Problem, WassersteinLogisticRegression
+from dualcore.cli.legends import add_legends
+from dualcore.cli.plots import plot_weights
 from dualcore.cli.report import Picture, Report, Section, compare_sizes, describe, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
@@ -139,6 +141,57 @@ def test_a_regression_has_a_report_too():
     certificate, sections = explain_fit(Problem("huber", radius=0.05), X, y, 0.3, seeds=(0,))
     assert [picture.name for section in sections for picture in section.pictures] == NAMES
     assert certificate.relative_gap < 0.05
+
+
+def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
+    seen = {}
+
+    def keep(figure, classes=None):
+        add_legends(figure, classes)
+        for axes in figure.axes:
+            if not axes.images and axes.get_label() != "<colorbar>":
+                seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
+        return b"png"
+
+    monkeypatch.setattr("dualcore.cli.report.to_png", keep)
+    X, y = make_data(600)
+    explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
+    gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()
+    assert gap == ["certified relative gap"]
+    assert bounds == ["best model so far", "no model is below"]
+    assert weights == ["spam", "ham"]
+    assert set(risk) == {"DualCoreset", "UniformCoreset", "ImportanceCoreset", "LayeredCoreset"}
+    assert set(accuracy) == {*risk, "this model"}
+    assert {"model", "no model is below", "radius of the model"} <= set(path)
+    assert {"a", "b", "c"} <= set(coefficients)
+    assert {"certified relative gap", "radius of the model"} <= set(gaps)
+
+
+def test_lines_without_names_are_explained_too():
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots()
+    axes.set_title("Coefficients")
+    axes.plot([0.1, 0.2], [1.0, 2.0])
+    axes.plot([0.1, 0.2], [1.0, 3.0])
+    axes.axvline(0.1, ls=":")
+    axes.axvline(0.2)
+    add_legends(figure)
+    found = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert found == ["coefficients", "a new coreset from here", "radius of the model"]
+    figure = plot_weights(Coreset(np.arange(3), np.eye(3), np.arange(3.0), np.full(3, 1 / 3), 9), np.ones(3))
+    add_legends(figure, None)
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["row of the coreset"]
+
+
+@pytest.mark.parametrize(("n", "size"), [(20_000, 0.05), (600, 30)])  # few rows are certified once more, all at hand
+def test_the_report_is_about_the_fit_that_the_estimator_makes(n, size):
+    X, y = make_data(n)
+    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, size, seeds=(0,), random_state=0)
+    model = WassersteinLogisticRegression(radius=0.05, coreset=size, random_state=0).fit(X, y)
+    assert certificate.relative_gap == model.certificate_.relative_gap
+    assert sections[0].table[-1][-1] == f"{certificate.relative_gap:.2e}"
 
 
 def test_problems_in_words():

@@ -1,0 +1,149 @@
+"""Pages are looked at: home, guide, API, experiments and a report, in headless Chromium as wide as a phone and a desk.
+
+With the variable SCREENSHOTS set to a folder, pictures of all pages are left there.
+"""
+
+import functools
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from browser.chromium import CLIPPED, MISSING_IMAGES, RAW_MATHEMATICS, Browser, find_chromium
+from dualcore import Problem
+from dualcore.cli.report import Report, explain_fit, software
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WIDTHS = (400, 1200)
+PAGES = (
+    "",
+    "guide/",
+    "certificate/",
+    "glossary/",
+    "experiments/",
+    "api/",
+    "api/WassersteinLogisticRegression/",
+    "api/WassersteinLinearRegression/",
+    "api/suggest_radius/",
+)
+CHROMIUM = find_chromium()
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH; name one in the variable CHROMIUM"),
+    pytest.mark.skipif(sys.platform == "win32", reason="the debugging pipe is driven as on POSIX"),
+]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder and does not talk."""
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder that is served; the tests put their pages into it."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """Serve the folder and return its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Start Chromium once."""
+    with Browser(CHROMIUM, tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(folder):
+    """Build the site into the folder that is served."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "site")]
+    built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    assert built.returncode == 0, built.stderr
+    return "site/"
+
+
+@pytest.fixture(scope="module")
+def report(folder):
+    """Write a report into the folder that is served."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 6))
+    y = np.where(X[:, 0] + rng.logistic(size=1000) > 0, 1.0, -1.0)
+    names = ["a_feature_with_a_rather_long_name", "b", "c", "d", "e", "f"]
+    certificate, sections = explain_fit(
+        Problem("logistic", radius=0.05), X, y, 0.2, names=names, classes=("no", "yes"), seeds=(0,)
+    )
+    command = "dualcore report model.json " + "rows" * 30 + ".csv"
+    facts = (("data", f"rows.csv, SHA-256 {'0123456789abcdef' * 4}"), *software())
+    Report("label: a robust classifier", str(certificate), sections, command, facts).write(folder / "report.html")
+    return "report.html"
+
+
+def look(browser, address, page, width):
+    """Return everything that is wrong with a page at a width."""
+    browser.open(address + page, width)
+    elsewhere = [url for url in browser.requests() if not url.startswith((address, "data:"))]
+    faults = {
+        "clipped": browser.evaluate(CLIPPED),
+        "raw mathematics": browser.evaluate(RAW_MATHEMATICS),
+        "missing images": browser.evaluate(MISSING_IMAGES),
+        "from elsewhere": elsewhere,
+        "console": browser.errors(),
+    }
+    if "SCREENSHOTS" in os.environ:
+        name = page.strip("/").replace("/", "-").removesuffix(".html")
+        browser.photograph(Path(os.environ["SCREENSHOTS"]) / f"{name}-{width}.png")
+    return {kind: found for kind, found in faults.items() if found}
+
+
+@pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.strip("/") or "home")
+def test_a_page_of_the_site_shows_all_that_is_on_it(browser, address, site, page, width):
+    assert look(browser, address, site + page, width) == {}
+
+
+@pytest.mark.needs("matplotlib")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_report_shows_all_that_is_on_it(browser, address, report, width):
+    assert look(browser, address, report, width) == {}
+
+
+FAULTY = {
+    "clipped": "<p style='width: 9rem; overflow: hidden; white-space: nowrap'>A sentence that is cut off here.</p>",
+    "clipped by the window": "<pre>" + "wide " * 90 + "</pre>",
+    "raw mathematics": r"<p>.. math:: \min_x x^2</p>",
+    "missing images": "<img src='data:image/png;base64,XXXX'>",
+    "console": "<script>console.error('no')</script>",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_the_look_can_fail(browser, address, folder, fault):
+    head = "<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>"
+    (folder / "faulty.html").write_text(f"{head}{FAULTY[fault]}</body></html>", encoding="utf-8")
+    assert fault.removesuffix(" by the window") in look(browser, address, "faulty.html", 400)
+
+
+def test_what_scrolls_is_not_clipped(browser, address, folder):
+    text = "<pre style='overflow-x: auto'>" + "wide " * 90 + "</pre>"
+    head = "<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>"
+    (folder / "scrolls.html").write_text(f"{head}{text}</body></html>", encoding="utf-8")
+    assert look(browser, address, "scrolls.html", 400) == {}
