@@ -115,8 +115,8 @@ def test_a_table_rewritten_while_it_is_loaded_is_refused(tmp_path, kind, monkeyp
     reader = f"_read_{kind}"
     read = getattr(tables, reader)
 
-    def meanwhile(path):
-        columns = read(path)
+    def meanwhile(path, *options):
+        columns = read(path, *options)
         os.utime(path, ns=(1, 1))
         return columns
 
