@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import PreparedSource, Source, is_source_like, open_labelled
+from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
+from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
@@ -82,7 +83,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
             Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
-            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
+            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset. More
+            than two classes in a source are whole numbers, and every class against the rest takes reads of its own.
         y : array of shape (n_samples,)
             Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
             the source has targets, the name of a column.
@@ -113,26 +115,17 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             name = "" if binary else f"{self.classes_[positive]} against the rest"
             signs = np.where(code == positive, 1.0, -1.0)
             found.append(self._train(problem, X, signs, self._row_weights(code, weights), name))
-
-        solutions, certificates, coresets = zip(*found, strict=True)
-        self.coef_ = np.vstack([solution.coef for solution in solutions])
-        self.intercept_ = np.array([solution.intercept for solution in solutions])
-        self.coreset_ = None if self.coreset is None else coresets[0] if binary else list(coresets)
-        if binary:
-            self.solution_, self.certificate_ = solutions[0], certificates[0]
-            self.dual_variable_, self.n_iter_ = solutions[0].dual_variable, solutions[0].iterations
-            self.worst_case_risk_ = certificates[0].upper
-        else:
-            self.solution_, self.certificate_ = list(solutions), list(certificates)
-            self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
-            self.n_iter_ = np.array([solution.iterations for solution in solutions])
-            self.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
+        store(self, found)
         return self
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Train on the rows of a source, two classes."""
+        """Train on the rows of a source."""
         before = X.n_reads if isinstance(X, Source) else 0
-        source, classes = open_labelled(X, y, sample_weight)
+        try:
+            source, classes = open_labelled(X, y, sample_weight)
+        except ClassError as error:
+            fit_one_by_one(self, problem, *open_many(X, y, sample_weight, error))
+            return self
         self._note_features(source)
         survey = source.survey()
         masses = np.array([survey.mass(-1.0), survey.mass(1.0)])
@@ -140,12 +133,10 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self.class_weight_ = self._weigh_classes(self.classes_, np.arange(2), masses)
         self.problem_ = problem
         found = self._train(problem, self._weigh_source(source), None, None)
-        self.solution_, self.coreset_ = found.solution, found.coreset
+        store(self, [found])
         # A source without a count of its rows was read once more, to find the labels.
-        self.certificate_ = replace(found.certificate, n_reads=(source.n_reads - before) or found.certificate.n_reads)
-        self.coef_, self.intercept_ = found.solution.coef[None], np.array([found.solution.intercept])
-        self.dual_variable_, self.n_iter_ = found.solution.dual_variable, found.solution.iterations
-        self.worst_case_risk_ = found.certificate.upper
+        reads = (source.n_reads - before) or found.certificate.n_reads
+        self.certificate_ = replace(found.certificate, n_reads=reads)
         return self
 
     def _weigh_source(self, source: Source) -> Source:

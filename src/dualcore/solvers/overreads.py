@@ -22,7 +22,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import PreparedSource, Source
 from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows, source_target
+from dualcore.data.sources.rows import RememberedRows, target_and_masses
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
@@ -148,9 +148,8 @@ def _all_but_features(problem: Problem, source: Source) -> Data:
     prices = problem.geometry.norm.weights
     if prices is not None and prices.size != source.n_features:
         raise ValueError(f"feature_weights holds {prices.size} prices but the source has {source.n_features} features.")
-    y = source_target(source)
+    y, weights = target_and_masses(source)
     problem.family.check_target(y)
-    weights = source.row_masses() if source.is_weighted else None
     data = Data(RememberedRows(source), y, weights)
     check_classes(problem, data)
     return data

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.data.sources.rows import source_target
+from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
@@ -131,11 +131,11 @@ def _solve_source(
 ) -> Solution:
     """Solve in memory what is there already or fits a chunk, else over reads."""
     before, rows = source.n_reads, rows_in_memory(source)
-    weights = source.row_masses() if source.is_weighted else None
     if rows is not None:
-        return _solve_rows(problem, rows, source_target(source), weights, **settings)
+        return _solve_rows(problem, rows, *target_and_masses(source), **settings)
     if not is_small(source):
         return solve_over_reads(problem, source, callback=callback, **settings)
+    weights = source.row_masses() if source.is_weighted else None
     X, y = source.take(np.arange(source.n_rows))
     return replace(_solve_rows(problem, X, y, weights, **settings), n_reads=source.n_reads - before)
 

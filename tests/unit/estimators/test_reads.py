@@ -151,3 +151,21 @@ def test_three_classes_choose_one_by_one():
     for settings in ({}, {"multi_class": "multinomial"}):
         model = WassersteinLogisticRegression(radius=0.02, coreset="auto", **settings).fit(X, y)
         assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("coreset", [None, 500])
+def test_more_classes_of_a_source_are_trained_one_by_one(table, class_weight, coreset):
+    X = table[0]
+    y = np.digitize(X[:, 0] + 0.5 * np.random.default_rng(1).normal(size=N), [-1.0, 0.5]) * 2
+    settings = {"radius": 0.02, "class_weight": class_weight, "coreset": coreset, "random_state": 0, "tol": 1e-4}
+    whole = WassersteinLogisticRegression(**settings).fit(X, y)
+    model = WassersteinLogisticRegression(**settings).fit(in_parts(X, y))
+    np.testing.assert_array_equal(model.classes_, [0, 2, 4])
+    np.testing.assert_allclose(model.class_weight_, whole.class_weight_, rtol=1e-12)
+    np.testing.assert_allclose(model.coef_, whole.coef_, atol=0.02)
+    np.testing.assert_allclose(model.worst_case_risk_, whole.worst_case_risk_, rtol=2e-4)
+    for certificate, known in zip(model.certificate_, whole.certificate_, strict=True):
+        assert certificate.lower <= known.upper
+        assert certificate.n_reads > 1
+    assert (model.coreset_ is None) == (coreset is None)

@@ -181,7 +181,9 @@ def test_what_needs_rows_in_memory_says_so(tables):
 def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
     X = tables[False, True].X
     with pytest.raises(SourceError, match="more than two different values"):
-        classifier().fit(ArraySource(X, np.arange(N) % 3))
+        classifier().fit(ArraySource(X, np.arange(N) % 3 + 0.5))
+    with pytest.raises(ValueError, match="multi_class='multinomial' needs rows in memory for 3 classes"):
+        classifier(multi_class="multinomial").fit(ArraySource(X, np.arange(N) % 3))
     with pytest.raises(SourceError, match=r"one class only \(1.0\)"):
         classifier().fit(ArraySource(X, np.ones(N)))
     np.save(tmp_path / "X.npy", X)

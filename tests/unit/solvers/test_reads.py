@@ -8,7 +8,7 @@ from dualcore import Problem, certify, open_source, solve
 from dualcore.certificates import RowBounds
 from dualcore.data.sources import ArraySource, Chunk, PartsSource, PreparedSource
 from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows
+from dualcore.data.sources.rows import RememberedRows, target_and_masses
 from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.descent.oracle import Columns
@@ -360,6 +360,18 @@ def test_a_cluster_gets_models_and_gives_sums_and_scores():
             assert found.converged
         rows = X.nbytes
         assert source.bytes_moved - before < 3 * rows
+
+
+def test_targets_and_masses_take_one_look():
+    X, y = classes(3000, 4)
+    weights = np.arange(3000.0)
+    source = in_parts(X, y, weights)
+    source.survey()
+    before = source.n_reads
+    found = target_and_masses(source)
+    assert source.n_reads == before + 1
+    np.testing.assert_array_equal(found[0], y)
+    np.testing.assert_array_equal(found[1], source.row_masses())
 
 
 def test_remembered_rows_answer_only_what_they_know():

@@ -14,7 +14,7 @@ from dualcore.data.rows import Rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
 
-__all__ = ["RememberedRows", "SourceRows", "source_target"]
+__all__ = ["RememberedRows", "SourceRows", "source_target", "target_and_masses"]
 
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.
@@ -153,6 +153,15 @@ def source_target(source: Source) -> FloatArray:
     return np.concatenate(list(source.map_targets(_target)))
 
 
+def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
+    """Return targets and masses of all rows, one look at the targets for both; None for equal masses."""
+    if not source.is_weighted:
+        return source_target(source), None
+    parts = list(source.map_targets(_target_and_weights))
+    weights = np.concatenate([weights for _, weights in parts])
+    return np.concatenate([y for y, _ in parts]), weights / source.total_weight
+
+
 # What travels to the workers of a cluster: small objects, never the source.
 
 
@@ -162,6 +171,10 @@ def _as_it_is(chunk: Chunk) -> Chunk:
 
 def _target(chunk: Chunk) -> FloatArray:
     return np.asarray(chunk.y, dtype=np.float64)
+
+
+def _target_and_weights(chunk: Chunk) -> tuple[FloatArray, FloatArray]:
+    return _target(chunk), np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
 
 
 @dataclass(frozen=True)

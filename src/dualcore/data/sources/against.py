@@ -1,0 +1,88 @@
+"""One class of a source against the rest: labels become -1 and +1 on the way, weights follow the classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources.base import Source
+from dualcore.data.sources.chunk import Chunk, RowError
+from dualcore.data.sources.pilot import Survey
+from dualcore.data.sources.prepared import PreparedSource, _Preparation
+
+__all__ = ["AgainstRestSource", "class_masses"]
+
+
+@dataclass(frozen=True)
+class _AgainstRest(_Preparation):
+    """What happens to a chunk; it travels to the workers of a cluster, so it is small."""
+
+    classes: FloatArray
+    class_factors: FloatArray | None
+    positive: int
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        code = np.minimum(np.searchsorted(self.classes, chunk.y), self.classes.size - 1)
+        known = self.classes[code] == chunk.y
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise RowError(chunk.start + row, f"The target is {chunk.y[row]:g}, which is none of the classes")
+        weights = chunk.weights
+        if self.class_factors is not None:
+            factors = self.class_factors[code]
+            weights = factors if weights is None else weights * factors
+        return Chunk(chunk.start, chunk.X, np.where(code == self.positive, 1.0, -1.0), weights)
+
+
+class AgainstRestSource(PreparedSource):
+    """The rows of another source, one class +1 and all others -1.
+
+    Parameters
+    ----------
+    inner : Source
+    classes : ndarray of shape (n_classes,)
+        The different targets of ``inner``, ascending.
+    positive : int
+        Number of the class that becomes +1.
+    factors : ndarray of shape (n_classes,), optional
+        What the weights of the rows of each class are multiplied by.
+
+    Examples
+    --------
+    >>> from dualcore.data.sources import ArraySource
+    >>> source = AgainstRestSource(ArraySource(np.eye(3), np.array([0.0, 5.0, 7.0])), np.array([0.0, 5.0, 7.0]), 1)
+    >>> source.take(np.arange(3))[1]
+    array([-1.,  1., -1.])
+    """
+
+    def __init__(self, inner: Source, classes: FloatArray, positive: int, factors: FloatArray | None = None) -> None:
+        super().__init__(inner)
+        self._preparation = _AgainstRest(None, None, None, None, classes, factors, positive)
+        self.is_weighted = inner.is_weighted or factors is not None
+
+    def survey(self) -> Survey:
+        """Return the number and the mass of all rows and of either side."""
+        return Source.survey(self)
+
+    @property
+    def weights(self) -> FloatArray | None:
+        """The weights of all rows, where they are at hand and unchanged."""
+        factors = isinstance(self._preparation, _AgainstRest) and self._preparation.class_factors is not None
+        return None if factors else getattr(self.inner, "weights", None)
+
+
+def class_masses(source: Source) -> dict[float, float]:
+    """Return the different targets of a source and the weight of the rows of each, from the targets alone."""
+    out: dict[float, float] = {}
+    for part in source.map_targets(_class_masses):
+        for label, mass in part.items():
+            out[label] = out.get(label, 0.0) + mass
+    return dict(sorted(out.items()))
+
+
+def _class_masses(chunk: Chunk) -> dict[float, float]:
+    labels, code = np.unique(chunk.y, return_inverse=True)
+    masses = np.bincount(code, weights=chunk.weights, minlength=labels.size)
+    return dict(zip(labels.tolist(), masses.astype(np.float64).tolist(), strict=True))

@@ -1,0 +1,69 @@
+"""One class against the rest, class by class, from a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualcore.data.sources import ClassError, Source, SourceError, open_source
+from dualcore.data.sources.against import AgainstRestSource, class_masses
+from dualcore.problem import Problem
+
+__all__ = ["fit_one_by_one", "open_many", "store"]
+
+# A target with more different values is no class.
+_MOST_CLASSES = 1000
+
+
+def open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[Source, dict[float, float]]:
+    """Return a source of more than two classes, which are whole numbers, and their masses; else raise ``error``."""
+    try:
+        source = open_source(X, y, sample_weight)
+    except SourceError:  # targets that are not numbers
+        raise error from None
+    masses = class_masses(source)
+    whole = all(float(label).is_integer() for label in masses)
+    if not 2 < len(masses) <= _MOST_CLASSES or not whole:
+        raise error
+    return source, masses
+
+
+def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dict[float, float]) -> None:
+    """Train a model for every class of a source against the rest, and store them."""
+    if estimator.multi_class == "multinomial":
+        raise ValueError(
+            f"multi_class='multinomial' needs rows in memory for {len(masses)} classes, got a source. Use "
+            "multi_class='ovr', or pass the rows as arrays."
+        )
+    classes = np.array(list(masses))
+    estimator._note_features(source)
+    estimator.classes_ = classes.astype(np.int64)
+    estimator.class_weight_ = estimator._weigh_classes(
+        estimator.classes_, np.arange(classes.size), np.array(list(masses.values()))
+    )
+    estimator.problem_ = problem
+    factors = None if (estimator.class_weight_ == 1.0).all() else estimator.class_weight_
+    found = []
+    for positive, label in enumerate(estimator.classes_.tolist()):
+        rows = AgainstRestSource(source, classes, positive, factors)
+        found.append(estimator._train(problem, rows, None, None, f"{label} against the rest"))
+    store(estimator, found)
+
+
+def store(estimator: Any, found: list[Any]) -> None:
+    """Keep the models of a classifier: one for two classes, else one for each class."""
+    solutions, certificates, coresets = zip(*found, strict=True)
+    estimator.coef_ = np.vstack([solution.coef for solution in solutions])
+    estimator.intercept_ = np.array([solution.intercept for solution in solutions])
+    binary = len(found) == 1
+    estimator.coreset_ = None if estimator.coreset is None else coresets[0] if binary else list(coresets)
+    if binary:
+        estimator.solution_, estimator.certificate_ = solutions[0], certificates[0]
+        estimator.dual_variable_, estimator.n_iter_ = solutions[0].dual_variable, solutions[0].iterations
+        estimator.worst_case_risk_ = certificates[0].upper
+    else:
+        estimator.solution_, estimator.certificate_ = list(solutions), list(certificates)
+        estimator.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
+        estimator.n_iter_ = np.array([solution.iterations for solution in solutions])
+        estimator.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
