@@ -362,17 +362,6 @@ class RowLevelSet(LevelSet):
         # Twice: the factor and its inverse are rounded as well.
         return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / sizes) / least))
 
-    def lacks_digits(self) -> bool:
-        """Whether all columns are far from the origin beside what tells them apart, and no intercept takes that up.
-
-        Then a model is a small difference of large numbers, of which solver and bound have the leading digits only.
-        """
-        rows = self.data.rows
-        if self.problem.fit_intercept or rows.m > _MOST_FREE or not rows.in_memory:
-            return False
-        least, _ = self._least_value(*self._factor(self.masses, np.arange(rows.m), with_level=True))
-        return rows.m > 0 and not least > _NEARLY
-
     def _least_value(self, factor: FloatArray, sizes: FloatArray) -> tuple[float, FloatArray]:
         """Return the least singular value of a factor with unit columns, less its error, and its inverse root."""
         if factor.shape[0] < factor.shape[1] or not (sizes > 0.0).all():

@@ -63,7 +63,7 @@ def score(
         if normal.centre is not None or normal.level != 0.0:
             lost = value - inner.evaluate(*exact, data).value
         withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
-        if withheld or (bounds is not None and bounds.level_set.lacks_digits()):
+        if withheld:
             status = Status.UNCERTIFIED
     factor = normal.factor
     history = raw.history

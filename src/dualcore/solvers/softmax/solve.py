@@ -163,12 +163,13 @@ def _run_newton(design: ClassDesign, tol: float, max_iter: int, start: FloatArra
 def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> None:
     """Take Newton steps until the certified gap is within tolerance, and one more.
 
-    A gap of 1e-6 leaves the coefficients with three digits, the last step doubles them.
+    A gap of 1e-6 leaves the coefficients with three digits; the last step doubles them.
     """
+    more = 1
     value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
-    done, least, since = False, np.inf, 0
-    while not done and since < _PATIENCE and run.iterations < max_iter:
-        done = value - run.lower.value <= tol * value
+    least, since = np.inf, 0
+    while more and since < _PATIENCE and run.iterations < max_iter:
+        more -= int(value - run.lower.value <= tol * value)
         flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
         step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
         run.last = lower_bound(design, run.W, step, value)
