@@ -76,7 +76,7 @@ def flip_risk(stay: LongArray, flip: LongArray, w: LongArray, radius: Any, gamma
     ``sigma - gamma mass{corner > lam}``. The least corner with a slope of at least zero is looked for, and the
     objective is evaluated there and at both neighbours.
     """
-    if np.isinf(gamma):
+    if np.isinf(gamma) or radius == 0:  # no flip can be paid for
         return radius * kappa + (w * stay).sum()
     gamma = Long(gamma)
     corners = np.unique(np.append((flip - stay) / gamma, kappa))

@@ -220,6 +220,8 @@ class RowBounds:
             cost = float(w @ ((1.0 - q) * near**2 + q * (far + gamma) ** 2))
             return cost, float(w @ ((1.0 - q) * stay * near + q * flip * far))
 
+        if cost_and_reach(0.0)[0] >= sigma**2:  # flips alone spend the budget
+            return 0.0
         high = 1.0
         while cost_and_reach(high)[0] < sigma**2 and high < 1e12:
             high *= 2.0

@@ -393,16 +393,17 @@ class _CoresetPath:
         self._lift_bounds()
         for k in positions:
             (risk, multiplier), old, solution = scores[k], self.best[k], found[k].solution
-            build = found[k].build
+            build, rounding = found[k].build, self.rounding[k]
             # Near the optimum risks differ by less than the gap: a fresh model is then worth more than the last digit.
             if old is None or risk <= old.certificate.upper + 0.5 * old.certificate.gap:
                 self.scored[k] = _Scored(solution, moments[k], build)
             if old is not None and old.certificate.upper <= risk:
                 risk, multiplier = old.certificate.upper, old.solution.dual_variable
                 solution, build = old.solution, old.build if old.build is not None else build
+                rounding = old.certificate.rounding  # of the model that is kept
             reads = self.source.n_reads
             fit = finish(
-                solution, risk, multiplier, self.lower[k], self.coresets[build], (), reads, self.rounding[k]
+                solution, risk, multiplier, self.lower[k], self.coresets[build], (), reads, rounding
             )  # fmt: skip
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))

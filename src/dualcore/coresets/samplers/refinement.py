@@ -28,6 +28,8 @@ __all__ = ["Refinement", "between"]
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
+# Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only.
+_ROUGH, _FEW_STEPS = 1e-4, 8
 # Fewer rows than this many per parameter make a coreset thin.
 _THIN = 12
 
@@ -93,11 +95,15 @@ class Refinement:
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
-        self.solver, self.tol, self.max_iter, self.callback = solver, tol, max_iter, callback
+        self.solver, self.callback = solver, callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
         # Where the certificate needs the rows it takes many reads: one more a round, for a shorter step, is worth it.
         self.spares = not problem.family.is_closed
+        # Nothing before the end measures such a model finer than a coreset of a few rows can tell.
+        self.inner_tol, self.inner_steps = tol, max_iter
+        if self.spares:
+            self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, _FEW_STEPS)
         self.most_reads = 1 + rounds * (2 if self.spares else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
@@ -190,7 +196,7 @@ class Refinement:
     def _solve(self, X: Any, y: FloatArray, weights: FloatArray) -> Solution:
         with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return solve(self.problem, X, y, weights, solver=self.solver, tol=self.tol, max_iter=self.max_iter)
+            return solve(self.problem, X, y, weights, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
 
     def _start(self) -> _Model:
         pilot = pilot_sample(self.problem, self.source, self.size, seed_from(self.seed, 1))
