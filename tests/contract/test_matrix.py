@@ -102,7 +102,14 @@ def expected():
     return of
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+# The others run with `make test-slow`.
+QUICK = ("tiny chunks", "parquet folder", "dask frame")
+each_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in SOURCES]
+)
+
+
+@each_kind
 @pytest.mark.parametrize("name", SAMPLERS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path, request):

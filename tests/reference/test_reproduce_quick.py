@@ -11,6 +11,7 @@ from dualcore.experiments.compare import beaten_rows, compare, summarise, whole_
 from dualcore.experiments.printed import printed_figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "whole"),
     [

@@ -219,7 +219,16 @@ def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
 
 
 @every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge", "probit", "capped_exponential"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "logistic",
+        "hinge",
+        "smooth_hinge",
+        pytest.param("probit", marks=pytest.mark.slow),
+        pytest.param("capped_exponential", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("label_cost", [0.5, 2.0])
 def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm, request):
     if loss in OWN and (label_cost, norm) != (0.5, "l1"):
