@@ -304,7 +304,7 @@ def as_rows(X: Any) -> Rows:
         found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
         raise TypeError(
             f"This needs rows in memory, got {found}. The risk of a model on any source comes from assess or certify; "
-            "fit_coreset, radius_path and the estimators with coreset= are trained on one."
+            "solve, fit_coreset, radius_path with coreset= and the estimators are trained on one."
         )
     if sp.issparse(X):
         if X.dtype.kind not in "fiub":
