@@ -361,7 +361,8 @@ class Geometry:
         ``gamma``: price of one label flip (classification); half of it prices a unit of target (regression).
     support : Box or None, default=None
         Where the adversary may put features. ``None`` is all of R^m.
-    order : {1, 2}, default=1
+    order : float, default=1
+        At least 1.
         Order of the Wasserstein distance.
     """
 

@@ -73,8 +73,10 @@ class Problem:
         ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
     fit_intercept : bool, default=True
         Whether solvers may use an intercept; evaluation accepts any.
-    order : int, optional
-        Order of the transport distance; by default the one the loss needs.
+    order : float, optional
+        Order of the transport distance that is meant. A loss that grows like a power of ``p`` has the order ``p``; of a
+        smaller order its worst-case risk is infinite, and of a larger one no closed form is known. Another order than
+        that of the loss is therefore an error that says which of the two it is.
     **loss_parameters
         Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``, ``n_classes``.
 
@@ -182,8 +184,6 @@ class Problem:
         if geometry.support is not None:
             parts.append(f"support={geometry.support!r}")
         parts += [f"ridge={self.ridge!r}", f"fit_intercept={self.fit_intercept!r}"]
-        if geometry.order != self.loss.order:
-            parts.append(f"order={geometry.order!r}")
         return f"Problem({', '.join(parts)})"
 
     # Data in
