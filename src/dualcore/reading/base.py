@@ -78,6 +78,10 @@ class Reading(ABC):
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
         """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,)."""
 
+    def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
+        """Return weights of sampled rows, changed where calibration left the masses of the strata too far off."""
+        return weights
+
     @property
     @abstractmethod
     def needs_rows(self) -> bool:

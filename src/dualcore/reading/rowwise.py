@@ -202,6 +202,17 @@ class RowwiseReading(Reading):
         """What is left open of ``h`` by its two bounds, or what a closer look left open."""
         return max(self.mean_h - self.mean_lower, 0.0, self.known_rounding)
 
+    def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
+        """Give every stratum its mass: with fewer rows than moments calibration only approaches it."""
+        n_strata = self.task.cells.n_strata
+        if n_strata == 1:
+            return weights
+        stratum = self.problem.family.stratum(sample.y)
+        wanted = self.cell_mass.reshape(n_strata, -1).sum(axis=1)
+        found = np.bincount(stratum, weights, n_strata)
+        factors: FloatArray = np.divide(wanted, found, out=np.zeros(n_strata), where=found > 0.0)
+        return weights * factors[stratum]
+
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
         """Return strata, ``h``, its slopes in scores and coefficients, and the transport of sampled rows and of all."""
         moved = sample.X if sample.moved is None else sample.moved

@@ -29,7 +29,7 @@ __all__ = ["Refinement", "between"]
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
 # Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only.
-_ROUGH, _FEW_STEPS = 1e-4, 8
+_ROUGH, _FEW_STEPS = 1e-4, 20
 # Fewer rows than this many per parameter make a coreset thin.
 _THIN = 12
 

@@ -83,6 +83,7 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     if problem.is_classification and not keeps_classes(picked.y, weights, result.weights):
         result = result._replace(weights=weights)
         details["message"] = "No weights that match the full data keep all classes: the draw was left uncalibrated."
+    result = result._replace(weights=reading.balanced(picked, result.weights))
     keep = result.weights > 0.0
     return Coreset(
         picked.rows[keep],
