@@ -55,8 +55,7 @@ def feasible(problem: Problem, point: DualPoint) -> DualPoint:
         sizes = np.abs(point.stay)
         least = _NO_SLOPE * min(float(sizes.max(initial=0.0)), 1.0)
         point = DualPoint(np.where(sizes <= least, 0.0, point.stay), point.flip, point.share)
-    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0
-    if not flips or point.share is None or point.flip is None:
+    if not problem.family.flips or point.share is None or point.flip is None:
         return DualPoint(np.clip(point.stay, low, high))
     share = np.clip(point.share, 0.0, 1.0)
     stays = 1.0 - share

@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dualcore.problem import Problem
 
 __all__ = ["AUTO", "Choice", "choose_rows"]
@@ -56,14 +54,14 @@ def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bo
     >>> choose_rows(Problem("hinge", radius=0.1), 20_000, 20, in_memory=True, tol=1e-6).size is None
     True
     """
-    if problem.box is not None:
+    if not problem.family.is_closed:
         return Choice(None, "on a support the certificate of a coreset costs as much as training")
     if n_features > _FEW_FEATURES:
         return Choice(None, f"more than {_FEW_FEATURES} features: products with all rows are cheaper than a coreset")
     if n_rows * n_features < _MANY_NUMBERS:
         return Choice(None, "few rows: all of them are quicker than a coreset, and exact")
     size = max(_ROWS_PER_FEATURE * n_features, _FEWEST_ROWS)
-    flips = problem.is_classification and bool(np.isfinite(problem.geometry.label_cost)) and problem.radius > 0.0
+    flips = problem.family.flips
     if problem.loss.kinks or flips:
         what = "label flips" if flips else "a loss with kinks"
         return Choice(size, f"many rows, few features and {what}: a coreset is quicker")

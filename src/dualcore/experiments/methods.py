@@ -89,7 +89,7 @@ def _refined(job: Job) -> Trained:
 
 def _algorithm_one(job: Job) -> Sampler:
     """The paper's own bounds where they differ from ``h``: on a support."""
-    bounds = "exact" if job.problem.box is None else "paper"
+    bounds = "exact" if job.problem.family.is_closed else "paper"
     return DualCoreset(job.size, calibrate=False, focus=False, bounds=bounds, random_state=job.seed)
 
 

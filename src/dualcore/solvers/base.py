@@ -163,7 +163,7 @@ class Solver(ABC):
 
 def able_solver(problem: Problem) -> str:
     """Return the name of the solver that is made for a problem, for messages."""
-    if problem.box is not None:
+    if not problem.family.is_closed:
         return "box"
     if problem.geometry.order == 1:
         return "structured"

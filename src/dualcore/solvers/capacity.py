@@ -54,7 +54,7 @@ def check_capacity(problem: Problem, data: Data, solver: str) -> None:
     """Raise TooLargeError where a solver needs more memory than there is."""
     needed, there = needed_bytes(problem, data, solver), physical_memory()
     if needed > there:
-        closed = problem.box is None and solver != "descent"
+        closed = problem.family.is_closed and solver != "descent"
         other = "Use solver='descent', whose memory is that of the rows, or a coreset." if closed else "Use a coreset."
         raise TooLargeError(
             f"solver={solver!r} would need about {_shown(needed)} for {data.rows.n} rows of {data.rows.m} features; "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, Solver
 from dualcore.solvers.box import BoxSolver
@@ -42,7 +40,7 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
                 return candidate
-        reason = BoxSolver().obstacle(problem, data) if problem.box is not None else None
+        reason = BoxSolver().obstacle(problem, data) if not problem.family.is_closed else None
         raise IncompatibleError(reason or f"No solver can take {problem!r}.")
     if solver not in SOLVERS:
         raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
@@ -56,8 +54,7 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
 def _is_wide(problem: Problem, data: Data) -> bool:
     """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
     n, m = data.rows.n, data.rows.m
-    if problem.box is not None or problem.geometry.order != 1 or m < _MANY_FEATURES:
+    if not problem.family.is_closed or problem.geometry.order != 1 or m < _MANY_FEATURES:
         return False
-    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0
-    smooth = not (problem.loss.kinks or flips)
+    smooth = not (problem.loss.kinks or problem.family.flips)
     return float(n) * m * min(n, m) >= (_WIDE_SMOOTH if smooth else _WIDE)

@@ -158,7 +158,7 @@ def _all_but_features(problem: Problem, source: Source) -> Data:
 def _choose(problem: Problem, data: Data, solver: str) -> Any:
     if solver not in ("auto", *SOLVERS):
         raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
-    able = BoxSolver() if problem.box is not None else DescentSolver()
+    able = BoxSolver() if not problem.family.is_closed else DescentSolver()
     if solver not in ("auto", able.name):
         raise IncompatibleError(
             f"solver={solver!r} needs rows in memory; the rows of a source are read by solver={able.name!r}. "

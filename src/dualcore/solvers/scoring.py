@@ -34,7 +34,7 @@ def score(
     value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
     withheld, bounds = False, None
-    if inner.box is None:
+    if inner.family.is_closed:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, level)
         # A gap below the rounding of the risk itself cannot be told from none.

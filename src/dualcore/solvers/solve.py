@@ -181,7 +181,7 @@ def _solve_rows(
             )
             second = score(problem, normal, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
-    few = problem.box is None and data.rows.n <= _SECOND_OPINION
+    few = problem.family.is_closed and data.rows.n <= _SECOND_OPINION
     if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found

@@ -36,7 +36,7 @@ class StructuredSolver(Solver):
     name = "structured"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        if problem.box is not None:
+        if not problem.family.is_closed:
             return f"StructuredSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
         if problem.geometry.order != 1:
             return (

@@ -44,7 +44,7 @@ class DescentSolver(Solver):
     name = "descent"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        if problem.box is not None:
+        if not problem.family.is_closed:
             return f"DescentSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
         if type(problem.geometry.norm) not in (L1Norm, L2Norm, LinfNorm):
             return f"DescentSolver knows no steps for the norm {type(problem.geometry.norm).__name__}."
