@@ -28,8 +28,9 @@ __all__ = ["Refinement", "between"]
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
-# Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only.
-_ROUGH, _FEW_STEPS = 1e-4, 20
+# Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only;
+# fewer steps where rows are fewer than parameters: they are fitted exactly in the end, which says little of the others.
+_ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
 # Fewer rows than this many per parameter make a coreset thin.
 _THIN = 12
 
@@ -103,7 +104,8 @@ class Refinement:
         # Nothing before the end measures such a model finer than a coreset of a few rows can tell.
         self.inner_tol, self.inner_steps = tol, max_iter
         if self.spares:
-            self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, _FEW_STEPS)
+            few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
+            self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, few)
         self.most_reads = 1 + rounds * (2 if self.spares else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
