@@ -257,3 +257,14 @@ def test_a_coreset_comes_back_from_its_file(table, drawn, tmp_path):
     measured = coreset.measure(PROBLEM, table.X, table.y, table.weights, queries=5, ascents=1)
     assert measured.coef.shape == (K, M)
     assert 0.0 < measured.epsilon < 1.0
+
+
+def test_two_classes_are_many_classes_too():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = (X[:, 0] + rng.normal(size=200) > 0.0).astype(float)
+    joint, binary = Problem("softmax", n_classes=2, radius=0.1), Problem("logistic", radius=0.1)
+    best = solve(binary, X, 2.0 * y - 1.0).value
+    for sampler in (*SAMPLERS.values(), UniformCoreset(size=50, random_state=0)):
+        known = sampler.fit(joint, X, y).certificate
+        assert known.lower <= best * (1.0 + 1e-9) <= known.upper * (1.0 + 1e-6)

@@ -63,7 +63,7 @@ class UniformCoreset(Sampler):
     random_state: Any = None
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
-        if len(problem.family.strata) > 2:  # within the classes, so that none is lost
+        if problem.family.n_outputs > 1:  # within the classes, so that none is lost
             pilot = pilot_sample(problem, source, size, seed)
             return Coreset(*pilot, source.n_rows, None, self.name, {"seed": seed})
         found = source.smallest(seed, size)
@@ -233,7 +233,7 @@ class LayeredCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         losses = collect(source, lambda chunk: chunk_losses(problem, anchor, chunk))
         masses = row_masses(source)
-        if len(problem.family.strata) > 2:
+        if problem.family.n_outputs > 1:
             by_class = draw_by_class(problem, source, losses, losses, masses, size, seed_from(seed, 2))
             found: dict[str, Any] = {"seed": seed, "cells": by_class.n_cells, "merged": by_class.merged}
             return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)
@@ -255,7 +255,7 @@ def drawn_coreset(
 ) -> Coreset:
     """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
     rows, weights = draw.indices, draw.weights
-    if len(problem.family.strata) == 2:
+    if problem.family.strata and problem.family.n_outputs == 1:
         rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
         if message:
             details["message"] = message

@@ -164,7 +164,7 @@ class DualCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         lower, upper = row_bounds(problem, source, anchor, self.bounds)
         masses = row_masses(source)
-        if len(problem.family.strata) > 2 and self.epsilon is None:
+        if problem.family.n_outputs > 1 and self.epsilon is None:
             by_class = draw_by_class(problem, source, np.minimum(lower, upper), upper, masses, size, seed_from(seed, 2))
             found = {"seed": seed, "cells": by_class.n_cells, "bounds": self.bounds, "merged": by_class.merged}
             return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)

@@ -33,7 +33,7 @@ class Pilot(NamedTuple):
 def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
     """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
     labels: tuple[Any, ...] = problem.family.strata or (None,)
-    if len(labels) > 2:
+    if problem.family.n_outputs > 1:
         groups, shares = _many_classes(problem, source, size, seed)
     else:
         groups = [source.smallest(seed, size, label) for label in labels]
