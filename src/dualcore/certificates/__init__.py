@@ -13,7 +13,7 @@ from dualcore.certificates.rounding import (
 )
 from dualcore.certificates.rows import Bound, RowBounds, lower_bound
 from dualcore.certificates.sides import SideSums, side_bound
-from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
+from dualcore.certificates.sums import first_order_bound, inner_minimum, squared_bound, trivial_bound
 
 __all__ = [
     "EPS",
@@ -35,7 +35,6 @@ __all__ = [
     "lower_bound",
     "residual_size",
     "side_bound",
-    "slope_power",
     "smoothing_widths",
     "squared_bound",
     "sum_error",

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from dualcore.certificates.points import DualPoint, feasible
 from dualcore.certificates.psd import solve_psd
 from dualcore.certificates.rounding import RowLevelSet
-from dualcore.certificates.sums import first_order_bound, inner_minimum, slope_power, squared_bound, trivial_bound
+from dualcore.certificates.sums import first_order_bound, inner_minimum, squared_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import weighted_sum
@@ -127,11 +127,12 @@ class RowBounds:
         if np.isinf(rounding):
             return Bound(-np.inf, np.inf)
         moment = np.where(level_set.free, 0.0, found.value)
-        if self.of_order_one:
+        powers = self.problem.form.slope_powers(slope)
+        if powers is None:
             return self._first_order(point, moment, rounding)
         if point.share is not None and not self.problem.form.sums_decide:
             return self._squared_flips(point, moment, rounding)
-        return self._squared(slope, moment, rounding)
+        return self._squared(slope, powers, moment, rounding)
 
     def _balanced(self, point: DualPoint) -> DualPoint:
         """Scale one side down so that the slopes sum to zero: with an intercept nothing else is bounded below."""
@@ -185,10 +186,10 @@ class RowBounds:
             )
         return self.level_set.total(terms), float(w @ np.abs(terms))
 
-    def _squared(self, slope: FloatArray, moment: FloatArray, rounding: float) -> Bound:
+    def _squared(self, slope: FloatArray, powers: FloatArray, moment: FloatArray, rounding: float) -> Bound:
         w, error = self.masses, self.level_set.error
         products = slope if self.problem.is_classification else slope * self.data.y
-        steepness = self.level_set.total(slope_power(self.problem, slope)) * (1.0 + error)
+        steepness = self.level_set.total(powers) * (1.0 + error)
         rounding += error * float(w @ np.abs(products))
         linear = -self.level_set.total(products)
         value = squared_bound(self.problem, linear, steepness, moment, self.upper, rounding=rounding)

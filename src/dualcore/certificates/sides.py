@@ -27,7 +27,7 @@ class SideSums(NamedTuple):
     balance : ndarray of shape (2,)
         Of the sizes of the slopes in the score.
     power : ndarray of shape (2,)
-        Of `slope_power`, for orders above 1.
+        Of `DualForm.slope_powers`, for orders above 1.
     moment : ndarray of shape (2, n_features)
         Of slope times row.
     flipped : float

@@ -15,7 +15,7 @@ from scipy.optimize import minimize_scalar
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
-__all__ = ["first_order_bound", "inner_minimum", "slope_power", "squared_bound", "trivial_bound"]
+__all__ = ["first_order_bound", "inner_minimum", "squared_bound", "trivial_bound"]
 
 
 def trivial_bound(problem: Problem) -> float:
@@ -107,12 +107,6 @@ def first_order_bound(
             found = minimize_scalar(lambda f: -bound(f), bounds=(fit, 1.0), method="bounded", options={"maxiter": 20})
             best = max(best, -float(found.fun))
     return best
-
-
-def slope_power(problem: Problem, slopes: FloatArray) -> FloatArray:
-    """Return ``(|g| / p)^q``, whose sum over the rows `squared_bound` asks for; ``g^2 / 4`` of order 2."""
-    p = problem.geometry.order
-    return 0.25 * slopes * slopes if p == 2 else (np.abs(slopes) / p) ** (p / (p - 1.0))
 
 
 def squared_bound(

@@ -1,22 +1,6 @@
 """What ``coreset="auto"`` chooses: all rows, or a coreset of them.
 
-Measured on two shared cores (seconds; tolerance 1e-6 on all rows, four rounds of a `DualCoreset` of 50 rows for each
-feature, at least 2000; in brackets the certified relative gap of the coreset and the reads):
-
-| rows x features | loss | in memory: all, coreset | from parts: all, coreset |
-|---|---|---|---|
-| 20,000 x 10 | logistic, l2 | 0.10, 0.20 (1e-4) | loaded |
-| 20,000 x 50 | hinge, l2 | 0.6, 1.0 (1e-4) | loaded |
-| 100,000 x 10 | logistic, flips | 0.7, 1.8 (1e-5) | 1.0 (15 reads), 2.3 (7 reads) |
-| 500,000 x 10 | logistic, l2 | 0.8, 0.4 (3e-4) | 2.0 (5 reads), 0.4 (3 reads) |
-| 500,000 x 10 | hinge, l2 | 2.0, 0.9 (7e-4) | 3.0 (11 reads), 1.0 (5 reads) |
-| 500,000 x 10 | hinge, linf, flips | 5.4, 1.5 (2e-3) | 7.4 (13 reads), 2.1 (6 reads) |
-| 100,000 x 50 | hinge, l2 | 4.1, 1.3 (6e-4) | 2.3 (11 reads), 1.3 (6 reads) |
-| 300,000 x 50 | logistic, flips | 3.9, 1.5 (5e-2) | |
-| 50,000 x 200 | logistic, l2 | 0.9, 2.6 (1e-4) | 1.3 (7 reads) |
-| 50,000 x 200 | hinge, l2 | 4.0, 7.4 (4e-4) | |
-
-So a coreset pays where rows are many, features few, and the loss has kinks or labels flip; and over reads, where the
+A coreset pays where rows are many, features few, and the loss has kinks or labels flip; and over reads, where the
 tolerance asks for no more than a coreset gives.
 """
 
@@ -45,7 +29,7 @@ class Choice(NamedTuple):
 
 
 def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bool, tol: float) -> Choice:
-    """Return whether to train on all rows or on a coreset, by measured cost.
+    """Return whether to train on all rows or on a coreset, by what either costs.
 
     Examples
     --------

@@ -31,7 +31,6 @@ from dualcore.data.sources.local import chunk_spans, default_chunk_rows
 from dualcore.data.sources.pilot import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.evaluate import feasible_multiplier
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Extent, Pass, Summary, close, merge, plan_cells, stack_chunks, summarise
 from dualcore.solvers import solve
@@ -454,7 +453,7 @@ def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> G
         anchor = anchor_at(problem, solution)
     else:
         coef, intercept = problem.family.zero_model(m)
-        anchor = Anchor(coef, intercept, feasible_multiplier(problem, coef, 0.0))
+        anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
     reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (m + 1) / size)))
     rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellRule
@@ -14,7 +13,7 @@ from dualcore.reading.reading import Reading, read
 from dualcore.reading.rowdata import certify_rows
 from dualcore.reading.summary import Pass
 
-__all__ = ["as_source", "evaluate", "feasible_multiplier"]
+__all__ = ["as_source", "evaluate"]
 
 
 def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
@@ -34,15 +33,10 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     coef, intercept = problem.family.as_model(solution.coef, solution.intercept)
     lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
-    anchor = Anchor(coef, intercept, feasible_multiplier(problem, coef, float(multiplier)))
+    anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
     reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
     if reading.needs_rows:
         known, multiplier = certify_rows(problem, source, anchor)
         reading.settle(known, multiplier)
     return reading
-
-
-def feasible_multiplier(problem: Problem, coef: FloatArray, multiplier: float) -> float:
-    """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
-    return problem.family.feasible_multiplier(coef, multiplier)

@@ -17,7 +17,6 @@ from dualcore.problem import Anchor, Problem
 from dualcore.problem.families import Family, RowDual
 from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, cell_rule
-from dualcore.reading.fliptails import flip_tail, least_over_multiplier
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
 __all__ = ["RowwiseKernel", "RowwiseReading", "along"]
@@ -113,10 +112,10 @@ class RowwiseKernel:
 
 def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, extent: Extent) -> FlipTail:
     """Return the rows that gain by a change of label at some feasible multiplier, where the family tells."""
-    family, gamma = task.problem.family, task.problem.geometry.label_cost
+    family = task.problem.family
     if found.gain is None or not family.flips:
         return FlipTail.empty()
-    return flip_tail(found.gain, family.kappa(model.coef), gamma, chunk.weights, extent.total_weight)
+    return family.flip_form.tail_of(found.gain, family.size(model.coef), chunk.weights, extent.total_weight)
 
 
 def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:
@@ -175,7 +174,7 @@ class RowwiseReading(Reading):
     def _least(self, model: Anchor, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
         """Return risk and multiplier from the mean loss and the rows that may change label."""
         family = self.problem.family
-        found = least_over_multiplier(family.flip_form, mean_loss, tail, family.size(model.coef))
+        found = family.flip_form.minimise_tail(mean_loss, self.mass, tail, family.size(model.coef))
         return found.value + self.problem.penalty(model.coef), found.multiplier
 
     def line(self) -> list[tuple[float, float]]:

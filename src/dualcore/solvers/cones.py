@@ -31,7 +31,6 @@ __all__ = [
     "ScaledRows",
     "Scene",
     "Sizes",
-    "may_flip",
 ]
 
 # A column whose spread is this small a part of its mean is constant up to rounding.
@@ -141,11 +140,6 @@ class Sizes(NamedTuple):
 UNIT_SIZES = Sizes(1.0, 1.0, 1.0)
 
 
-def may_flip(problem: Problem) -> bool:
-    """Return whether labels may flip at a price: at radius 0 there is no budget to pay it."""
-    return problem.is_classification and problem.radius > 0.0 and bool(np.isfinite(problem.geometry.label_cost))
-
-
 @dataclass(frozen=True)
 class Scene:
     """What a row-cone builder is given.
@@ -208,7 +202,7 @@ class Scene:
     @property
     def flips(self) -> bool:
         """Whether labels may flip at a price."""
-        return may_flip(self.problem)
+        return self.problem.family.flips
 
     def predictor(self, matrix: Any, ones: FloatArray) -> Affine:
         """Return ``matrix @ coef + ones * level``."""

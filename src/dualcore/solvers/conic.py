@@ -35,7 +35,6 @@ from dualcore.solvers.cones import (
     ScaledRows,
     Scene,
     Sizes,
-    may_flip,
 )
 from dualcore.solvers.rootmean import descend
 
@@ -324,7 +323,7 @@ class ConicSolver(Solver):
             loose_tol=tol,
             max_iter=max_iter,
         )
-        if not (isinstance(problem.loss, SquaredHinge) and may_flip(problem)):
+        if not (isinstance(problem.loss, SquaredHinge) and problem.family.flips):
             found = attempt(problem)
             if problem.geometry.order == 2 and found.iterations < max_iter:
                 found = _closer(found, attempt, problem, data, design)

@@ -35,7 +35,7 @@ from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.metricnewton import metric_newton
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
-from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.scoring import score
@@ -198,7 +198,7 @@ def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
 def _run_settled(loop: _Loop, guess: RawSolution) -> RawSolution | None:
     """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
     problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
-    if problem.geometry.order != 1 or not (problem.loss.kinks or can_flip(problem)) or not can_settle(problem):
+    if problem.geometry.order != 1 or not (problem.loss.kinks or problem.family.flips) or not can_settle(problem):
         return None
     loose = loose_share(data, loop.pilot.rows.n)
     held = loose * rows.n * rows.m

@@ -9,7 +9,7 @@ from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Power, Squared, SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
-from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, may_flip
+from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows
 from dualcore.solvers.rootmean import descend
 
 __all__ = ["PowerSolver"]
@@ -33,7 +33,7 @@ class PowerSolver(Solver):
                 f"PowerSolver cannot solve {type(problem.loss).__name__}: it takes powers of the residual and the "
                 f"squared hinge. Use solver='{able_solver(problem)}'."
             )
-        if may_flip(problem):
+        if problem.family.flips:
             return "PowerSolver cannot solve SquaredHinge with label flips: use label_cost=inf or solver='conic'."
         if type(problem.geometry.norm) not in DUAL_BOUNDS:
             known = sorted(cls.__name__ for cls in DUAL_BOUNDS)

@@ -84,10 +84,9 @@ def solve(
     Notes
     -----
     Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for
-    each feature) and a chunk. Smooth losses take some six reads to a gap of 1e-6, kinks and label flips fifteen where
-    features are few, and more where they are many. On a support every plane of the bundle is a read. Coefficients that
-    nothing holds (radius 0, ridge 0) take some thirty more to be certified. What is in memory already, or takes less
-    than 16 MB, is solved there.
+    each feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more where features are
+    many. On a support every plane of the bundle is a read. Coefficients that nothing holds (radius 0, ridge 0) take
+    more reads to be certified. What is in memory already, or takes less than 16 MB, is solved there.
 
     Examples
     --------

@@ -36,7 +36,7 @@ from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import spread_of
-from dualcore.reading.evaluate import as_source, evaluate, feasible_multiplier
+from dualcore.reading.evaluate import as_source, evaluate
 from dualcore.reading.reading import read
 from dualcore.reading.score import score_models
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
@@ -152,7 +152,7 @@ def _one_by_one(
         at = problem.replace(radius=radius)
         if isinstance(sampler, DualCoreset) and given is None and points:
             model = points[-1].solution
-            multiplier = feasible_multiplier(at, model.coef, model.dual_variable)
+            multiplier = at.family.feasible_multiplier(model.coef, model.dual_variable)
             sampler = replace(sampler, anchor=Anchor(model.coef, model.intercept, multiplier))
         fit = sampler.fit(at, source, **settings)
         points.append(PathPoint(radius, fit.solution, fit.certificate, number))
@@ -358,7 +358,7 @@ class _CoresetPath:
         if model is not None and rows is not None:
             t, size = _signal(problem, rows, model), problem.size(model.coef)
             multiplier = problem.form.minimise(t, rows.weights, size).multiplier
-            anchor = Anchor(model.coef, model.intercept, feasible_multiplier(problem, model.coef, multiplier))
+            anchor = Anchor(model.coef, model.intercept, problem.family.feasible_multiplier(model.coef, multiplier))
         if isinstance(sampler, DualCoreset) and self.refines and anchor is not None and rows is not None:
             if not self.coresets and sampler.anchor is not None:
                 anchor = as_anchor(sampler.anchor, problem, self.source.n_features)

@@ -20,7 +20,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.evaluate import as_source, evaluate, feasible_multiplier
+from dualcore.reading.evaluate import as_source, evaluate
 from dualcore.solvers import Solution, solve
 
 __all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish", "scored"]
@@ -91,7 +91,7 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         raise ValueError(
             f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
         )
-    return replace(anchor, multiplier=feasible_multiplier(problem, anchor.coef, anchor.multiplier))
+    return replace(anchor, multiplier=problem.family.feasible_multiplier(anchor.coef, anchor.multiplier))
 
 
 class Sampler(ABC):

@@ -19,6 +19,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.rows import whole_chunk
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
@@ -191,7 +192,7 @@ def _designs(problem: Problem, source: Source) -> Iterator[tuple[FloatArray, Flo
 def _fixed_blocks(source: Source) -> Iterator[tuple[Any, FloatArray]]:
     """Yield features and targets of consecutive rows, always as many of them: one read."""
     waiting: list[Chunk] = []
-    for chunk in source.map(_as_it_is):
+    for chunk in source.map(whole_chunk):
         waiting.append(chunk)
         while sum(part.y.size for part in waiting) >= _BLOCK_ROWS:
             X, y = stack_rows([part.X for part in waiting]), np.concatenate([part.y for part in waiting])
@@ -199,10 +200,6 @@ def _fixed_blocks(source: Source) -> Iterator[tuple[Any, FloatArray]]:
             waiting = [Chunk(0, X[_BLOCK_ROWS:], y[_BLOCK_ROWS:], None)] if y.size > _BLOCK_ROWS else []
     if waiting:
         yield stack_rows([part.X for part in waiting]), np.concatenate([part.y for part in waiting])
-
-
-def _as_it_is(chunk: Chunk) -> Chunk:
-    return chunk
 
 
 @dataclass

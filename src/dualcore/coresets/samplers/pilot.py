@@ -15,7 +15,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Smallest, Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.evaluate import feasible_multiplier
 from dualcore.solvers import Solution, solve
 
 __all__ = ["Pilot", "anchor_at", "check_classes", "check_size", "pilot_anchor", "pilot_sample"]
@@ -102,5 +101,5 @@ def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anch
 
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:
     """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
-    multiplier = feasible_multiplier(problem, solution.coef, solution.dual_variable)
+    multiplier = problem.family.feasible_multiplier(solution.coef, solution.dual_variable)
     return Anchor(solution.coef, solution.intercept, multiplier)

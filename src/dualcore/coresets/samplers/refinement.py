@@ -24,7 +24,7 @@ from dualcore.reading.rowwise import along
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import Solution, solve
 
-__all__ = ["Refinement", "between"]
+__all__ = ["Refinement"]
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
@@ -182,7 +182,7 @@ class Refinement:
         step, risk = min(self.line, key=lambda pair: pair[1], default=(1.0, np.inf))
         if self.last is None or self.last.task.origin is None or risk >= best.risk:
             return best.anchor
-        return between(self.problem, self.last.task.origin, self.last.anchor, step)
+        return along(self.problem.family, self.last.task.origin, self.last.anchor, step)
 
     def _settle(self, best: Reading, anchor: Anchor) -> None:
         """Look closer at the best model, where sums bound its risk from above only; it may be one of the last line."""
@@ -210,7 +210,7 @@ class Refinement:
         self.reach = max(0.5 * self.reach, 1e-3)
         model = self._model(coreset.X, coreset.y, coreset.weights)
         if self.thin and coreset.anchor is not None and self.stride < 1.0:
-            model = replace(model, anchor=between(self.problem, coreset.anchor, model.anchor, self.stride))
+            model = replace(model, anchor=along(self.problem.family, coreset.anchor, model.anchor, self.stride))
             self.stride = min(1.0, 1.5 * self.stride)
         return model
 
@@ -267,10 +267,5 @@ class Refinement:
             return None
         # The next coreset is as thin as this one: its step will want to be about as short.
         self.stride = 1.0 if self.spares else step * self.stride
-        anchor = between(self.problem, self.last.task.origin, model.anchor, step)
+        anchor = along(self.problem.family, self.last.task.origin, model.anchor, step)
         return _Model(anchor, model.X, model.y, model.weights, model.solution, shortened=True)
-
-
-def between(problem: Problem, start: Anchor, end: Anchor, step: float) -> Anchor:
-    """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
-    return along(problem.family, start, end, step)

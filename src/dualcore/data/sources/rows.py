@@ -14,7 +14,7 @@ from dualcore.data.rows import Rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
 
-__all__ = ["RememberedRows", "SourceRows", "source_target", "target_and_masses"]
+__all__ = ["RememberedRows", "SourceRows", "source_target", "target_and_masses", "whole_chunk"]
 
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.
@@ -42,7 +42,7 @@ class SourceRows(Rows):
         self.source, self.n, self.m = source, source.n_rows, source.n_features
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
-        for chunk in self.source.map(_as_it_is):
+        for chunk in self.source.map(whole_chunk):
             yield slice(chunk.start, chunk.start + chunk.y.size), chunk.X
 
     def dot(self, coef: FloatArray) -> FloatArray:
@@ -165,7 +165,8 @@ def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
 # What travels to the workers of a cluster: small objects, never the source.
 
 
-def _as_it_is(chunk: Chunk) -> Chunk:
+def whole_chunk(chunk: Chunk) -> Chunk:
+    """Return a chunk as it is: for those who need the rows themselves, in row order."""
     return chunk
 
 

@@ -100,9 +100,12 @@ class MarginForm(DualForm):
         return share
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        gain, gamma = self.flip_gains(t), self.geometry.label_cost
-        if gain is None:
-            return FlipTail.empty()
+        gain = self.flip_gains(t)
+        return FlipTail.empty() if gain is None else self.tail_of(gain, size, weights, total_weight)
+
+    def tail_of(self, gain: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
+        """Return the rows whose gain by a change of label, per unit of its cost, exceeds `kappa`."""
+        gamma = self.geometry.label_cost
         beyond = np.flatnonzero(gain > self.kappa(size) * gamma)
         equal = np.full(beyond.size, 1.0 / total_weight)
         return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / total_weight)

@@ -10,7 +10,7 @@ import numpy as np
 from dualcore.solvers.base import Iterate
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
-from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.rowsums import Point
 
 __all__ = ["Continuation", "Method", "Pace"]
 
@@ -104,7 +104,7 @@ class Continuation:
     def first_width(self) -> float:
         """Return the width to start with: 0 where nothing has a kink."""
         problem = self.oracle.problem
-        if problem.geometry.order > 1 or not (problem.loss.kinks or can_flip(problem)):
+        if problem.geometry.order > 1 or not (problem.loss.kinks or problem.family.flips):
             return 0.0
         return _FIRST_WIDTH * self.oracle.typical_signal()
 

@@ -15,7 +15,6 @@ from scipy.optimize import brentq
 
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
-from dualcore.solvers.descent.rowsums import can_flip
 
 __all__ = ["DenseMetric", "DiagonalHessian", "DiagonalMetric", "Hessian", "Metric", "SampleHessian", "find_hessian"]
 
@@ -139,7 +138,7 @@ class SampleHessian(Hessian):
         root = np.sqrt(drawn.weights * objective.growth(at.point, at.sums))
         rows *= root.astype(rows.dtype)[:, None]
         border = [root] if objective.problem.fit_intercept else []
-        border += [objective.lipschitz * drawn.level * root] if can_flip(objective.problem) else []
+        border += [objective.lipschitz * drawn.level * root] if objective.problem.family.flips else []
         edge = np.array(border).T if border else np.zeros((root.size, 0))
         self.matrix = np.empty((m + edge.shape[1], m + edge.shape[1]))
         self.matrix[:m, :m] = rows.T @ rows
@@ -149,7 +148,7 @@ class SampleHessian(Hessian):
 
     def metric(self, objective: Objective, at: Valued) -> DenseMetric:
         whole, m = self.matrix.copy(), at.point.coef.size
-        if can_flip(objective.problem):  # the size is the norm plus the slack, so its row adds to that of the norm
+        if objective.problem.family.flips:  # the size is the norm plus the slack, so its row adds to that of the norm
             outward = objective.norm.steepest(at.point.coef)
             whole[:m, :] += np.outer(outward, whole[-1, :])
             whole[:, :m] += np.outer(whole[:, -1], outward)
@@ -202,7 +201,7 @@ class DiagonalHessian(Hessian):
     def metric(self, objective: Objective, at: Valued) -> DiagonalMetric:
         diagonal, vector = _norm_curvature(objective, at)
         squares = self.curvature + diagonal - vector**2 + objective.ridge
-        slack = [self.in_size] if can_flip(objective.problem) else []
+        slack = [self.in_size] if objective.problem.family.flips else []
         return DiagonalMetric(np.concatenate([squares, np.full(self.n_other, self.curvature), slack]))
 
     def first_step(self, objective: Objective, at: Valued) -> FloatArray:

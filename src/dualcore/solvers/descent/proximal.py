@@ -16,7 +16,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.metric import DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.prox import prox_with_size
-from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.rowsums import Point
 
 __all__ = ["proximal_newton"]
 
@@ -106,7 +106,7 @@ class _Variables:
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.sized = can_flip(objective.problem) or objective.order > 1
+        self.sized = objective.problem.family.flips or objective.order > 1
 
     def vector(self, point: Point) -> FloatArray:
         rest = [point.intercept] * self.intercept + [point.size] * self.sized

@@ -10,7 +10,7 @@ from scipy.optimize import OptimizeResult, minimize
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.metric import Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
-from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.rowsums import Point
 
 __all__ = ["Variables", "leave_origin", "quasi_newton"]
 
@@ -26,7 +26,7 @@ class Variables:
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.slack = can_flip(objective.problem)
+        self.slack = objective.problem.family.flips
 
     def point(self, x: FloatArray) -> Point:
         """Return the point that the variables stand for."""

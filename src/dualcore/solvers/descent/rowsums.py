@@ -148,7 +148,7 @@ class RowFunction:
         self.loss = SmoothedLoss(problem.loss, width)
         self.margins = problem.is_classification
         self.label_cost = problem.geometry.label_cost
-        self.flips = can_flip(problem)
+        self.flips = problem.family.flips
         self.lipschitz = problem.loss.lipschitz
         self.flip_width = width * self.lipschitz if self.flips else 0.0
 
@@ -222,8 +222,3 @@ class RowFunction:
                 rows, steepness = near[tied], (-flip_slope - slope[near])[tied]
                 flip = masses[rows] / (2.0 * self.flip_width)
         return Curvature(along * masses, rows, flip, steepness)
-
-
-def can_flip(problem: Problem) -> bool:
-    """Whether label flips can pay at any price."""
-    return problem.is_classification and bool(np.isfinite(problem.geometry.label_cost)) and problem.radius > 0.0

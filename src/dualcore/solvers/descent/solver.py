@@ -18,7 +18,7 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Oracle
 from dualcore.solvers.descent.proximal import proximal_newton
 from dualcore.solvers.descent.quasinewton import leave_origin, quasi_newton
-from dualcore.solvers.descent.rowsums import Point, can_flip
+from dualcore.solvers.descent.rowsums import Point
 
 __all__ = ["DescentSolver", "descend", "shrunk"]
 
@@ -48,7 +48,7 @@ class DescentSolver(Solver):
             return f"DescentSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
         if type(problem.geometry.norm) not in (L1Norm, L2Norm, LinfNorm):
             return f"DescentSolver knows no steps for the norm {type(problem.geometry.norm).__name__}."
-        if isinstance(problem.loss, SquaredHinge) and can_flip(problem):
+        if isinstance(problem.loss, SquaredHinge) and problem.family.flips:
             return (
                 "DescentSolver cannot solve SquaredHinge with label flips. "
                 f"Use solver='{able_solver(problem)}' or label_cost=inf."
@@ -91,7 +91,7 @@ def descend(
     if here is None and m <= MOST_FEATURES and oracle.n_rows >= _MANY * sample_size(m):
         part = oracle.part(sample_size(m), rng)
         here = None if part is None else shrunk(Objective(oracle, width), _approach(part, rng))
-    elif here is None and can_flip(problem):
+    elif here is None and problem.family.flips:
         # Where no flip pays at the optimum without flips, that is the optimum.
         here = _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
     known: Hessian | None = None

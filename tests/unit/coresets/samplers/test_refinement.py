@@ -12,6 +12,7 @@ from dualcore import Anchor, Coreset, DualCoreset, Problem, Solution, fit_corese
 from dualcore.coresets.samplers import refinement
 from dualcore.coresets.samplers.base import Round
 from dualcore.data.sources import ArraySource
+from dualcore.reading.rowwise import along
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -207,10 +208,10 @@ def test_squares_without_a_radius_go_through_the_line_search(seed, norm):
 
 def test_a_step_towards_a_multiplier_that_is_infinite():
     start, end = Anchor(np.zeros(1), 0.0, np.inf), Anchor(np.ones(1), 1.0, np.inf)
-    assert refinement.between(Problem("squared"), start, end, 0.5).multiplier == np.inf
+    assert along(Problem("squared").family, start, end, 0.5).multiplier == np.inf
     start = Anchor(np.zeros(1), 0.0, np.inf)
     end = Anchor(np.ones(1), 1.0, 3.0)
-    assert refinement.between(Problem("squared", radius=0.1), start, end, 0.5).multiplier == 3.0
+    assert along(Problem("squared", radius=0.1).family, start, end, 0.5).multiplier == 3.0
 
 
 @pytest.mark.parametrize("small", [5e-324, 1e-320, 1e-300, 1.0, 1e300])
