@@ -166,6 +166,47 @@ def draw(
 
 @app.command()
 @guarded
+def stream(
+    data: Data,
+    target: Target = None,
+    state: Annotated[Path | None, typer.Option(help="File of the stream (.npz): read if there, and written.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Coreset of all rows so far to write (.npz).")] = None,
+    size: Annotated[int, typer.Option(help="Rows of the coreset.")] = 5000,
+    loss: Loss = "logistic",
+    radius: Radius = 0.1,
+    norm: Norm = "l2",
+    label_cost: LabelCost = math.inf,
+    ridge: Ridge = 0.0,
+    intercept: Intercept = True,
+    delta: Delta = 1.35,
+    quantile: Quantile = 0.5,
+    epsilon: Epsilon = 0.1,
+    seed: Seed = 0,
+    drop: Drop = None,
+    weight: Weight = None,
+    fill: Fill = None,
+    drop_missing: DropMissing = False,
+    separator: Separator = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> Exit:
+    """Take in rows that are gone afterwards: call it for every new file, and draw a coreset of all of them."""
+    from dualcore.cli.commands.options import DataOptions, ProblemOptions
+    from dualcore.cli.commands.streaming import stream_rows
+
+    return stream_rows(
+        ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
+        DataOptions(data, target, tuple(drop or ()), weight, False, fill, drop_missing, separator),
+        size,
+        seed,
+        state,
+        out,
+        Output(json, quiet),
+    )
+
+
+@app.command()
+@guarded
 def certify(
     model: ModelFile,
     data: Data,
