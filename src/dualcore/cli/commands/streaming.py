@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from dualcore import CoresetStream, Problem
-from dualcore.cli.commands.options import DataOptions, ProblemOptions
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import watching
 from dualcore.cli.commands.streams import Stream, open_stream, refuse_many_classes
+from dualcore.cli.groups import DataOptions, ProblemOptions
 from dualcore.cli.tables import TableError
 from dualcore.coresets.drift import DriftWarning
 from dualcore.data.sources import Chunk
