@@ -121,7 +121,7 @@ def test_a_folder_of_csv_files_is_streamed_too(rows, tmp_path):
 def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     folder, _, _ = rows
     model = tmp_path / "m.json"
-    options = ("--coreset", 0.1, *drop("label"), *(["--standardize"] if scaled else []))
+    options = ("--radius", 0.1, "--coreset", 0.1, *drop("label"), *(["--standardize"] if scaled else []))
     assert call("fit", folder / "rows", "-t", "label", *options, "--out", model, "--quiet")[0] == 0
     code, loaded, _ = call("certify", model, folder / "rows.parquet", "--json")
     assert code == 0
@@ -199,8 +199,8 @@ def test_a_stream_goes_on_from_file_to_file(rows, tmp_path):
     folder, X, labels = rows
     state, out = tmp_path / "state.npz", tmp_path / "c.npz"
     for number in range(3):
-        options = ("-t", "label", "--size", 200, "--state", state, "--out", out, *drop("label"), "--json")
-        code, told, _ = call("stream", folder / "rows" / f"{number}.parquet", *options)
+        options = ("-t", "label", "--radius", 0.1, "--size", 200, "--state", state, "--out", out, "--json")
+        code, told, _ = call("stream", folder / "rows" / f"{number}.parquet", *options, *drop("label"))
         assert code == 0
         assert json.loads(told)["rows"] == 1000 * (number + 1)
     whole = CoresetStream(Problem("logistic", radius=0.1), 200, random_state=0)

@@ -91,7 +91,7 @@ class ProblemOptions:
     loss: Annotated[
         str, typer.Option(help="Classes: logistic, hinge. Numbers: huber, pinball, epsilon_insensitive, squared.")
     ] = "logistic"
-    radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.1
+    radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.01
     norm: Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")] = "l2"
     label_cost: Annotated[float, typer.Option(help="Price of one label flip; inf forbids flips.")] = math.inf
     ridge: Annotated[float, typer.Option(help="Adds ridge / 2 times the squared coefficients.")] = 0.0

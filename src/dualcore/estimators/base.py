@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import field, replace
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -21,12 +19,13 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.remarks import warn_if_loose, warn_if_nothing_learned
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Iterate, Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round", "warn_if_weak"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -54,8 +53,8 @@ class WassersteinLinearModel(BaseEstimator):
 
     Parameters
     ----------
-    radius : float, default=0.1
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
+    radius : float, default=0.01
+        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk. The default is for standardised ones.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     feature_weights : array-like of shape (n_features,), optional
@@ -101,7 +100,7 @@ class WassersteinLinearModel(BaseEstimator):
         Only where X is a frame with string column names.
     """
 
-    radius: float = 0.1
+    radius: float = 0.01
     norm: str | Norm = "l2"
     feature_weights: npt.ArrayLike | None = None
     label_cost: float = np.inf
@@ -210,11 +209,18 @@ class WassersteinLinearModel(BaseEstimator):
                 callback=(lambda done: print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
-            warn_if_weak(title, found.certificate)
+            warn_if_loose(title, found.certificate, target_gap(self.coreset))
+        self._remark(title, problem, training, X, y, weights)
         if self.verbose:
             print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
+
+    def _remark(self, title: str, problem: Problem, training: Training, X: Any, y: Any, weights: Any) -> None:
+        """Warn where the radius leaves nothing to learn."""
+        few = training.coreset
+        rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
+        warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
@@ -267,13 +273,12 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value!r}.")
 
 
-def warn_if_weak(title: str, certificate: Certificate) -> None:
-    """Warn where a certificate says next to nothing about a model."""
-    if certificate.is_weak:
-        warnings.warn(
-            f"{title}: the certificate leaves open how good the model is (relative gap "
-            f"{certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None where the rows are "
-            "few.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def target_gap(coreset: Any) -> float | None:
+    """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
+
+    A size asks for no gap in particular: a twentieth is then worth a remark, though the rounds go on to a thousandth.
+    """
+    if isinstance(coreset, (int, float, np.integer, np.floating)):
+        return 0.05
+    gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
+    return None if gap is None else float(gap)

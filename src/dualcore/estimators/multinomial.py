@@ -11,7 +11,8 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import fit_coreset, is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.estimators.base import print_outcome, print_round, warn_if_weak
+from dualcore.estimators.base import print_outcome, print_round, target_gap
+from dualcore.estimators.remarks import warn_if_loose
 from dualcore.problem import Problem
 from dualcore.problem.losses import Softmax
 from dualcore.solvers import solve
@@ -46,7 +47,7 @@ def fit_multinomial(
             settings["callback"] = partial(print_round, title)
         found = fit_coreset(joint, X, code, estimator.coreset, weights, **settings)
         solution, certificate, coreset = found.solution, found.certificate, found.coreset
-        warn_if_weak(title, certificate)
+        warn_if_loose(title, certificate, target_gap(estimator.coreset))
     if estimator.verbose:
         print_outcome(title, solution, certificate, history=estimator.verbose > 1)
     estimator.coef_, estimator.intercept_ = solution.coef, solution.intercept
