@@ -211,6 +211,7 @@ class WassersteinLinearModel(BaseEstimator):
             training = Training(found.solution, found.certificate, found.coreset)
             warn_if_loose(title, found.certificate, target_gap(self.coreset))
         self._remark(title, problem, training, X, y, weights)
+        training = self._name_features(training)
         if self.verbose:
             print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
@@ -221,6 +222,14 @@ class WassersteinLinearModel(BaseEstimator):
         few = training.coreset
         rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
         warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
+
+    def _name_features(self, training: Training) -> Training:
+        """Return the training with the names of the features in the coreset, where there are names."""
+        names = getattr(self, "feature_names_in_", None)
+        if training.coreset is None or names is None:
+            return training
+        details = training.coreset.details | {"feature_names": [str(name) for name in names]}
+        return training._replace(coreset=replace(training.coreset, details=details))
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""

@@ -11,14 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_expit, log_softmax, logsumexp
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled
+from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled, open_source
 from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.chunks import named_features, open_features, score_chunks
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.estimators.parameters import estimator
@@ -139,13 +141,35 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return source if low == high == 1.0 else PreparedSource(source, factors=(low, high))
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes."""
+        """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes.
+
+        ``X`` is arrays or whatever `open_source` takes; a source, a path or a Dask collection is read once, in chunks.
+        Of a file with names the columns that the model knows are taken.
+        """
         scores = self._scores(X)
         return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the label of every row, shape (n_samples,)."""
-        scores = self._scores(X)
+        """Return the label of every row, shape (n_samples,); ``X`` as in `decision_function`."""
+        return self._labels(self._scores(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy; the data are arrays, or what `fit` takes, read once in chunks."""
+        if not is_source_like(X):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        known = named_features(X, self)
+        source: Source
+        if self.classes_.size == 2:
+            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
+        else:
+            source = open_source(X, y, sample_weight, **known)
+        self._match_features(source)
+        found = score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_)
+        labels = self.classes_[(found.y > 0.0).astype(np.int64)] if self.classes_.size == 2 else found.y
+        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
+
+    def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
@@ -202,6 +226,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return False
 
     def _scores(self, X: Any) -> FloatArray:
+        if is_source_like(X):
+            check_is_fitted(self)
+            source = open_features(X, self)
+            self._match_features(source)
+            return score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_).scores
         return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
 
     def _read_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -332,6 +361,15 @@ class WassersteinLinearSVC(WassersteinClassifier):
     """
 
     loss: str = "hinge"
+
+    @property
+    def predict_proba(self) -> Any:
+        """Not available: a hinge loss knows no probabilities. Use `sklearn.calibration.CalibratedClassifierCV`."""
+        raise AttributeError(
+            f"{type(self).__name__} has no predict_proba: a hinge loss knows no probabilities. Use "
+            "sklearn.calibration.CalibratedClassifierCV(model).fit(X, y).predict_proba(X), or "
+            "WassersteinLogisticRegression."
+        )
 
     def _loss(self) -> Loss:
         if self.loss not in _HINGES:

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
+from dualcore.estimators.chunks import named_features, open_features, score_chunks
 from dualcore.estimators.parameters import estimator
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -64,8 +66,27 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Return ``X coef + intercept``, shape (n_samples,)."""
+        """Return ``X coef + intercept``, shape (n_samples,).
+
+        ``X`` is arrays or whatever `open_source` takes; a source, a path or a Dask collection is read once, in chunks.
+        Of a file with names the columns that the model knows are taken.
+        """
+        if is_source_like(X):
+            check_is_fitted(self)
+            source = open_features(X, self)
+            self._match_features(source)
+            return score_chunks(source, self.coef_, self.intercept_).scores
         return self._read_rows(X).dot(self.coef_) + self.intercept_
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination; the data are arrays, or what `fit` takes, read once in chunks."""
+        if not is_source_like(X):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        source = open_source(X, y, sample_weight, **named_features(X, self))
+        self._match_features(source)
+        found = score_chunks(source, self.coef_, self.intercept_)
+        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
 
     def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the training objective of this model on other data: worst-case risk, ridge included.
