@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
+from dualcore.coresets.samplers.pilot import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
@@ -76,6 +77,9 @@ class WassersteinLinearModel(BaseEstimator):
         Iterations of the solver.
     random_state : int, RandomState or None, default=None
         Seeds the draw of a coreset.
+    warm_start : bool, default=False
+        Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
+        from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
     verbose : int, default=0
         1 prints the rounds and the outcome, 2 the iterations of the solver too.
 
@@ -112,6 +116,7 @@ class WassersteinLinearModel(BaseEstimator):
     tol: float = 1e-6
     max_iter: int = 200
     random_state: int | np.random.RandomState | None = None
+    warm_start: bool = False
     verbose: int = 0
 
     problem_: Problem = field(init=False)
@@ -124,6 +129,9 @@ class WassersteinLinearModel(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
 
     def _make_problem(self) -> Problem:
         """Check every parameter and return the problem they state."""
@@ -182,12 +190,24 @@ class WassersteinLinearModel(BaseEstimator):
             )
 
     def _train(
-        self, problem: Problem, X: Any, y: FloatArray | None, weights: FloatArray | None, name: str = ""
+        self,
+        problem: Problem,
+        X: Any,
+        y: FloatArray | None,
+        weights: FloatArray | None,
+        name: str = "",
+        *,
+        seed: Any = None,
+        start: Any = None,
     ) -> Training:
-        """Train on the whole data or through a coreset, as the parameter ``coreset`` says."""
+        """Train on the whole data or through a coreset, as the parameter ``coreset`` says.
+
+        ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
+        """
         title = type(self).__name__ + (f" {name}" if name else "")
         if self.coreset is None:
             settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+            settings["warm_start"] = start
             if self.verbose and isinstance(X, Source):
                 settings["callback"] = lambda done: _print_read(title, done)
             solution = solve(problem, X, y, weights, **settings)
@@ -196,16 +216,17 @@ class WassersteinLinearModel(BaseEstimator):
             certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
             training = Training(solution, certificate, None)
         else:
+            seed = self._seed() if seed is None else seed
             found = fit_coreset(
                 problem,
                 X,
                 y,
-                self.coreset,
+                self.coreset if start is None else _anchored(self.coreset, problem, start, seed),
                 sample_weight=weights,
                 solver=self.solver,
                 tol=self.tol,
                 max_iter=self.max_iter,
-                random_state=self._seed(),
+                random_state=seed,
                 callback=(lambda done: print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
@@ -230,6 +251,15 @@ class WassersteinLinearModel(BaseEstimator):
             return training
         details = training.coreset.details | {"feature_names": [str(name) for name in names]}
         return training._replace(coreset=replace(training.coreset, details=details))
+
+    def _earlier(self, n_features: int, count: int = 1) -> list[Any]:
+        """Return the solutions of the last fit to set out from, one for each model; None where there is none."""
+        if not isinstance(self.warm_start, (bool, np.bool_)):
+            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
+        found = getattr(self, "solution_", None) if self.warm_start else None
+        found = found if isinstance(found, list) else [found]
+        usable = len(found) == count and all(one is not None and one.coef.shape == (n_features,) for one in found)
+        return found if usable else [None] * count
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
@@ -291,3 +321,10 @@ def target_gap(coreset: Any) -> float | None:
         return 0.05
     gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
     return None if gap is None else float(gap)
+
+
+def _anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
+    """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
+    if not isinstance(coreset, (int, float, np.integer, np.floating)):
+        return coreset
+    return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]
