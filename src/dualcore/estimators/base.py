@@ -205,11 +205,20 @@ class WassersteinLinearModel(BaseEstimator):
         ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
         """
         title = type(self).__name__ + (f" {name}" if name else "")
+        shown = 0  # lines printed while it ran
         if self.coreset is None:
             settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
             settings["warm_start"] = start
             if self.verbose and isinstance(X, Source):
                 settings["callback"] = lambda done: _print_read(title, done)
+            elif self.verbose > 1:
+
+                def show(done: Iterate) -> None:
+                    nonlocal shown
+                    shown += 1
+                    _print_iteration(title, done)
+
+                settings["callback"] = show
             solution = solve(problem, X, y, weights, **settings)
             # In memory every iteration and the final score read all rows once.
             reads = solution.n_reads or solution.iterations + 1
@@ -234,7 +243,7 @@ class WassersteinLinearModel(BaseEstimator):
         self._remark(title, problem, training, X, y, weights)
         training = self._name_features(training)
         if self.verbose:
-            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
+            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1 and not shown)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
@@ -281,11 +290,15 @@ def print_round(title: str, done: Round) -> None:
     )
 
 
+def _print_iteration(title: str, done: Iterate) -> None:
+    print(f"[{title}] iteration {done.iteration}: value {done.value:.8g}, gap {done.gap:.2e}", flush=True)
+
+
 def print_outcome(title: str, solution: Any, certificate: Certificate, *, history: bool) -> None:
     """Say how a solve ended and what is known about the model."""
     if history:
         for line in solution.history:
-            print(f"[{title}] iteration {line.iteration}: value {line.value:.8g}, gap {line.gap:.2e}")
+            _print_iteration(title, line)
     print(
         f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
         f"{solution.seconds:.2f} s. {certificate}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import warnings
 
@@ -97,3 +98,22 @@ def test_a_target_gap_that_was_not_reached_is_said_with_what_to_do():
     sampler = DualCoreset(size=60, rounds=1, target_gap=1e-9, random_state=0)
     with pytest.warns(ConvergenceWarning, match=r"more than the target_gap of 1e-09\. Use a larger coreset"):
         WassersteinLogisticRegression(radius=0.01, coreset=sampler).fit(X, y)
+
+
+def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch):
+    """What is printed before the score of the solution is what was printed on the way."""
+    X, y = few_positives()
+    seen: list[str] = []
+    solve_module = importlib.import_module("dualcore.solvers.solve")  # a function has the name of the module
+    score = solve_module.score
+
+    def late(*arguments):
+        seen.append(capsys.readouterr().out)
+        return score(*arguments)
+
+    monkeypatch.setattr(solve_module, "score", late)
+    model = WassersteinLogisticRegression(radius=0.01, solver="structured", verbose=2).fit(X, y)
+    lines = [line for line in seen[0].splitlines() if "iteration" in line]
+    assert len(lines) == len(model.solution_.history)
+    assert f"value {model.solution_.history[0].value:.8g}" in lines[0]
+    assert "iteration" not in capsys.readouterr().out.replace("iterations of", "")  # and not once more
