@@ -144,7 +144,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X : array, sparse matrix or data frame of shape (n_samples, n_features)
         y : array of shape (n_samples,)
         classes : array of shape (n_classes,)
-            All labels there will be; needed in the first call.
+            All labels there will be; needed in the first call, unless `fit` was called before and they are the same.
         sample_weight : array of shape (n_samples,), optional
             Either all parts have weights or none.
 
@@ -153,6 +153,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self
         """
         first = not hasattr(self, "_streams")
+        classes = getattr(self, "classes_", None) if first and classes is None else classes
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if self.class_weight == "balanced":

@@ -94,11 +94,10 @@ def test_fit_ends_the_parts_and_a_pickle_keeps_them():
     model = WassersteinLogisticRegression(radius=0.02).partial_fit(X[:300], y[:300], classes=["a", "b"])
     copy = pickle.loads(pickle.dumps(model)).partial_fit(X[300:], y[300:])
     assert copy.coreset_.n_rows == 600
-    model.fit(X[:300], y[:300])
-    with pytest.raises(ValueError, match="classes must be passed on the first call"):
-        model.partial_fit(X[300:], y[300:])
-    model.partial_fit(X[300:], y[300:], classes=["a", "b"])
+    model.fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
     assert model.coreset_.n_rows == 300
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        clone(model).partial_fit(X[300:], y[300:])
 
 
 def test_what_does_not_fit_is_refused():
