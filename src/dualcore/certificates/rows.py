@@ -75,7 +75,6 @@ class RowBounds:
         self.masses = data.masses
         self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
         self.level_set = RowLevelSet(problem, data, upper)
-        self.of_order_one = problem.geometry.order == 1
 
     def bound(
         self,
@@ -279,7 +278,7 @@ class RowBounds:
     def _budget(self, point: DualPoint) -> float:
         """Return how long a moment the radius holds."""
         problem, w, order = self.problem, self.masses, self.problem.geometry.order
-        if self.of_order_one:
+        if problem.loss.is_lipschitz:
             spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
             return problem.loss.lipschitz * max(problem.radius - spent, 0.0)
         if point.share is not None:

@@ -22,10 +22,8 @@ def trivial_bound(problem: Problem) -> float:
     """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""
     if problem.is_classification:
         return 0.0
-    slope = problem.geometry.target_slope
-    if problem.geometry.order > 1:
-        return float((problem.radius * slope) ** problem.geometry.order)
-    return problem.radius * problem.loss.lipschitz * slope
+    least = problem.radius * problem.loss.root_lipschitz * problem.geometry.target_slope
+    return float(least**problem.geometry.order)
 
 
 def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: float, limit: float) -> float:

@@ -145,7 +145,7 @@ class RadiusSearch(WassersteinLinearModel):
         test: npt.NDArray[np.int64],
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
-        if plain.support is not None or (problem.is_classification and plain._is_joint):
+        if not problem.family.is_closed or (problem.is_classification and plain._is_joint):
             return self._score_each(plain, problem, X, y, weights, radii, train, test)
         rows = as_rows(X)
         part = None if weights is None else weights[train]

@@ -87,9 +87,9 @@ class Bundle:
         floor: float = 0.0,
         multiplier: float | None = None,
     ) -> None:
-        if not isinstance(problem.family, BoxFamily) or problem.radius == 0.0:
+        if problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
-        self.problem, self.box, self.data = problem, problem.family, data
+        self.problem, self.box, self.data = problem, BoxFamily.of(problem.family), data
         w, m = data.masses, data.rows.m
         # Offsets of features and target are taken out before anything is summed.
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)

@@ -41,6 +41,9 @@ class SquaredForm(DualForm):
     """
 
     sums_mix = False
+    linear_in_multiplier = False
+    finite_at_kappa = False
+    has_kinks = False
 
     @property
     def power(self) -> float:
