@@ -51,9 +51,10 @@ _FEW_NUMBERS = 2_000_000
 _SMALL = 1e-9
 # Columns whose least singular value is below this share of their length count as dependent up to rounding.
 _DEPENDENT = 1e-12
-# Below this share a solver cannot tell them apart, and a certificate that is not tight has no other reason.
+# The same for solvers: below this share they cannot separate the columns, and certificates may stay loose for it.
 _NEARLY = 1e-8
-# Slopes below these shares of the largest are left out in turn: a row with hardly any slope bounds the scores weakly.
+# Slopes below the first of these shares of the largest are left out, then below the second: small slopes bound the
+# scores weakly.
 _LEAST_WEIGHTS = (1e-2, 1e-5, 0.0)
 
 BoolArray = npt.NDArray[np.bool_]

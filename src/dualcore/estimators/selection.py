@@ -220,7 +220,7 @@ class RadiusSearch(WassersteinLinearModel):
 def _targets(
     plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None
 ) -> tuple[list[FloatArray], FloatArray | None]:
-    """Return what is learned from rows and what they weigh; sees to the class weights of the estimator."""
+    """Return targets and masses of rows, and set the class weights of the estimator."""
     if problem.is_classification:
         code = np.searchsorted(plain.classes_, y)
         missing = plain.classes_[np.bincount(code, minlength=plain.classes_.size) == 0]

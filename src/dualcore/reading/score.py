@@ -366,7 +366,7 @@ def _add_smooth(
     slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
     worth = -loss.conjugate(slope)
     if label:
-        total = _weigh(worth + slope * t, mass)  # which the other takes off again
+        total = _weigh(worth + slope * t, mass)  # `_add_margins` subtracts slope * t
         _add_margins(dual, plan, X, label, mass, t, slope, total)
     else:
         _add_residuals(dual, plan, X, mass, slope, worth - slope * y)

@@ -191,7 +191,7 @@ def squared_rows(scene: Scene) -> Reading:
         direction = -steep(solution) * solution.multipliers[inside]
         if factor is None:
             return DualPoint(design.unit * direction / roots)
-        # The slopes live in the span of the columns, where the factor tells their coordinates.
+        # The slopes lie in the span of the columns; the factor gives their coordinates.
         return DualPoint(design.unit * table @ np.linalg.lstsq(factor, direction)[0])
 
     return read
@@ -243,8 +243,8 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Pl
     def read(solution: ConeSolution) -> DualPoint:
         z, w = solution.multipliers, scene.design.masses
         slope, v = z[earned] / w, np.maximum(1.0 + solution.value(signal), 1e-12)
-        # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 nothing is at stake and the cones leave
-        # q open, so the slope decides.
+        # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 the cones do not
+        # determine q, so the slope decides.
         share = np.minimum((z[total] + z[difference]) / (risk * w), 0.5 * slope / v)
         return DualPoint(-z[lifted] / w, slope, share)
 
@@ -330,8 +330,8 @@ class ConicSolver(Solver):
                 improve = _finer if problem.family.linear_in_multiplier else _closer
                 found = improve(found, attempt, problem, data, design)
             return _no_worse_than(start, found, problem, data)
-        # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
-        # invites no flip, is best where they may flip.
+        # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and at
+        # which no flip pays, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
         fixed = descend(settled, data, design, start, max_iter)
         if fixed.stopped_early:
@@ -340,7 +340,8 @@ class ConicSolver(Solver):
         if risk <= settled.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
             return _no_worse_than(start, fixed, problem, data)
         found, gap = _best_of([fixed, attempt(problem)], problem, data)
-        # Of these cones Clarabel reads the multipliers to six digits or so, more or fewer by chance: ask differently.
+        # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with
+        # other scales.
         for enough, factor in ((0.1 * tol, 1.0), (tol, 10.0), (tol, 0.1)):
             if gap > enough:
                 sizes = Sizes.at(problem, found, data)

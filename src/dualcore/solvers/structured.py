@@ -76,7 +76,7 @@ def _run(
         whole = _flips_last(problem, data, tol, max_iter, start)
     else:
         whole = InteriorPoint(problem, data, start).run(tol, max_iter)
-        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: once more from afar
+        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
             whole = InteriorPoint(problem, data).run(tol, max_iter)
     if whole.stopped_early and can_settle(problem):  # Newton with a line search is slower, and harder to stop
         guess = replace(whole, waypoint=None)
@@ -123,7 +123,7 @@ def _flips_last(
     if not problem.form.flip_candidates(t, size)[0].size:
         return found
     spent, history = found.iterations, found.history
-    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: once more from afar
+    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: again without one
         found = InteriorPoint(problem, data, here).run(tol, max_iter)
         spent, history = spent + found.iterations, history + found.history
         if not found.stopped_early:

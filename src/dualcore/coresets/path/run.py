@@ -346,7 +346,7 @@ class _CoresetPath:
             return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
 
     def _pilot(self, position: int) -> tuple[Solution | None, WeightedRows | None]:
-        """Return where to begin, and rows to estimate cells from; nothing where the sampler sees to it itself."""
+        """Return a model to start from, and rows to estimate cells from; None where the sampler draws its own."""
         if not self.refines:
             return None, None
         rows = pilot_sample(self.problems[position], self.source, self.size, seed_from(self.seed, 1))

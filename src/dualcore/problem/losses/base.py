@@ -103,6 +103,7 @@ class Loss(ABC):
 
         The default finds the ``t`` whose slope is ``s`` by bisection, so it needs a slope that is continuous.
         """
+        # By hand: all slopes at once, which scipy's root finders for one function do not do.
         s = np.asarray(s, dtype=np.float64)
         low, high = np.full(s.shape, -1.0), np.full(s.shape, 1.0)
         for _ in range(60):  # grow the bracket until L'(low) <= s <= L'(high), or give up at 2**60
