@@ -68,16 +68,18 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
     chances = _chances(point.scores, labels, masses, balanced=problem.fit_intercept)
     moment = products.moment(masses[:, None] * (chances - labels))[:, :m]
     value = -float(masses @ xlogy(chances, chances).sum(axis=1))
-    rounding = level_set.error * value * (1.0 + np.log(n_classes)) + level_set.level_price()
+    if budget < 0.0:  # the multiplier is at most the risk over the radius
+        value, budget = value + budget * upper / problem.radius, 0.0
+    rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.level_price()
     ridge, W = design.ridge[:, :m], point.W[:, :m] - point.W[:, :m].mean(axis=0)
     price, inverse = movable_prices(design)
     bounds = []
     if problem.ridge > 0.0:  # what the flow does not hold the ridge does
-        left = np.abs(moment + max(budget, 0.0) * point.found.gradient * inverse)
+        left = np.abs(moment + _held(point, W * inverse, budget) * inverse)
         exact = 0.5 * float((left**2 / ridge).sum())
         error = 0.5 * float(((left + level_set.moment_error) ** 2 / ridge).sum()) - exact
         bounds.append(Bound(value - exact - rounding - error, rounding + error))
-    if problem.radius > 0.0 and budget >= 0.0:
+    if problem.radius > 0.0:
         held = price > 0.0
         kept = value - 0.5 * float((ridge * W**2)[:, held].sum())
         if not held.all():  # only the ridge holds what cannot move
@@ -97,6 +99,19 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
         allowed = rounding + min(error * upper / problem.radius, max(kept - priced, 0.0))
         bounds.append(Bound(priced - rounding, allowed))
     return max(bounds, default=Bound(-np.inf, 0.0))
+
+
+def _held(point: SmoothPoint, U: FloatArray, budget: float) -> FloatArray:
+    """Return the divergence of a flow whose cost is within the budget, shape (K, m), near that of the smoothed maximum.
+
+    Away from a minimiser the gradient of the l1 norm's maximum is no divergence: what enters a feature does not leave.
+    """
+    if not budget > 0.0:
+        return np.zeros_like(U)
+    surplus = point.found.gradient.mean(axis=0)
+    cost = point.widest.cost(U, point.width, point.found, budget, np.tile(-budget * surplus, (len(U), 1)))
+    factor = min(1.0, budget / (cost * (1.0 + 1e-12))) if cost > 0.0 else 0.0
+    return np.asarray(factor * budget * (point.found.gradient - surplus))
 
 
 def _chances(scores: FloatArray, labels: FloatArray, masses: FloatArray, *, balanced: bool) -> FloatArray:
