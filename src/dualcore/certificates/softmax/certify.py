@@ -23,7 +23,7 @@ __all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classe
 # A Newton matrix of this size is factored densely, some dozen times in each of a few cone programs.
 _MOST_NUMBERS = 2500
 # Up to this many numbers that takes less time than descent does, by measurement; rows near a change of label are cones.
-_FEW_NUMBERS, _FEW_WITH_FLIPS = 700, 150
+_FEW_NUMBERS, _FEW_WITH_FLIPS = 700, 400
 # One for the risk and two to measure the columns; then, a step: itself, at most three for its bound, one for the risk.
 _READS_TO_START, _READS_PER_STEP = 3, 5
 STEPS_TO_CERTIFY = 4

@@ -229,9 +229,11 @@ def _differ(one: float, other: float) -> bool:
 
 
 def _mean_curvature(at: Valued, design: ClassDesign) -> float:
-    """Return the mean of ``p (1 - p)`` over rows and classes."""
+    """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed changes of label add to it."""
     scores = at.scores - at.scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     chances /= chances.sum(axis=1, keepdims=True)
     total = float(design.data.masses @ (chances * (1.0 - chances)).sum(axis=1))
+    if at.labels is not None:
+        total += float(design.data.masses @ (at.labels * (1.0 - at.labels)).sum(axis=1)) / at.label_width
     return float(max(total / chances.shape[1], 1e-6))

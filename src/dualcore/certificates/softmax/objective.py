@@ -26,7 +26,7 @@ _STEPS = 60
 class Valued(NamedTuple):
     """The smoothed risk at a model, its gradient of shape (K, width), and what came with them.
 
-    ``risk`` is the exact one, up to the precision of the products.
+    ``risk`` is the exact one, up to the precision of the products. ``width`` is that of the widest difference.
     """
 
     W: FloatArray
@@ -38,6 +38,7 @@ class Valued(NamedTuple):
     scores: FloatArray
     labels: FloatArray | None
     width: float
+    label_width: float
 
 
 class SmoothRisk:
@@ -95,7 +96,9 @@ class SmoothRisk:
             budget, labels = self.problem.radius, None
         gradient = moment + self.design.ridge * apart
         gradient[:, : self.price.size] += budget * found.gradient * self.inverse
-        return Valued(W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute)
+        return Valued(
+            W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
+        )
 
     def point(self, at: Valued) -> SmoothPoint:
         """Return the dual point that belongs to a model; float32 rows are widened for it."""

@@ -40,6 +40,8 @@ _SOLVERS = ("auto", "structured", "descent", "conic")
 _TINY = 100
 # Relative gap after which Newton's method takes over where it can, and evaluations that make an iteration of descent.
 _FINISH, _EVALUATIONS = 1e-4, 10
+# Evaluations after which Newton's method takes over in any case.
+_BEFORE_NEWTON = 600
 
 
 def solve_classes(
@@ -161,7 +163,7 @@ def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: Flo
         run.W = start
     finishes = solver == "auto" and suits_newton(problem, design.scale.size)
     if solver == "descent" or (solver == "auto" and not (finishes and _newton_first(design))):
-        value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter)
+        value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter, finishes=finishes)
         max_iter -= -(-run.iterations // _EVALUATIONS)
         if not finishes or max_iter < 1 or value - run.lower.value <= tol * value:
             return run
@@ -174,9 +176,11 @@ def _newton_first(design: ClassDesign) -> bool:
     return design.shape[0] * design.shape[1] <= _TINY or bool(free_features(design.problem, design.scale.size).any())
 
 
-def _run_descent(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> float:
+def _run_descent(design: ClassDesign, run: _Progress, tol: float, max_iter: int, *, finishes: bool) -> float:
     """Descend and return the risk; of a source every evaluation is a read, and so an iteration."""
     most = max_iter * (_EVALUATIONS if design.data.rows.in_memory else 1)
+    if finishes:
+        most = min(most, _BEFORE_NEWTON)
     descent = Descent(design, tol, most, run.W if run.W.any() else None)
     descent.run()
     run.solver, run.W, run.iterations, run.exhausted = "descent", descent.W, descent.iterations, descent.exhausted
@@ -213,8 +217,9 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
         more -= int(value - run.lower.value <= tol * value)
         flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
         step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
-        run.last = lower_bound(design, run.W, step, value)
-        run.lower = max(run.lower, run.last)
+        if not _runs_away(design.problem, design.data, *design.model(run.W)):  # else the infimum is 0: nothing to bound
+            run.last = lower_bound(design, run.W, step, value)
+            run.lower = max(run.lower, run.last)
         run.iterations += 1
         moved = False
         for length in 0.5 ** np.arange(12):
