@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import DualCoreset, Problem, UniformCoreset, solve
-from dualcore.coresets.path import PathStep, radius_path, select_radius, suggest_radius
+from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.coresets.path.run import _doubling
 from dualcore.data.sources import ArraySource
 from dualcore.reading.evaluate import as_source
@@ -387,6 +387,19 @@ def test_a_suggestion_exists_for_every_loss(loss, settings):
     assert suggest_radius(problem, 10.0 * X, y, 0.5, random_state=0) == pytest.approx(10.0 * low, rel=0.3)
 
 
+@pytest.mark.parametrize("power", [1.5, 2.0, 3.0])
+def test_suggestion_and_grid_do_not_depend_on_the_unit_of_the_target(power):
+    problem = Problem("power", power=power)
+    X, y = make_data(False, n=300)
+    here, there = (suggest_radius(problem, X, unit * y, draws=200, random_state=0) for unit in (1.0, 100.0))
+    assert there == pytest.approx(here, rel=1e-6)
+    last = radius_grid(problem, X, y, 3)[-1]
+    assert radius_grid(problem, X, 100.0 * y, 3)[-1] == pytest.approx(last, rel=1e-9)
+    # From the last radius on nothing is learned; a little below something is.
+    grown = [np.abs(solve(problem.replace(radius=share * last), X, y).coef).max() for share in (0.95, 1.01)]
+    assert grown[0] > 1e-3 > grown[1]
+
+
 def test_suggestions_for_odd_data():
     X, y = make_data(True, n=300)
     problem = Problem("logistic")
@@ -436,3 +449,17 @@ def test_a_path_of_order_two_begins_at_no_radius(loss):
             problem.risk(point.solution.coef, point.solution.intercept, X, y)
         )
         assert point.certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-7)
+
+
+def test_the_labels_of_a_path_are_found(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y = np.where(X[:, 0] + rng.normal(size=2000) > 0, "yes", "no")
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "clicked": y}).to_parquet(tmp_path / "rows.parquet")
+    settings = {"radii": [0.01, 0.1], "coreset": 300, "random_state": 0}
+    found = radius_path(Problem("logistic"), tmp_path / "rows.parquet", "clicked", **settings)
+    expected = radius_path(Problem("logistic"), X, np.where(y == "yes", 1.0, -1.0), **settings)
+    for one, other in zip(found.points, expected.points, strict=True):
+        np.testing.assert_allclose(one.solution.coef, other.solution.coef, rtol=1e-9)

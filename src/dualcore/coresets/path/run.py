@@ -32,7 +32,7 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.sources import Source, is_source_like
+from dualcore.data.sources import Source, is_source_like, open_labelled
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import spread_of
@@ -41,6 +41,7 @@ from dualcore.reading.reading import read
 from dualcore.reading.score import score_models
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.base import able_solver
 
 __all__ = ["radius_path"]
 
@@ -72,7 +73,8 @@ def radius_path(
         Its own radius is not used.
     X, y, sample_weight
         The full data, as arrays or frames; or, with ``coreset`` set, whatever `open_source` takes: a source for ``X``
-        with ``y=None``, a path and the name of its target.
+        with ``y=None``, a path and the name of its target. Labels that are not -1 and +1 are found while a path or a
+        collection is read; the larger is +1.
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
@@ -114,6 +116,8 @@ def radius_path(
     settings: dict[str, Any] = {"solver": solver, "max_iter": max_iter}
     if coreset is not None:
         sampler = as_sampler(coreset, random_state)
+        if is_source_like(X) and not isinstance(X, Source) and problem.is_classification:
+            X, y, sample_weight = open_labelled(X, y, sample_weight)[0], None, None
         source = as_source(problem, X, y, sample_weight)
         if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
             if not problem.family.is_closed:
@@ -218,7 +222,7 @@ class _CoresetPath:
         self.problems = [problem.replace(radius=radius) for radius in radii]
         self.source, self.sampler, self.radii, self.target_gap = source, sampler, radii, target_gap
         self.settings = dict(settings)
-        if problem.geometry.order == 1:  # the structured solver ends well below its tolerance
+        if able_solver(problem) == "structured":  # which ends well below its tolerance
             self.settings["tol"] = max(settings["tol"], 0.1 * target_gap)
         self.callback = callback
         self.seed = seed_from(sampler.random_state)
@@ -345,7 +349,7 @@ class _CoresetPath:
             return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
 
     def _pilot(self, position: int) -> tuple[Solution | None, WeightedRows | None]:
-        """Return where to begin, and rows to estimate cells from; nothing where the sampler sees to it itself."""
+        """Return a model to start from, and rows to estimate cells from; None where the sampler draws its own."""
         if not self.refines:
             return None, None
         rows = pilot_sample(self.problems[position], self.source, self.size, seed_from(self.seed, 1))
