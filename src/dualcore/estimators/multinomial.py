@@ -20,7 +20,8 @@ from dualcore.solvers import solve
 __all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "joint_problem", "multinomial_risk"]
 
 MULTI_CLASS = ("ovr", "multinomial")
-# Reads of all rows: three to begin with; then, an iteration, itself, at most three for its bound and one for the risk.
+# Reads of all rows: three to begin with; then, for a step of Newton's method, itself, at most three for its bound and
+# one for the risk.
 _READS_TO_START, _READS_PER_STEP = 3, 5
 
 
@@ -31,15 +32,19 @@ def check_multi_class(estimator: Any) -> None:
 
 
 def fit_multinomial(
-    estimator: Any, problem: Problem, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None
+    estimator: Any, problem: Problem, X: Any, code: npt.NDArray[np.int64] | None, weights: FloatArray | None
 ) -> None:
-    """Train a softmax model of all classes and store it; what is not supported raises before any work."""
+    """Train a softmax model of all classes and store it; what is not supported raises before any work.
+
+    ``X`` is rows, or a source with class numbers as targets; then ``code`` and ``weights`` are None.
+    """
     joint = joint_problem(problem, estimator)
     settings: dict[str, Any] = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     title = type(estimator).__name__
     if estimator.coreset is None or is_auto(estimator.coreset):
         solution = solve(joint, X, code, weights, **settings)
-        reads = _READS_PER_STEP * solution.iterations + _READS_TO_START
+        passes = _READS_PER_STEP if solution.solver == "structured" else 1
+        reads = solution.n_reads or passes * solution.iterations + _READS_TO_START
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None
     else:
         settings["random_state"] = estimator._seed()

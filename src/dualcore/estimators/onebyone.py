@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.data.sources import ClassError, Source, SourceError, open_source
-from dualcore.data.sources.against import AgainstRestSource, class_masses
+from dualcore.data.sources.against import AgainstRestSource, CodedSource, class_masses
+from dualcore.estimators.multinomial import fit_multinomial
 from dualcore.problem import Problem
 
 __all__ = ["fit_one_by_one", "open_many", "store"]
@@ -30,12 +31,7 @@ def open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[So
 
 
 def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dict[float, float]) -> None:
-    """Train a model for every class of a source against the rest, and store them."""
-    if estimator._joins(len(masses)):
-        raise ValueError(
-            f"multi_class='multinomial' needs rows in memory for {len(masses)} classes, got a source. Use "
-            "multi_class='ovr', or pass the rows as arrays."
-        )
+    """Train a model for every class of a source against the rest, or one of all classes, and store what was found."""
     classes = np.array(list(masses))
     estimator._note_features(source)
     estimator.classes_ = classes.astype(np.int64)
@@ -44,6 +40,9 @@ def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dic
     )
     estimator.problem_ = problem
     factors = None if (estimator.class_weight_ == 1.0).all() else estimator.class_weight_
+    if estimator._joins(classes.size):
+        fit_multinomial(estimator, problem, CodedSource(source, classes, factors), None, None)
+        return
     found = []
     for positive, label in enumerate(estimator.classes_.tolist()):
         rows = AgainstRestSource(source, classes, positive, factors)

@@ -19,7 +19,7 @@ from dualcore import (
     select_radius,
     suggest_radius,
 )
-from dualcore.data.sources import ArraySource, PreparedSource
+from dualcore.data.sources import ArraySource, PartsSource, PreparedSource
 from source_kinds import KINDS, NEEDS, make_table, spans
 
 every_kind = pytest.mark.parametrize(
@@ -178,12 +178,29 @@ def test_what_needs_rows_in_memory_says_so(tables):
         suggest_radius(Problem("logistic"), "rows.parquet", "y")
 
 
+@pytest.mark.parametrize("coreset", [None, 60])
+def test_all_classes_of_a_source_share_one_model(tables, coreset):
+    X = tables[False, True].X
+    y = np.array([2.0, 5.0, 9.0])[np.arange(N) % 3]
+    read, here = (
+        WassersteinLogisticRegression(
+            radius=0.05, multi_class="multinomial", class_weight="balanced", coreset=coreset, random_state=0
+        )
+        for _ in range(2)
+    )
+    read.fit(PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])]))
+    here.fit(X, y)
+    np.testing.assert_array_equal(read.classes_, [2, 5, 9])
+    assert read.coef_.shape == (3, X.shape[1])
+    assert read.worst_case_risk_ == pytest.approx(here.worst_case_risk_, rel=1e-3)
+    assert read.certificate_.n_reads > 0
+    np.testing.assert_allclose(read.class_weight_, here.class_weight_, rtol=1e-12)
+
+
 def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
     X = tables[False, True].X
     with pytest.raises(SourceError, match="more than two different values"):
         classifier().fit(ArraySource(X, np.arange(N) % 3 + 0.5))
-    with pytest.raises(ValueError, match="multi_class='multinomial' needs rows in memory for 3 classes"):
-        classifier(multi_class="multinomial").fit(ArraySource(X, np.arange(N) % 3))
     with pytest.raises(SourceError, match=r"one class only \(1.0\)"):
         classifier().fit(ArraySource(X, np.ones(N)))
     np.save(tmp_path / "X.npy", X)

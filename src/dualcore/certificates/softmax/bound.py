@@ -24,7 +24,7 @@ from dualcore.certificates.softmax.levels import ClassLevelSet
 from dualcore.certificates.softmax.newton import Step
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["lower_bound", "spread_bound"]
+__all__ = ["balance", "lower_bound", "spread_bound"]
 
 # Dual points this close to the risk are worth another price for what is left of their moment, if the price so far
 # takes more than this share of the risk.
@@ -45,7 +45,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
     mean_chance, mean_label, moment_chance, moment_label = _sums(design, W, step)
     keep, give = np.ones(W.shape[0]), np.zeros(W.shape[0])
     if problem.fit_intercept:
-        keep, give = _balance(mean_chance, mean_label)
+        keep, give = balance(mean_chance, mean_label)
     freed = (1.0 - keep) @ moment_chance
     moment = keep[:, None] * moment_chance + give[:, None] * freed - moment_label
     point = _Point(W, step, keep, give, moment, _entropy(design, W, step, keep, give, 1.0), budget)
@@ -172,7 +172,7 @@ def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, F
     return chances, labels, moment_chance, moment_label
 
 
-def _balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
+def balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return which share of each class's probability to keep, and who is given what is freed.
 
     Classes with too much keep ``wanted / found`` of it in every row; the others share the rest.

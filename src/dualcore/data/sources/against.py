@@ -1,10 +1,11 @@
-"""One class of a source against the rest: labels become -1 and +1 on the way, weights follow the classes."""
+"""One class of a source against the rest, or classes by their numbers: labels change on the way, weights follow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
@@ -12,7 +13,7 @@ from dualcore.data.sources.chunk import Chunk, RowError
 from dualcore.data.sources.pilot import Survey
 from dualcore.data.sources.prepared import PreparedSource, _Preparation
 
-__all__ = ["AgainstRestSource", "class_masses"]
+__all__ = ["AgainstRestSource", "CodedSource", "class_masses"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,18 @@ class _AgainstRest(_Preparation):
         if self.class_factors is not None:
             factors = self.class_factors[code]
             weights = factors if weights is None else weights * factors
-        return Chunk(chunk.start, chunk.X, np.where(code == self.positive, 1.0, -1.0), weights)
+        return Chunk(chunk.start, chunk.X, self._targets(code), weights)
+
+    def _targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
+        return np.where(code == self.positive, 1.0, -1.0)
+
+
+@dataclass(frozen=True)
+class _Coded(_AgainstRest):
+    """As `_AgainstRest`, but the target becomes the number of the class."""
+
+    def _targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
+        return code.astype(np.float64)
 
 
 class AgainstRestSource(PreparedSource):
@@ -71,6 +83,30 @@ class AgainstRestSource(PreparedSource):
         """The weights of all rows, where they are at hand and unchanged."""
         factors = isinstance(self._preparation, _AgainstRest) and self._preparation.class_factors is not None
         return None if factors else getattr(self.inner, "weights", None)
+
+
+class CodedSource(AgainstRestSource):
+    """The rows of another source, every class by its number.
+
+    Parameters
+    ----------
+    inner : Source
+    classes : ndarray of shape (n_classes,)
+        The different targets of ``inner``, ascending.
+    factors : ndarray of shape (n_classes,), optional
+        What the weights of the rows of each class are multiplied by.
+
+    Examples
+    --------
+    >>> from dualcore.data.sources import ArraySource
+    >>> source = CodedSource(ArraySource(np.eye(3), np.array([7.0, 5.0, 0.0])), np.array([0.0, 5.0, 7.0]))
+    >>> source.take(np.arange(3))[1]
+    array([2., 1., 0.])
+    """
+
+    def __init__(self, inner: Source, classes: FloatArray, factors: FloatArray | None = None) -> None:
+        super().__init__(inner, classes, 0, factors)
+        self._preparation = _Coded(None, None, None, None, classes, factors, 0)
 
 
 def class_masses(source: Source) -> dict[float, float]:

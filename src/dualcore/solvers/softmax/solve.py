@@ -1,4 +1,4 @@
-"""Training softmax models: Newton's method through small cone programs, or one cone program of all rows."""
+"""Training softmax models: descent, Newton's method through small cone programs, or one cone program of all rows."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Bound
 from dualcore.certificates.coneprogram import ConeProgram
+from dualcore.certificates.rounding import free_features
 from dualcore.certificates.softmax.bound import lower_bound, spread_bound
-from dualcore.certificates.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault
+from dualcore.certificates.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
 from dualcore.certificates.softmax.cones import bound_differences
+from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.newton import FLAT, newton_step
 from dualcore.data.arrays import FloatArray
@@ -25,7 +27,7 @@ from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
 __all__ = ["solve_classes"]
 
 # Steps that do not narrow the gap by a tenth after which rounding is to blame.
-_PATIENCE = 20
+_PATIENCE, _PATIENCE_WITH_MANY = 20, 6
 # What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
 # correction of the dual point is between none and one that drowns in rounding.
 _FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
@@ -33,6 +35,13 @@ _FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
 _MOST_STRETCH = 1e5
 # Steps as `_PATIENCE`, where this share of the gap is the stated allowance for rounding.
 _PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
+_SOLVERS = ("auto", "structured", "descent", "conic")
+# Up to this many numbers Newton's method needs no start.
+_TINY = 100
+# Relative gap after which Newton's method takes over where it can, and evaluations that make an iteration of descent.
+_FINISH, _EVALUATIONS = 1e-4, 10
+# Evaluations after which Newton's method takes over in any case.
+_BEFORE_NEWTON = 600
 
 
 def solve_classes(
@@ -56,14 +65,16 @@ def solve_classes(
     y : array of shape (n_samples,)
         Class numbers; every class needs a row of positive weight.
     sample_weight : array of shape (n_samples,), optional
-    solver : {"auto", "structured", "conic"}, default="auto"
-        "structured" (and "auto") is Newton's method: one pass over the rows an iteration. "conic" hands all rows to
-        Clarabel with an exponential cone for each row and class: a reference for small data.
+    solver : {"auto", "structured", "descent", "conic"}, default="auto"
+        "structured" is Newton's method for models of few numbers, one pass over the rows and a cone program an
+        iteration. "descent" takes quasi-Newton steps on the smoothed risk, a pass each. "auto" is Newton's method for
+        very few numbers, else descent, which Newton's method finishes where it can. "conic" hands all rows to Clarabel
+        with an exponential cone for each row and class: a reference for small data.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
     max_iter : int, default=200
     warm_start : Solution, optional
-        Where Newton's method sets out from, if that is better than scores that are all zero.
+        Where to set out from, if that is better than scores that are all zero.
     """
     began = time.perf_counter()
     data = problem.validate(X, y, sample_weight)
@@ -79,7 +90,7 @@ def solve_classes(
         if solver == "conic":
             done = _run_conic(design, tol, max_iter)
         else:
-            done = _run_newton(design, tol, max_iter, start)
+            done = _run(design, solver, tol, max_iter, start)
         # The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
         coef, intercept = far.outside(*design.model(done.W))
         value, multiplier = problem.evaluate(coef, far.inside(coef, intercept), far.data)
@@ -89,7 +100,7 @@ def solve_classes(
     if _runs_away(problem, far.data, coef, far.inside(coef, intercept)):
         status = Status.UNBOUNDED
     elif value - lower > max(tol * abs(value), error):
-        status = Status.MAX_ITER if done.iterations >= max_iter else Status.INACCURATE
+        status = Status.MAX_ITER if done.exhausted else Status.INACCURATE
         if max(done.lower.rounding, done.last.rounding) > 0.5 * (value - lower):
             status = Status.UNCERTIFIED
     found = Solution(
@@ -100,7 +111,7 @@ def solve_classes(
         lower_bound=lower,
         gap=value - lower,
         status=status,
-        solver="conic" if solver == "conic" else "structured",
+        solver=done.solver,
         iterations=done.iterations,
         history=tuple(done.history),
         seconds=time.perf_counter() - began,
@@ -122,9 +133,9 @@ def _start(problem: Problem, far: FarColumns, design: ClassDesign, warm_start: S
 
 def _check_solvable(problem: Problem, n_features: int, solver: str) -> None:
     """Raise, before any work, where the solvers cannot take a problem."""
-    if solver not in ("auto", "structured", "conic"):
-        raise ValueError(f"Unknown solver {solver!r}. Use 'auto', 'structured' or 'conic' for a softmax problem.")
-    fault = size_fault(problem, n_features, by_newton=solver != "conic")
+    if solver not in _SOLVERS:
+        raise ValueError(f"Unknown solver {solver!r}. Use one of {list(_SOLVERS)} for a softmax problem.")
+    fault = size_fault(problem, n_features, by_newton=solver == "structured")
     if fault is not None:
         raise IncompatibleError(fault)
 
@@ -132,32 +143,65 @@ def _check_solvable(problem: Problem, n_features: int, solver: str) -> None:
 class _Progress:
     """Where a run stands: the best model, the best lower bound and the last one, and how it came there."""
 
+    solver = "structured"
+
     def __init__(self, design: ClassDesign) -> None:
-        self.W, self.iterations = np.zeros(design.shape), 0
+        self.W, self.iterations, self.exhausted = np.zeros(design.shape), 0, False
         self.lower = self.last = Bound(-np.inf, 0.0)
         self.history: list[Iterate] = []
 
 
-def _run_newton(design: ClassDesign, tol: float, max_iter: int, start: FloatArray | None) -> _Progress:
+def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: FloatArray | None) -> _Progress:
+    """Descend where numbers are many, take Newton's steps where they are few, or to finish."""
+    run, problem = _Progress(design), design.problem
+    run.lower = max(run.lower, spread_bound(design))
+    chance = problem.evaluate(*design.model(run.W), design.data).value
+    if chance - run.lower.value <= tol * chance:
+        run.history.append(Iterate(0, chance, chance - run.lower.value))
+        return run
+    if start is not None and problem.evaluate(*design.model(start), design.data).value < chance:
+        run.W = start
+    finishes = solver == "auto" and suits_newton(problem, design.scale.size)
+    if solver == "descent" or (solver == "auto" and not (finishes and _newton_first(design))):
+        value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter, finishes=finishes)
+        max_iter -= -(-run.iterations // _EVALUATIONS)
+        if not finishes or max_iter < 1 or value - run.lower.value <= tol * value:
+            return run
+    _run_newton(design, run, chance, tol, max_iter)
+    return run
+
+
+def _newton_first(design: ClassDesign) -> bool:
+    """Whether Newton's method needs no start: its matrix is tiny, or coefficients are held by nothing."""
+    return design.shape[0] * design.shape[1] <= _TINY or bool(free_features(design.problem, design.scale.size).any())
+
+
+def _run_descent(design: ClassDesign, run: _Progress, tol: float, max_iter: int, *, finishes: bool) -> float:
+    """Descend and return the risk; of a source every evaluation is a read, and so an iteration."""
+    most = max_iter * (_EVALUATIONS if design.data.rows.in_memory else 1)
+    if finishes:
+        most = min(most, _BEFORE_NEWTON)
+    descent = Descent(design, tol, most, run.W if run.W.any() else None)
+    descent.run()
+    run.solver, run.W, run.iterations, run.exhausted = "descent", descent.W, descent.iterations, descent.exhausted
+    run.history += [Iterate(*line) for line in descent.history]
+    run.last, run.lower = descent.last, max(run.lower, descent.lower)
+    return descent.upper
+
+
+def _run_newton(design: ClassDesign, run: _Progress, chance: float, tol: float, max_iter: int) -> None:
     """Newton's method without changes of label first; where some would pay, again with them from there.
 
     Forbidding them only lowers the risk, so the bound found without them holds with them.
     """
-    run = _Progress(design)
-    run.lower = max(run.lower, spread_bound(design))
-    chance = design.problem.evaluate(*design.model(run.W), design.data).value
-    if chance - run.lower.value <= tol * chance:
-        run.history.append(Iterate(0, chance, chance - run.lower.value))
-        return run
-    if start is not None and design.problem.evaluate(*design.model(start), design.data).value < chance:
-        run.W = start
-    if design.problem.family.flips:
+    before, most = run.iterations, run.iterations + max_iter
+    if design.problem.family.flips and not before:
         fixed = design.problem.replace(label_cost=np.inf)
-        _descend(replace(design, problem=fixed), run, tol, max_iter)
+        _descend(replace(design, problem=fixed), run, tol, most)
         if design.problem.evaluate(*design.model(run.W), design.data).value > chance:
             run.W = np.zeros(design.shape)
-    _descend(design, run, tol, max_iter)
-    return run
+    _descend(design, run, tol, most)
+    run.exhausted = run.iterations >= most
 
 
 def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> None:
@@ -168,12 +212,14 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     more = 1
     value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
     least, since = np.inf, 0
-    while more and since < _PATIENCE and run.iterations < max_iter:
+    patience = _PATIENCE if run.W.size <= _TINY else _PATIENCE_WITH_MANY
+    while more and since < patience and run.iterations < max_iter:
         more -= int(value - run.lower.value <= tol * value)
         flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
         step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
-        run.last = lower_bound(design, run.W, step, value)
-        run.lower = max(run.lower, run.last)
+        if not _runs_away(design.problem, design.data, *design.model(run.W)):  # else the infimum is 0: nothing to bound
+            run.last = lower_bound(design, run.W, step, value)
+            run.lower = max(run.lower, run.last)
         run.iterations += 1
         moved = False
         for length in 0.5 ** np.arange(12):
@@ -231,6 +277,7 @@ def _run_conic(design: ClassDesign, tol: float, max_iter: int) -> _Progress:
         bound_differences(program, design.norm, lam, coef, n_classes, m)
     found = program.solve(tol=max(1e-4 * tol, 1e-10), loose_tol=tol, max_iter=max_iter, stretch=10.0 * np.sqrt(n))
     run = _Progress(design)
+    run.solver = "conic"
     run.W, run.iterations = found.value(W).reshape(design.shape), found.iterations
     run.history = [Iterate(k, cost, gap) for k, cost, gap in found.trace]
     value, multiplier = problem.evaluate(*design.model(run.W), data)

@@ -1,0 +1,239 @@
+"""Quasi-Newton steps on the smoothed risk of a softmax model: its cost is products with X.
+
+A round minimises the risk for one width and one prior; its shares are a dual point, whose bound says when to stop, and
+the next prior. A sample of the rows gives the start and the metric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dualcore.certificates.rows import Bound
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.flow import flow_bound
+from dualcore.certificates.softmax.memory import Memory
+from dualcore.certificates.softmax.metric import Metric, sample_gram, sample_rows
+from dualcore.certificates.softmax.objective import SmoothRisk, Valued
+from dualcore.certificates.softmax.products import ClassProducts
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
+from dualcore.problem import Data
+
+__all__ = ["Descent"]
+
+# Relative widths: the first, and the factor from round to round.
+_FIRST_WIDTH, _NARROWER = 0.1, 0.5
+# Evaluations of a round, at least and at most; it ends where steps gain less than this share of the smoothing's slack.
+_FEWEST, _MOST, _DONE = 4, 30, 0.05
+# A round with less progress than this, so often in a row, ends the run.
+_PATIENCE, _PROGRESS = 20, 0.9
+# Without a bound a round that lowers the risk by less than this share of the tolerance ends the run.
+_SETTLED = 0.1
+# Rows a feature of the sample that gives the start, and at least; relative gap asked of it.
+_START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
+# A sample is worth solving if the rows are so many times as many.
+_WORTH = 4
+# Share of the gap of a known model that a better bound could still close, below which none is looked for.
+_ENOUGH = 0.1
+# Lengths of the first step that are tried.
+_TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
+# The metric is renewed once the mean curvature of the loss, or of the rest, has changed by this factor.
+_CHANGED = 2.0
+
+
+class Descent:
+    """A run: the best model, the best lower bound and the last one, and how it came there.
+
+    Parameters
+    ----------
+    design : ClassDesign
+    tol : float
+        Relative gap between the risk and the bound at which to stop.
+    max_evaluations : int
+    start : ndarray of shape (K, width), optional
+    known : float, optional
+        The risk of a model that is to be certified: stop where no bound can close much more of its gap.
+    """
+
+    def __init__(
+        self,
+        design: ClassDesign,
+        tol: float,
+        max_evaluations: int,
+        start: FloatArray | None = None,
+        *,
+        known: float | None = None,
+    ) -> None:
+        self.design, self.tol, self.max_evaluations = design, tol, max_evaluations
+        self.risk = SmoothRisk(ClassProducts(design))
+        self.W = np.zeros(design.shape) if start is None else start
+        self.upper, self.known = np.inf, known
+        self.lower = self.last = Bound(-np.inf, 0.0)
+        #: evaluations so far, the best risk and what its bound leaves open, a line for every round
+        self.history: list[tuple[int, float, float]] = []
+        self.width, self.scale = _FIRST_WIDTH, 0.0
+        self.gram: FloatArray | None = None
+        self.converged = False
+
+    @property
+    def iterations(self) -> int:
+        """Passes over the rows so far, but for those of the bounds."""
+        return self.risk.n_evaluations
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the rows so far, with those that look up a sample."""
+        return self.risk.products.n_passes + 2
+
+    @property
+    def closed(self) -> bool:
+        """Whether the certified gap is within tolerance."""
+        enough = self.tol * self.upper
+        if self.known is not None:
+            enough = max(enough, _ENOUGH * (self.known - self.lower.value))
+        return self.upper - self.lower.value <= enough
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the evaluations are used up."""
+        return self.iterations >= self.max_evaluations
+
+    def run(self) -> None:
+        """Minimise until the certified gap is within tolerance, the evaluations are used up, or nothing helps."""
+        design = self.design
+        self.gram = sample_gram(design)
+        if design.intercept and not self.W.any():
+            shares = np.bincount(design.code, design.data.masses, design.shape[0])
+            self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
+        if not self._start_on_sample():
+            self._start_here()
+        curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
+        least, since = np.inf, 0
+        here = self.risk.at(self.W, self.width, self.scale)
+        while since < _PATIENCE:
+            found, held = _mean_curvature(here, design), self._extra(here)
+            if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
+                curvature, extra, memory = found, held, Memory(self.W.size)
+                metric = Metric.of(design, self.gram, curvature, extra)
+            before, settled = self.upper, _SETTLED * self.tol * self.upper
+            here = self._round(here, metric, memory)
+            self._bound(here)
+            if self.closed or self.exhausted or (np.isinf(self.lower.value) and before - self.upper <= settled):
+                break
+            gap = self.upper - self.lower.value
+            least, since = (gap, 0) if gap < _PROGRESS * least else (least, since + 1)
+            self.risk.renew(here)
+            if self.converged:
+                self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
+            self.scale = self._size(here) or self.scale
+            here = self.risk.at(here.W, self.width, self.scale)
+
+    def _start_on_sample(self) -> bool:
+        """Solve on a sample of the rows, if they are many; priors and widths come from there too."""
+        design = self.design
+        chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
+        if _WORTH * chosen.size > design.data.rows.n:
+            return False
+        masses = design.data.masses[chosen]
+        data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
+        small = Descent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
+        small.run()
+        risk = self.risk
+        if not self.W[:, : risk.price.size].any() or (
+            risk.at(small.W, small.width, small.scale).risk < risk.at(self.W, small.width, small.scale).risk
+        ):
+            self.W = small.W
+        self.scale, self.width, risk.widest = small.scale, small.width, small.risk.widest
+        return True
+
+    def _size(self, here: Valued) -> float:
+        """Return about how large the widest difference will be in the end: as large as the pairs with shares are."""
+        U = self.risk.unit(here.W)
+        return max(float((here.found.gradient * U).sum()), 0.1 * self.risk.widest.exact(U))
+
+    def _start_here(self) -> None:
+        """Guess how large the widest difference will be: that of the start, or of the best step in the metric."""
+        risk = self.risk
+        self.scale = risk.widest.exact(risk.unit(self.W))
+        if self.scale == 0.0:
+            at = risk.at(self.W, self.width, 1.0)
+            # The multiplier is at most the risk over the radius: the larger it is, the less a radius curves.
+            held = self.design.problem.radius**2 / (at.risk * self.design.shape[0]) * risk.inverse**2
+            metric = Metric.of(
+                self.design, self.gram, _mean_curvature(at, self.design), held + self.design.ridge[0, : risk.price.size]
+            )
+            step = metric.outward(-metric.gradient(at.gradient))
+            trials = [risk.at(self.W + length * step, self.width, 1.0) for length in _TRIALS]
+            best = min(trials, key=lambda trial: trial.risk)
+            self.scale = risk.widest.exact(risk.unit(best.W)) or 1.0
+            if best.risk < at.risk:
+                self.W = best.W
+
+    def _extra(self, at: Valued) -> FloatArray:
+        """Return the curvature that radius and ridge add to a feature, the mean over classes."""
+        risk, m = self.risk, self.risk.price.size
+        bend = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
+        held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
+        return np.asarray(held + self.design.ridge[0, :m])
+
+    def _round(self, here: Valued, metric: Metric, memory: Memory) -> Valued:
+        """Take steps until they gain little beside what the smoothing leaves open."""
+        z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
+        first = self.iterations
+        while self.iterations < self.max_evaluations:
+            done = self.iterations - first
+            left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)
+            self.converged = 0.5 * float(gradient @ gradient) <= _DONE * left
+            if done >= _MOST or (done >= _FEWEST and self.converged):
+                break
+            direction = memory.direction(gradient)
+            slope = float(gradient @ direction)
+            if not slope < 0.0:
+                memory.pairs.clear()
+                direction, slope = -gradient, -float(gradient @ gradient)
+            ahead = self._search(here, metric, z, direction, slope)
+            if ahead is None:
+                break
+            there, step = ahead
+            after = metric.gradient(there.gradient)
+            memory.add(step, after - gradient)
+            z, here, gradient = z + step, there, after
+        return here
+
+    def _search(
+        self, here: Valued, metric: Metric, z: FloatArray, direction: FloatArray, slope: float
+    ) -> tuple[Valued, FloatArray] | None:
+        """Return the first point of a shrinking step that gains enough; None where none does."""
+        length = 1.0
+        for _ in range(20):
+            there = self.risk.at(metric.outward(z + length * direction), self.width, self.scale)
+            rise = there.value - here.value
+            if rise <= 1e-4 * length * slope + 1e-14 * abs(here.value):
+                return there, length * direction
+            length *= float(np.clip(-0.5 * slope * length / (rise - slope * length), 0.1, 0.5))
+        return None
+
+    def _bound(self, here: Valued) -> None:
+        if here.risk < self.upper:
+            self.W, self.upper = here.W, here.risk
+        self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
+        self.lower = max(self.lower, self.last)
+        self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))
+
+
+def _differ(one: float, other: float) -> bool:
+    """Whether two numbers are apart by more than a factor that a metric can bear."""
+    return not other / _CHANGED <= one <= other * _CHANGED
+
+
+def _mean_curvature(at: Valued, design: ClassDesign) -> float:
+    """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed changes of label add to it."""
+    scores = at.scores - at.scores.max(axis=1, keepdims=True)
+    chances = np.exp(scores)
+    chances /= chances.sum(axis=1, keepdims=True)
+    total = float(design.data.masses @ (chances * (1.0 - chances)).sum(axis=1))
+    if at.labels is not None:
+        total += float(design.data.masses @ (at.labels * (1.0 - at.labels)).sum(axis=1)) / at.label_width
+    return float(max(total / chances.shape[1], 1e-6))

@@ -1,0 +1,210 @@
+"""The risk of a softmax model with its kinks smoothed: value and gradient in one pass over the rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates.softmax.flow import SmoothPoint, movable_prices
+from dualcore.certificates.softmax.products import ClassProducts
+from dualcore.certificates.softmax.widest import Smoothed, widest_for
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.softmax import row_terms
+
+__all__ = ["SmoothRisk", "Valued"]
+
+# The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
+_LABEL_WIDTH = 3.0
+# A prior of labels keeps this share of an even one.
+_FLOOR = 1e-3
+# Halvings and Newton steps that find the multiplier.
+_STEPS = 60
+
+
+class Valued(NamedTuple):
+    """The smoothed risk at a model, its gradient of shape (K, width), and what came with them.
+
+    ``risk`` is the exact one, up to the precision of the products. ``width`` is that of the widest difference.
+    """
+
+    W: FloatArray
+    value: float
+    gradient: FloatArray
+    risk: float
+    budget: float
+    found: Smoothed
+    scores: FloatArray
+    labels: FloatArray | None
+    width: float
+    label_width: float
+
+
+class SmoothRisk:
+    """The mean loss, the smoothed changes of label and the smoothed widest difference.
+
+        F(W) = min over nu >= 0 of  sigma (kappa_mu + nu) + sum_i w_i (l_i + f_i(kappa_mu + nu)) + ridge
+
+    with ``f_i = v log(pi_iy + sum_{k != y} pi_ik exp((s_y - s_k - lam gamma) / v))``, which tends to the gain of the
+    best change of label. Convex and smooth in W; priors ``pi`` are renewed as those of the widest difference are.
+
+    Parameters
+    ----------
+    products : ClassProducts
+    """
+
+    def __init__(self, products: ClassProducts) -> None:
+        self.products, self.design = products, products.design
+        self.problem, self.masses = self.design.problem, self.design.data.masses
+        n_classes, m = self.problem.family.n_outputs, self.design.scale.size
+        self.widest = widest_for(self.design.norm, n_classes, m)
+        self.price, self.inverse = movable_prices(self.design)
+        self.every = np.arange(self.design.data.rows.n)
+        self.prior: FloatArray | None = None
+        self.n_evaluations = 0
+        self._multiplier = 0.0
+
+    def unit(self, W: FloatArray) -> FloatArray:
+        """Return the coefficients in units without prices, 0 where a feature cannot move."""
+        return np.asarray(W[:, : self.price.size] * self.inverse)
+
+    def at(self, W: FloatArray, width: float, scale: float, *, wide: bool = False) -> Valued:
+        """Return value and gradient.
+
+        Parameters
+        ----------
+        W : ndarray of shape (K, width)
+        width : float
+            Relative width of all that is smoothed.
+        scale : float
+            About how large the widest difference is.
+        wide : bool, default=False
+            Whether float32 rows are widened.
+        """
+        self.n_evaluations += 1
+        U, absolute = self.unit(W), width * scale
+        found = self.widest.at(U, absolute)
+        size = self.widest.exact(U)
+        apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
+        penalty = 0.5 * float((self.design.ridge * apart * apart).sum())
+        if self.problem.family.flips:
+            value, risk, budget, moment, scores, labels = self._with_flips(W, found.value, size, width, wide)
+        else:
+            loss, moment, scores = self._without(W, wide)
+            value, risk = loss + self.problem.radius * found.value, loss + self.problem.radius * size
+            budget, labels = self.problem.radius, None
+        gradient = moment + self.design.ridge * apart
+        gradient[:, : self.price.size] += budget * found.gradient * self.inverse
+        return Valued(
+            W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
+        )
+
+    def point(self, at: Valued) -> SmoothPoint:
+        """Return the dual point that belongs to a model; float32 rows are widened for it."""
+        scores = self.products.scores(at.W) if self.products.single else at.scores
+        return SmoothPoint(at.W, scores, at.labels, self.widest, at.width, at.found)
+
+    def renew(self, at: Valued) -> None:
+        """Take the shares of a point as the next priors."""
+        self.widest.renew(at.found.shares)
+        if at.labels is not None:
+            prior = np.maximum(at.labels, _FLOOR / at.labels.shape[1])
+            self.prior = prior / prior.sum(axis=1, keepdims=True)
+
+    def slack(self, at: Valued) -> float:
+        """Return what the smoothing leaves open: the exact risk less the smoothed one's dual value."""
+        U = self.unit(at.W)
+        held = float((at.found.gradient * U).sum())
+        out = at.budget * (self.widest.exact(U) - held)
+        return max(out, at.risk - at.value, 0.0)
+
+    def _without(self, W: FloatArray, wide: bool) -> tuple[float, FloatArray, FloatArray]:
+        scores, code, masses = np.empty((self.every.size, W.shape[0])), self.design.code, self.masses
+        loss = 0.0
+
+        def slopes(part: slice, block: FloatArray) -> FloatArray:
+            nonlocal loss
+            scores[part] = block
+            found, chances = _losses(block, code[part])
+            loss += float(masses[part] @ found)
+            chances[self.every[: len(block)], code[part]] -= 1.0
+            chances *= masses[part, None]
+            return chances
+
+        moment = self.products.sweep(W, slopes, wide=wide)
+        return loss, moment, scores
+
+    def _with_flips(
+        self, W: FloatArray, smooth: float, size: float, width: float, wide: bool
+    ) -> tuple[float, float, float, FloatArray, FloatArray, FloatArray]:
+        """Scores first: how many labels change decides on the multiplier, and so on every slope."""
+        problem, masses, code = self.problem, self.masses, self.design.code
+        gamma = problem.geometry.label_cost
+        scores = self.products.scores(W, wide=wide)
+        loss, gain = row_terms(scores, code)
+        mean_loss = float(masses @ loss)
+        delta = gain / gamma
+        beyond = np.flatnonzero(delta > size)
+        risk = problem.family.flip_form.minimise_sums(mean_loss, delta[beyond], masses[beyond], size).value
+        multiplier, flips, labels = self._flip(scores, gain, smooth, _LABEL_WIDTH * width)
+        spent = gamma * float(masses @ (1.0 - labels[self.every, code]))
+        value = problem.radius * multiplier + mean_loss + flips
+        _, chances = _losses(scores, code)
+        moment = self.products.moment(masses[:, None] * (chances - labels), wide=wide)
+        return value, risk, max(problem.radius - spent, 0.0), moment, scores, labels
+
+    def _flip(
+        self, scores: FloatArray, gain: FloatArray, least: float, width: float
+    ) -> tuple[float, float, FloatArray]:
+        """Return the multiplier, the mean of what changes of label add, and the labels, shape (n, K)."""
+        gamma, radius, code = self.problem.geometry.label_cost, self.problem.radius, self.design.code
+        labels = np.zeros(scores.shape)
+        labels[self.every, code] = 1.0
+        near = np.flatnonzero((gain > gamma * least - 30.0 * width) & (self.masses > 0.0))
+        if not near.size:
+            return least, 0.0, labels
+        own, masses, across = code[near], self.masses[near], np.arange(near.size)
+        ahead = (scores[near, own][:, None] - scores[near]) / width
+        prior = np.full(ahead.shape, 1.0 / ahead.shape[1]) if self.prior is None else self.prior[near]
+        stay = prior[across, own]
+        ahead[across, own] = -np.inf
+        top = ahead.max(axis=1)
+        others = np.log((prior * np.exp(ahead - top[:, None])).sum(axis=1)) + top
+
+        def at(multiplier: float) -> tuple[FloatArray, FloatArray]:
+            """Return what rows gain, and the share of each that changes its label."""
+            push = others - multiplier * gamma / width
+            value = np.logaddexp(np.log(stay), push)
+            return value, np.exp(push - value)
+
+        value, share = at(least)
+        multiplier = least
+        if gamma * float(masses @ share) > radius:
+            low, high = least, max(float(gain[near].max()) / gamma, least) + 30.0 * width / gamma
+            multiplier = self._multiplier if low < self._multiplier < high else 0.5 * (low + high)
+            for _ in range(_STEPS):
+                value, share = at(multiplier)
+                over = gamma * float(masses @ share) - radius
+                low, high = (multiplier, high) if over > 0.0 else (low, multiplier)
+                if abs(over) <= 1e-13 * radius or high - low <= 1e-15 * high:
+                    break
+                slope = gamma * gamma / width * float(masses @ (share * (1.0 - share)))
+                ahead_by = multiplier + over / slope if slope > 0.0 else np.inf
+                multiplier = ahead_by if low < ahead_by < high else 0.5 * (low + high)
+            self._multiplier = multiplier
+        part = prior * np.exp(ahead - top[:, None])
+        part *= (share / np.maximum(part.sum(axis=1), 1e-300))[:, None]
+        part[across, own] = 1.0 - share
+        labels[near] = part
+        return multiplier, width * float(masses @ value), labels
+
+
+def _losses(scores: FloatArray, code: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
+    """Return losses and probabilities."""
+    top = scores.max(axis=1)
+    chances = np.exp(scores - top[:, None])
+    total = chances.sum(axis=1)
+    chances /= total[:, None]
+    own = scores[np.arange(len(scores)), code]
+    return np.log(total) + (top - own), chances

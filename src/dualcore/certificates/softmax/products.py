@@ -1,0 +1,100 @@
+"""Products of a softmax design with all rows: centred and scaled in the result, never in the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows
+
+__all__ = ["ClassProducts"]
+
+# A block of this many numbers is large enough for threads and small enough for a cache.
+_BLOCK_NUMBERS = 524_288
+
+
+class ClassProducts:
+    """Scores of a model and moments of row vectors, a pass over the rows each, or one pass for both.
+
+    Parameters
+    ----------
+    design : ClassDesign
+
+    Attributes
+    ----------
+    single : bool
+        Whether the rows are float32: then products are too, unless they are asked for ``wide``.
+    n_passes : int
+        Passes so far.
+    """
+
+    def __init__(self, design: ClassDesign) -> None:
+        self.design, self.rows = design, design.data.rows
+        self.n_passes = 0
+        self._X = None
+        if isinstance(self.rows, DenseRows) and self.rows.X.dtype in (np.float32, np.float64):
+            self._X = self.rows.X
+        self.single = self._X is not None and self._X.dtype == np.float32
+
+    def _blocks(self, wide: bool) -> Iterator[tuple[slice, Any]]:
+        self.n_passes += 1
+        if self._X is None:
+            yield from self.rows.blocks()
+            return
+        step = max(256, _BLOCK_NUMBERS // self.rows.m)
+        for start in range(0, self.rows.n, step):
+            part = slice(start, min(start + step, self.rows.n))
+            block = self._X[part]
+            yield part, block.astype(np.float64, copy=False) if wide else block
+
+    def _across(self, W: FloatArray, wide: bool) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients of shape (m, K) and levels of a model, for rows as they are."""
+        design = self.design
+        coef = W[:, : design.scale.size] / design.scale
+        level = -coef @ design.shift
+        if design.intercept:
+            level = level + W[:, -1]
+        kind = np.float32 if self.single and not wide else np.float64
+        return np.ascontiguousarray(coef.T, dtype=kind), level
+
+    def scores(self, W: FloatArray, *, wide: bool = True) -> FloatArray:
+        """Return the scores of all rows, shape (n, K)."""
+        coef, level = self._across(W, wide)
+        out = np.empty((self.rows.n, W.shape[0]))
+        for part, block in self._blocks(wide):
+            out[part] = block @ coef
+        out += level
+        return out
+
+    def moment(self, slopes: FloatArray, *, wide: bool = True) -> FloatArray:
+        """Return ``sum_i slopes_i x_i`` in units of the design, shape (K, width)."""
+        total = np.zeros((slopes.shape[1], self.rows.m))
+        for part, block in self._blocks(wide):
+            total += self._product(block, slopes[part])
+        return self._centred(total, slopes.sum(axis=0))
+
+    def sweep(
+        self, W: FloatArray, slopes_of: Callable[[slice, FloatArray], FloatArray], *, wide: bool = False
+    ) -> FloatArray:
+        """Return the moment of the slopes that a function makes of the scores, in one pass."""
+        coef, level = self._across(W, wide)
+        total, sums = np.zeros((W.shape[0], self.rows.m)), np.zeros(W.shape[0])
+        for part, block in self._blocks(wide):
+            slopes = slopes_of(part, np.asarray(block @ coef, dtype=np.float64) + level)
+            total += self._product(block, slopes)
+            sums += slopes.sum(axis=0)
+        return self._centred(total, sums)
+
+    def _product(self, block: Any, slopes: FloatArray) -> FloatArray:
+        if isinstance(block, np.ndarray):
+            return np.asarray(slopes.astype(block.dtype, copy=False).T @ block)
+        return np.asarray(block.T @ slopes).T
+
+    def _centred(self, total: FloatArray, sums: FloatArray) -> FloatArray:
+        design = self.design
+        moment = (total - sums[:, None] * design.shift) / design.scale
+        return np.column_stack([moment, sums]) if design.intercept else moment

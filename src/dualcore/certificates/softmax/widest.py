@@ -1,0 +1,249 @@
+"""The widest difference of two classes' coefficients, smoothed, and the flows between classes that it suggests.
+
+All in units in which the norm has no prices: ``U = theta / prices``, of shape (K, m). The widest difference
+``kappa = max_{j,k} ||U_j - U_k||_*`` is a maximum of linear functions, ``kappa = max <T, U>`` over the divergences T of
+flows of cost one (see the module `cones`). With a prior ``pi`` over pairs and a width ``mu``
+
+    kappa_mu = mu log sum_jk pi_jk exp(||U_j - U_k||_* / mu)
+
+is smooth, and its gradient is such a divergence: the flow between j and k has the share ``q_jk`` that the pair has of
+the sum. Taking the shares as the next prior is the exponential method of multipliers: it converges at a fixed width.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.geometry import L1Norm, L2Norm, Norm
+
+__all__ = ["Smoothed", "Widest", "widest_for"]
+
+# A prior keeps this share of an even one: a pair that lost its share would need many rounds to get it back.
+_FLOOR = 1e-3
+# How much of an even spread the shares get when a rest is routed along them.
+_SPREADS = (1e-3, 0.1, 1.0)
+# Width of a coefficient's sign, for a width of one of a whole difference, in units of its mean coefficient; and most
+# signs, pairs of classes times features, that have priors.
+_SIGN_WIDTH, _MOST_SIGNS = 10.0, 20_000_000
+
+
+class Smoothed(NamedTuple):
+    """A smoothed maximum: its value, its gradient of shape (K, m), and the shares behind it."""
+
+    value: float
+    gradient: FloatArray
+    shares: Any
+
+
+class Widest(ABC):
+    """The widest difference of two classes under one norm.
+
+    Parameters
+    ----------
+    n_classes, n_features : int
+    """
+
+    #: relative width below which priors do better than narrower ones, by measurement
+    least_width = 0.05
+
+    def __init__(self, n_classes: int, n_features: int) -> None:
+        self.n_classes, self.n_features = n_classes, n_features
+
+    @abstractmethod
+    def exact(self, U: FloatArray) -> float:
+        """Return ``max_{j,k} ||U_j - U_k||_*``."""
+
+    @abstractmethod
+    def at(self, U: FloatArray, width: float) -> Smoothed:
+        """Return the smoothed maximum for the prior of now."""
+
+    @abstractmethod
+    def renew(self, shares: Any) -> None:
+        """Take shares as the next prior."""
+
+    @abstractmethod
+    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+        """Return the cost of a flow of divergence ``budget * found.gradient + rest``; columns of ``rest`` sum to 0."""
+
+    @abstractmethod
+    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+        """Return about how much second derivative every number has, shape (K, m) or one that spreads to it."""
+
+
+class _ByPair(Widest):
+    """Norms for which every pair of classes has a difference of its own."""
+
+    metric = ""
+
+    def __init__(self, n_classes: int, n_features: int) -> None:
+        super().__init__(n_classes, n_features)
+        self.even = np.full((n_classes, n_classes), 1.0 / (n_classes * (n_classes - 1)))
+        np.fill_diagonal(self.even, 0.0)
+        self.prior = self.even
+
+    def exact(self, U: FloatArray) -> float:
+        return float(cdist(U, U, self.metric).max())
+
+    def renew(self, shares: Any) -> None:
+        prior = np.maximum(shares, _FLOOR * self.even)
+        self.prior = prior / prior.sum()
+
+    def _shares(self, size: FloatArray, width: float) -> tuple[float, FloatArray]:
+        """Return the smoothed maximum of the sizes of all pairs, and the share of each."""
+        top = float(size.max())
+        share = self.prior * np.exp((size - top) / width)
+        total = float(share.sum())
+        return top + width * float(np.log(total)), share / total
+
+    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+        return min(self._routed(U, width, found, budget, rest, spread) for spread in _SPREADS)
+
+    def _routed(
+        self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray, spread: float
+    ) -> float:
+        """Send the rest along pairs in proportion to their shares, mixed with an even spread."""
+        shares = self._of_pairs(found)
+        weight = (1.0 - spread) * shares + spread * self.even
+        weight = weight + weight.T
+        potential = np.linalg.lstsq(np.diag(weight.sum(axis=1)) - weight, rest, rcond=1e-13)[0]
+        total, left = 0.0, budget * found.gradient + rest
+        for j in range(1, self.n_classes):
+            flow = weight[j, :j, None] * (potential[j] - potential[:j])
+            flow += 2.0 * budget * self._flow(U, width, shares, j)
+            left[j] -= flow.sum(axis=0)
+            left[:j] += flow
+            total += float(self._norms(flow).sum())
+        # What rounding left goes from every class to every other.
+        return total + sum(float(self._norms(left[j] - left[:j]).sum()) for j in range(1, len(left))) / len(left)
+
+    def _of_pairs(self, found: Smoothed) -> FloatArray:
+        """Return the shares of the pairs, shape (K, K)."""
+        return np.asarray(found.shares[0] if isinstance(found.shares, tuple) else found.shares)
+
+    @abstractmethod
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
+        """Return half of the flows from class j to the classes before it, shape (j, m)."""
+
+    @abstractmethod
+    def _norms(self, flow: FloatArray) -> FloatArray:
+        """Return the feature norm of every row."""
+
+
+class _Lengths(_ByPair):
+    """The l2 norm: differences have Euclidean lengths."""
+
+    metric, least_width = "euclidean", 0.004
+
+    def _sizes(self, U: FloatArray, width: float) -> FloatArray:
+        gram = U @ U.T
+        square = np.diag(gram)
+        return np.sqrt(np.maximum(square[:, None] + square - 2.0 * gram, 0.0) + (0.1 * width) ** 2)
+
+    def at(self, U: FloatArray, width: float) -> Smoothed:
+        size = self._sizes(U, width)
+        value, share = self._shares(size, width)
+        pull = share / size
+        return Smoothed(value, 2.0 * (pull.sum(axis=1)[:, None] * U - pull @ U), share)
+
+    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+        return 2.0 * np.asarray((found.shares / self._sizes(U, width)).sum(axis=1, keepdims=True))
+
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
+        apart = U[j] - U[:j]
+        size = np.sqrt(np.einsum("kj,kj->k", apart, apart) + (0.1 * width) ** 2)
+        return np.asarray((shares[j, :j] / size)[:, None] * apart)
+
+    def _norms(self, flow: FloatArray) -> FloatArray:
+        return np.asarray(np.linalg.norm(flow, axis=1))
+
+
+class _Sums(_ByPair):
+    """The linf norm: differences have the sum of their sizes.
+
+    Each size is ``|d| = max s d`` over s in [-1, 1], smoothed with a prior t of its own: ``max s d - e (s - t)^2 / 2``.
+    """
+
+    metric = "cityblock"
+
+    def __init__(self, n_classes: int, n_features: int) -> None:
+        super().__init__(n_classes, n_features)
+        self.keeps = n_classes * n_classes * n_features <= _MOST_SIGNS
+        self.tilt: FloatArray | None = None
+
+    def _each(self, U: FloatArray, width: float, j: int) -> tuple[FloatArray, FloatArray]:
+        """Return smoothed sizes of the differences of class j from all others, and their derivatives: (K, m) both."""
+        small, apart = _SIGN_WIDTH * width / self.n_features, U[j] - U
+        tilt = np.zeros(1) if self.tilt is None else self.tilt[j]
+        sign = np.clip(tilt + apart / small, -1.0, 1.0)
+        return sign * apart - 0.5 * small * (sign - tilt) ** 2, sign
+
+    def at(self, U: FloatArray, width: float) -> Smoothed:
+        sizes, slopes = np.empty((self.n_classes, self.n_classes)), []
+        for j in range(self.n_classes):
+            size, slope = self._each(U, width, j)
+            sizes[j] = size.sum(axis=1)
+            slopes.append(slope)
+        value, share = self._shares(sizes, width)
+        return Smoothed(value, np.stack([2.0 * share[j] @ slopes[j] for j in range(self.n_classes)]), (share, U, width))
+
+    def renew(self, shares: Any) -> None:
+        share, U, width = shares
+        if self.keeps:
+            self.tilt = np.stack([self._each(U, width, j)[1] for j in range(self.n_classes)])
+        super().renew(share)
+
+    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+        small = _SIGN_WIDTH * width / self.n_features
+        slopes = (self._each(U, width, j)[1] for j in range(self.n_classes))
+        return np.stack([2.0 * found.shares[0][j] @ (np.abs(s) < 1.0) / small for j, s in enumerate(slopes)])
+
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
+        return np.asarray(shares[j, :j, None] * self._each(U, width, j)[1][:j])
+
+    def _norms(self, flow: FloatArray) -> FloatArray:
+        return np.asarray(np.abs(flow).max(axis=1, initial=0.0))
+
+
+class _Ranges(Widest):
+    """The l1 norm: of every feature the largest coefficient less the smallest.
+
+    Adding a number to the coefficients of a feature in all classes changes nothing, so that is ``2 max |U|`` for the
+    best such numbers, ``max <T, U>`` over ``sum |T| <= 2``; smoothed ``max <T, U> - e |T - Y|^2 / 2``, with T the
+    projection of ``Y + U / e`` and the next prior Y.
+    """
+
+    def __init__(self, n_classes: int, n_features: int) -> None:
+        super().__init__(n_classes, n_features)
+        self.prior = np.zeros((n_classes, n_features))
+
+    def exact(self, U: FloatArray) -> float:
+        return float(np.ptp(U, axis=0).max(initial=0.0))
+
+    def _small(self, width: float) -> float:
+        return 0.25 * width * self.prior.size
+
+    def at(self, U: FloatArray, width: float) -> Smoothed:
+        small = self._small(width)
+        flow = L1Norm().project((self.prior + U / small).ravel(), 2.0).reshape(U.shape)
+        value = float((flow * U).sum()) - 0.5 * small * float(((flow - self.prior) ** 2).sum())
+        return Smoothed(value, flow, flow)
+
+    def renew(self, shares: Any) -> None:
+        self.prior = shares
+
+    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+        return 0.5 * float(np.abs(budget * found.gradient + rest).sum())
+
+    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+        return np.full((1, 1), 1.0 / self._small(width))  # most numbers are at the bound in the end
+
+
+def widest_for(norm: Norm, n_classes: int, n_features: int) -> Widest:
+    """Return the widest difference for a feature norm."""
+    kind = _Ranges if isinstance(norm, L1Norm) else _Lengths if isinstance(norm, L2Norm) else _Sums
+    return kind(n_classes, n_features)

@@ -1,0 +1,154 @@
+"""Many classes by products with X: the smoothed widest difference, its flows, the descent and its bound."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import PartsSource, Problem, certify, solve
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.products import ClassProducts
+from dualcore.certificates.softmax.widest import widest_for
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+
+NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
+each_norm = pytest.mark.parametrize("norm", NORMS)
+
+
+def make(n_classes=4, *, n=300, m=6, seed=0, spread=1.0):
+    """Rows around one centre for every class."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % n_classes
+    return spread * rng.normal(size=(n_classes, m))[y] + rng.normal(size=(n, m)), y
+
+
+@each_norm
+def test_a_smoothed_difference_has_its_gradient(norm):
+    rng = np.random.default_rng(1)
+    widest = widest_for(NORMS[norm], 5, 7)
+    U = rng.normal(size=(5, 7))
+    for _ in range(3):
+        found = widest.at(U, 0.4)
+        step = rng.normal(size=U.shape)
+        ahead, behind = (widest.at(U + sign * 1e-6 * step, 0.4).value for sign in (1.0, -1.0))
+        assert (ahead - behind) / 2e-6 == pytest.approx(float((found.gradient * step).sum()), rel=1e-5, abs=1e-7)
+        widest.renew(found.shares)
+
+
+@each_norm
+def test_priors_close_the_gap_at_a_fixed_width(norm):
+    """The shares of a maximum, renewed at one point, become those of the maximum itself."""
+    U = np.random.default_rng(2).normal(size=(4, 6))
+    U -= 0.5 * (U.max(axis=0) + U.min(axis=0))  # for the l1 norm a model stands for all that differ by a constant
+    widest = widest_for(NORMS[norm], 4, 6)
+    for _ in range(60):
+        found = widest.at(U, 0.3)
+        widest.renew(found.shares)
+    assert float((found.gradient * U).sum()) == pytest.approx(widest.exact(U), rel=2e-2)
+    problem = Problem("softmax", n_classes=4, norm=norm, radius=1.0)
+    assert widest.exact(U) == pytest.approx(problem.family.size(U), rel=1e-12)
+
+
+@each_norm
+def test_a_flow_holds_every_model(norm):
+    """``<M, U> <= cost * kappa(U)`` for the divergence M that a cost is stated for, whatever the model U."""
+    rng = np.random.default_rng(3)
+    widest = widest_for(NORMS[norm], 5, 4)
+    for trial in range(20):
+        U, rest = rng.normal(size=(5, 4)), (0.0 if trial == 0 else 0.3) * rng.normal(size=(5, 4))
+        rest -= rest.mean(axis=0)
+        found = widest.at(U, 0.2)
+        gradient = found.gradient - found.gradient.mean(axis=0)
+        cost = widest.cost(U, 0.2, found._replace(gradient=gradient), 0.7, rest)
+        moment = 0.7 * gradient + rest
+        for _ in range(200):
+            other = rng.normal(size=(5, 4)) * rng.integers(0, 2, size=(5, 4))
+            assert float((moment * other).sum()) <= cost * widest.exact(other) * (1.0 + 1e-12) + 1e-12
+        widest.renew(found.shares)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_products_are_those_of_the_design(kind, fit_intercept):
+    X, y = make(3, n=700, m=5)
+    X = (X + 3.0).astype(np.float32)
+    problem = Problem("softmax", n_classes=3, radius=0.1, fit_intercept=fit_intercept)
+    given = sp.csr_matrix(X) if kind == "sparse" else X.astype(kind)
+    design = ClassDesign.of(problem, problem.validate(given, y, None))
+    products = ClassProducts(design)
+    assert products.single == (kind == "float32")
+    rows = np.vstack([block for _, block in design.blocks()])
+    W = np.random.default_rng(0).normal(size=design.shape)
+    np.testing.assert_allclose(products.scores(W), rows @ W.T, rtol=1e-10, atol=1e-10)
+    slopes = np.random.default_rng(1).normal(size=(700, 3))
+    np.testing.assert_allclose(products.moment(slopes), slopes.T @ rows, rtol=1e-9, atol=1e-8)
+    both = products.sweep(W, lambda part, scores: slopes[part] * scores)
+    np.testing.assert_allclose(both, (slopes * (rows @ W.T)).T @ rows, rtol=1e-4, atol=1e-2)
+    assert products.n_passes == 3
+
+
+@each_norm
+@pytest.mark.parametrize(
+    "change",
+    [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
+    ids=["plain", "flips", "ridge", "no intercept", "flips and ridge"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_descent_agrees_with_one_cone_program_of_all_rows(norm, change):
+    X, y = make(4, n=120, m=4, seed=5)
+    weights = np.random.default_rng(0).uniform(0.2, 2.0, size=120)
+    problem = Problem("softmax", n_classes=4, radius=0.08, norm=norm, **change)
+    known = solve(problem, X, y, weights, solver="conic")
+    found = solve(problem, X, y, weights, solver="descent", tol=1e-4)
+    assert found.solver == "descent"
+    assert found.relative_gap <= 1e-3
+    assert found.value == pytest.approx(known.value, rel=1e-3)
+    assert found.lower_bound <= known.value * (1.0 + 1e-9)
+    assert problem.risk(found.coef, found.intercept, X, y, weights) == pytest.approx(found.value, rel=1e-12)
+    finished = solve(problem, X, y, weights)
+    assert finished.converged
+    assert finished.value == pytest.approx(known.value, rel=1e-6)
+
+
+@each_norm
+def test_more_numbers_than_newton_takes(norm):
+    X, y = make(12, n=600, m=260, seed=2, spread=0.4)
+    problem = Problem("softmax", n_classes=12, radius={"l1": 0.02, "l2": 0.1, "linf": 0.02}[norm], norm=norm)
+    found = solve(problem, X.astype(np.float32), y, tol=1e-2)
+    assert found.solver == "descent"
+    assert found.converged
+    assert found.coef.shape == (12, 260)
+    lean = solve(problem, sp.csr_matrix(X.astype(np.float32)), y, tol=1e-2)
+    assert lean.value == pytest.approx(found.value, rel=2e-2)
+    assert max(lean.lower_bound, found.lower_bound) <= min(lean.value, found.value)
+
+
+def test_a_model_of_many_numbers_is_certified():
+    X, y = make(12, n=600, m=260, seed=2, spread=0.4)
+    problem = Problem("softmax", n_classes=12, radius=0.1)
+    found = solve(problem, X, y, tol=1e-2)
+    known = certify(problem, found, X, y)
+    assert known.upper == pytest.approx(found.value, rel=1e-12)
+    assert known.lower <= found.value
+    assert known.relative_gap < 0.05
+    poor = certify(problem, SimpleNamespace(coef=0.3 * found.coef, intercept=found.intercept), X, y)
+    assert poor.lower <= found.value
+    assert poor.lower > 0.8 * found.value
+
+
+def test_reads_of_a_source_train_the_same_model():
+    X, y = make(5, n=3000, m=30, seed=4)
+    problem = Problem("softmax", n_classes=5, radius=0.1)
+    here = solve(problem, X, y, tol=1e-3, solver="descent")
+    read = solve(
+        problem,
+        PartsSource(lambda: ((X[k : k + 500], y[k : k + 500].astype(float)) for k in range(0, 3000, 500))),
+        tol=1e-3,
+        solver="descent",
+    )
+    assert read.converged
+    assert read.value == pytest.approx(here.value, rel=2e-3)
+    assert here.iterations <= read.n_reads <= 120
