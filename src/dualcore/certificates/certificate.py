@@ -161,7 +161,7 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))
     lower = max(trivial_bound(problem), bundle.lower)
     rounding = bundle.rounding + problem.family.enclosure
-    rounding += RowLevelSet(problem.replace(support=None), data, upper).risk_error(coef, intercept)
+    rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
     return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding)
 
 
@@ -169,4 +169,5 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
 _CERTIFIERS: dict[str, Callable[[Normal, FloatArray, float, float, Any], Certificate]] = {
     "closed": _certify_rows,
     "box": _certify_on_box,
+    "categories": _certify_on_box,
 }

@@ -41,9 +41,9 @@ def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _S
 
 
 class BoxSolver(Solver):
-    """Level bundle method for problems with a support: one pass over the rows a step, O(n + m) memory beyond them.
+    """Level bundle method for problems with a support or categories.
 
-    Starts from the best of a few optima without the support.
+    One pass over the rows a step, O(n + m) memory beyond them. Starts from the best of a few optima without either.
     """
 
     name = "box"
@@ -51,14 +51,14 @@ class BoxSolver(Solver):
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if problem.box is None:
             return (
-                f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. "
+                f"BoxSolver cannot solve {type(problem.loss).__name__} without a support or categories. "
                 f"Use solver='{able_solver(problem)}'."
             )
         loose = np.flatnonzero(unbounded_features(problem, data.rows.m))
         if loose.size:
             return (
-                f"Nothing bounds the coefficient of feature {loose[0]}: on a support, features that cannot move "
-                "(infinite weight, or walls without room and no intercept) need ridge > 0."
+                f"Nothing bounds the coefficient of feature {loose[0]}: on a support or with categories, features that "
+                "cannot move (infinite weight or category cost, or walls without room and no intercept) need ridge > 0."
             )
         return None
 
@@ -81,14 +81,14 @@ class BoxSolver(Solver):
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""
-        free = problem.replace(support=None, radius=share * problem.radius)
+        free = problem.unwalled(radius=share * problem.radius)
         found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
         return found.coef, found.intercept
 
 
 def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> tuple[float, tuple[FloatArray, float]]:
     """Return a lower bound on the least risk of an adversary who does nothing, and the model behind it."""
-    plain = problem.replace(support=None, radius=0.0)
+    plain = problem.unwalled(radius=0.0)
     found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
     t = plain.signal(found.coef, found.intercept, data)
     upper = plain.evaluate(found.coef, found.intercept, data).value

@@ -279,6 +279,8 @@ class ConicSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
+        if problem.geometry.categories is not None:
+            return "ConicSolver knows no programme for categories. Use solver='box'."
         if problem.box is not None:
             if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
                 return (
