@@ -2,7 +2,8 @@
 
 griffe takes the first of several choices for the default (``{"l1", "l2"}, default="l2"`` becomes ``"l1"``), and gives
 all names of one entry (``norm, ridge, tol``) the type and the default of the first. It reads a list of words as a
-tuple. Entries that say "as in `WassersteinLogisticRegression`" are replaced by those of that class.
+tuple. Entries that say "as in `ArraySource`" are replaced by those of that class. Estimators get their constructor and
+half of their docstring when their module is imported, which griffe does not do: both are taken from the class itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from griffe import Extension, Module, Object
+from griffe import Extension, Function, Module, Object, Parameter, ParameterKind, Parameters
+
+import dualcore.estimators
 
 CHOICES = re.compile(r"^(?P<head> *\*{0,2}\w+ : )\{(?P<choices>[^{}]*)\}(?P<rest>.*)$", re.MULTILINE)
 WORDS = re.compile(r"^(?P<head> *\*{0,2}\w+ : )(?P<words>\w+(?:, \w+)+ or \w+\b.*)$", re.MULTILINE)
@@ -65,6 +68,9 @@ class PlainDocstrings(Extension):
         """Rewrite the docstrings of a package, once all of it is known."""
         found = list(_objects(pkg))
         for thing in found:
+            if thing.is_class and thing.name in dualcore.estimators.__all__:
+                _inspect_estimator(thing, getattr(dualcore.estimators, thing.name))
+        for thing in found:
             if thing.docstring is not None and "----\n" in thing.docstring.value:
                 thing.docstring.value = plain(thing.docstring.value)
         texts = {thing.name: thing.docstring.value for thing in found if thing.is_class and thing.docstring}
@@ -73,6 +79,16 @@ class PlainDocstrings(Extension):
             for _again in range(2):
                 if thing.is_class and thing.docstring is not None:
                     thing.docstring.value = complete(thing.docstring.value, texts)
+
+
+def _inspect_estimator(thing: Object, cls: type) -> None:
+    """Give an estimator the docstring and the constructor that it has at run time."""
+    if thing.docstring is not None:
+        thing.docstring.value = inspect.getdoc(cls) or ""
+    parameters = [Parameter("self", kind=ParameterKind.positional_or_keyword)]
+    for name, parameter in inspect.signature(cls).parameters.items():
+        parameters.append(Parameter(name, kind=ParameterKind.keyword_only, default=repr(parameter.default)))
+    thing.set_member("__init__", Function("__init__", parameters=Parameters(*parameters)))
 
 
 def _objects(parent: Object) -> Iterator[Object]:

@@ -25,6 +25,7 @@ from torture_parts.risks import LOSSES, dual_norm, lipschitz
 _BETWEEN = 7
 _FAR = 1e7
 _ROUNDS = 60
+_ROUNDING = 8 * np.finfo(Long).eps
 
 
 class Corners(NamedTuple):
@@ -186,7 +187,8 @@ class _Table:
         cost = np.zeros(self.referee.w.size, dtype=Long)
         for (rows, way), found, losses in zip(self.ways, self.found, self.losses, strict=True):
             paid = found.cost + way.price
-            values = losses - lam * paid
+            # A move far out earns and pays far more than is left of it: what rounding can add to the rest is no gain.
+            values = losses - lam * paid - _ROUNDING * (np.abs(losses) + lam * paid)
             place = values.argmax(axis=1)[:, None]
             top, spent = np.take_along_axis(values, place, 1)[:, 0], np.take_along_axis(paid, place, 1)[:, 0]
             if self.referee.case.norm == "l2":

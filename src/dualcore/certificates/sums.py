@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
@@ -58,13 +58,19 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
     if budget < 0.0:  # the multiplier itself is worth raising, up to its limit; the ridge holds theta
         raised = limit * budget - 0.5 * float(moment @ moment) / problem.ridge
         return max(priced, -np.inf if np.isnan(raised) else raised)
-    best = reached(budget)
-    if floor > 0.0 and budget > 0.0:
+
+    def slack(reach: float) -> float:
+        """Return by how much the model that ``reach`` leaves falls short of the floor; ``reached`` falls at this rate.
+
+        The rate of half the squared distance to a growing ball is the dual norm of what lies outside.
+        """
+        return floor - norm.dual(held - norm.project(held, reach)) / problem.ridge
+
+    reach = budget
+    if budget > 0.0 and slack(budget) > 0.0:
         # Relative to the budget: what is left of a small one counts times a floor that may be large.
-        options = {"xatol": 1e-10 * budget}
-        found = minimize_scalar(lambda r: -reached(r), bounds=(0.0, budget), method="bounded", options=options)
-        best = max(best, -float(found.fun))
-    return max(best, priced)
+        reach = float(brentq(slack, 0.0, budget, xtol=1e-10 * budget)) if slack(0.0) < 0.0 else 0.0
+    return max(reached(reach), priced)
 
 
 def first_order_bound(

@@ -8,7 +8,6 @@ Commands import what they need when they run, so that ``--help`` does not wait f
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 from pathlib import Path
@@ -17,7 +16,19 @@ from typing import Annotated, Any
 import typer
 
 from dualcore import __version__
-from dualcore.cli.commands.outcome import Exit, OptionError, Output, guarded
+from dualcore.cli.commands.outcome import Exit, OptionError, Output, Quiet, guarded
+from dualcore.cli.groups import (
+    DataFile,
+    DataOptions,
+    DrawOptions,
+    PathOptions,
+    PathProblem,
+    ProblemOptions,
+    Separator,
+    TrainingOptions,
+    Weight,
+    grouped,
+)
 from dualcore.cli.startup import interruptible
 
 __all__ = ["app", "main"]
@@ -30,44 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="Rows: .csv or .tsv with a line of names (also .gz, .bz2), .parquet, .svm, .npy, .npz, or a folder."
-    ),
-]
 ModelFile = Annotated[Path, typer.Argument(help="A model written by fit.")]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", "-t", help="Column to learn, by name or position; SVMlight text has its own."),
-]
-Loss = Annotated[
-    str, typer.Option(help="Classes: logistic, hinge. Numbers: huber, pinball, epsilon_insensitive, squared.")
-]
-Radius = Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")]
-Norm = Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")]
-LabelCost = Annotated[float, typer.Option(help="Price of one label flip; inf forbids flips.")]
-Ridge = Annotated[float, typer.Option(help="Adds ridge / 2 times the squared coefficients.")]
-Intercept = Annotated[bool, typer.Option("--intercept/--no-intercept", help="Whether to fit an intercept.")]
-Delta = Annotated[float, typer.Option(help="Huber: where the loss turns linear.")]
-Quantile = Annotated[float, typer.Option(help="Pinball: which quantile.")]
-Epsilon = Annotated[float, typer.Option(help="Epsilon-insensitive: errors below cost nothing.")]
-CoresetSize = Annotated[str | None, typer.Option("--coreset", help="Train on so many rows, or such a share (0.05).")]
-Rounds = Annotated[int, typer.Option(help="Coresets to draw at most, each around the last solution.")]
-Gap = Annotated[float, typer.Option(help="Stop as soon as the certified relative gap is below.")]
-Seed = Annotated[int, typer.Option(help="Seed of the draws: the same seed gives the same model.")]
-Tol = Annotated[float, typer.Option(help="Relative gap at which the solver stops.")]
-MaxIter = Annotated[int, typer.Option(help="Iterations of the solver at most.")]
-Standardize = Annotated[bool, typer.Option("--standardize", help="Scale features to mean 0 and deviation 1 first.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Column that is not a feature; may be given again.")]
-Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
-Fill = Annotated[str | None, typer.Option(help="What to put for missing features: mean, median or a number.")]
-DropMissing = Annotated[
-    bool, typer.Option("--drop-missing", help="Leave out rows in which something is missing and not filled.")
-]
-Separator = Annotated[str | None, typer.Option(help="What stands between the values of a CSV file; tab is a tab.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -79,204 +53,132 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @app.command()
 @guarded
+@grouped
 def fit(
-    data: Data,
-    target: Target = None,
+    *,
+    data: DataOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Model file to write (.json).")] = Path("model.json"),
-    loss: Loss = "logistic",
-    radius: Radius = 0.1,
-    norm: Norm = "l2",
-    label_cost: LabelCost = math.inf,
-    ridge: Ridge = 0.0,
-    intercept: Intercept = True,
-    delta: Delta = 1.35,
-    quantile: Quantile = 0.5,
-    epsilon: Epsilon = 0.1,
-    coreset: CoresetSize = None,
-    rounds: Rounds = 4,
-    gap: Gap = 1e-3,
+    problem: ProblemOptions,
+    training: TrainingOptions,
     require_gap: Annotated[float | None, typer.Option(help="End with code 4 if the certified gap is larger.")] = None,
-    seed: Seed = 0,
-    tol: Tol = 1e-6,
-    max_iter: MaxIter = 200,
-    standardize: Standardize = False,
-    drop: Drop = None,
-    weight: Weight = None,
-    fill: Fill = None,
-    drop_missing: DropMissing = False,
-    separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON."""
-    from dualcore.cli.commands import training
-    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+    from dualcore.cli.commands.training import fit_model
 
-    return training.fit_model(
-        ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
-        TrainingOptions(coreset, rounds, gap, seed, tol, max_iter),
-        out,
-        require_gap,
-        Output(json, quiet),
-    )
+    return fit_model(problem, data, training, out, require_gap, output)
 
 
 @app.command("coreset")
 @guarded
+@grouped
 def draw(
-    data: Data,
-    target: Target = None,
-    size: Annotated[str, typer.Option(help="Rows to draw, or a share of them.")] = "0.05",
+    *,
+    data: DataOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="Coreset (.npz), or rows and weights (.csv).")] = Path(
         "coreset.npz"
     ),
-    loss: Loss = "logistic",
-    radius: Radius = 0.1,
-    norm: Norm = "l2",
-    label_cost: LabelCost = math.inf,
-    ridge: Ridge = 0.0,
-    intercept: Intercept = True,
-    delta: Delta = 1.35,
-    quantile: Quantile = 0.5,
-    epsilon: Epsilon = 0.1,
-    rounds: Rounds = 2,
-    seed: Seed = 0,
-    standardize: Standardize = False,
-    drop: Drop = None,
-    weight: Weight = None,
-    fill: Fill = None,
-    drop_missing: DropMissing = False,
-    separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    problem: ProblemOptions,
+    training: DrawOptions,
+    output: Output,
 ) -> Exit:
     """Draw a coreset: a few weighted rows that stand for all of them. Rows are numbered from 0."""
-    from dualcore.cli.commands import training
-    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions
+    from dualcore.cli.commands.training import draw_coreset
 
-    return training.draw_coreset(
-        ProblemOptions(loss, radius, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
-        TrainingOptions(size, rounds, 1e-9, seed, 1e-6, 200),
-        out,
-        Output(json, quiet),
-    )
+    return draw_coreset(problem, data, training, out, output)
 
 
 @app.command()
 @guarded
+@grouped
 def certify(
+    *,
     model: ModelFile,
-    data: Data,
+    data: DataFile,
     target: Annotated[
         str | None, typer.Option("--target", "-t", help="Target column, if not that of the model.")
     ] = None,
     weight: Weight = None,
     separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> Exit:
     """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
-    from dualcore.cli.commands import training
+    from dualcore.cli.commands.training import certify_model
 
-    return training.certify_model(model, data, target, weight, separator, Output(json, quiet))
+    return certify_model(model, data, target, weight, separator, output)
 
 
 @app.command()
 @guarded
+@grouped
 def predict(
+    *,
     model: ModelFile,
-    data: Data,
+    data: DataFile,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.csv); else standard output.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Write the scores as well.")] = False,
     separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> Exit:
     """Predict the rows of a file."""
-    from dualcore.cli.commands import training
+    from dualcore.cli.commands.training import predict_rows
 
-    return training.predict_rows(model, data, out, scores, separator, Output(json, quiet))
+    return predict_rows(model, data, out, scores, separator, output)
 
 
 @app.command("path")
 @guarded
+@grouped
 def follow(
-    data: Data,
-    target: Target = None,
+    *,
+    data: DataOptions,
     radii: Annotated[str, typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1,1.")] = "0.01:1:20",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.json).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (.png).")] = None,
     cv: Annotated[int | None, typer.Option(help="Choose a radius by cross-validation with so many folds.")] = None,
     suggest: Annotated[bool, typer.Option("--suggest", help="Suggest a radius from the noise of the sample.")] = False,
-    loss: Loss = "logistic",
-    norm: Norm = "l2",
-    label_cost: LabelCost = math.inf,
-    ridge: Ridge = 0.0,
-    intercept: Intercept = True,
-    delta: Delta = 1.35,
-    quantile: Quantile = 0.5,
-    epsilon: Epsilon = 0.1,
-    coreset: CoresetSize = None,
-    seed: Seed = 0,
-    tol: Tol = 1e-6,
-    max_iter: MaxIter = 200,
-    standardize: Standardize = False,
-    drop: Drop = None,
-    weight: Weight = None,
-    fill: Fill = None,
-    drop_missing: DropMissing = False,
-    separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    problem: PathProblem,
+    training: PathOptions,
+    output: Output,
 ) -> Exit:
     """Train a model for every radius of a range, each certified; one coreset serves a doubling of the radius."""
-    from dualcore.cli.commands import training
-    from dualcore.cli.commands.options import DataOptions, ProblemOptions, TrainingOptions, parse_radii
+    from dualcore.cli.commands.options import parse_radii
+    from dualcore.cli.commands.training import follow_path
 
-    return training.follow_path(
-        ProblemOptions(loss, 0.0, norm, label_cost, ridge, intercept, delta, quantile, epsilon),
-        DataOptions(data, target, tuple(drop or ()), weight, standardize, fill, drop_missing, separator),
-        TrainingOptions(coreset, 1, 1e-3, seed, tol, max_iter),
-        parse_radii(radii),
-        cv,
-        suggest,
-        out,
-        plot,
-        Output(json, quiet),
-    )
+    return follow_path(problem, data, training, parse_radii(radii), cv, suggest, out, plot, output)
 
 
 @app.command()
 @guarded
+@grouped
 def report(
+    *,
     model: ModelFile,
-    data: Data,
+    data: DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
     seeds: Annotated[int, typer.Option(help="Draws of each size in the comparison of sizes.")] = 3,
     separator: Separator = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> Exit:
     """Write one HTML file: the certificate in a sentence, the pictures, and how to reproduce them."""
     from dualcore.cli.commands.reporting import write_report
 
-    return write_report(model, data, out, seeds, separator, Output(json, quiet))
+    return write_report(model, data, out, seeds, separator, output)
 
 
 @app.command()
 @guarded
+@grouped
 def demo(
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for pictures and report.")] = Path("demo-output"),
     rows: Annotated[int, typer.Option(help="Rows of the generated data.")] = 200_000,
-    json: Json = False,
-    quiet: Quiet = False,
+    output: Output,
 ) -> Exit:
     """Whole data against coreset, clean and under attack, on data that come with the package."""
     from dualcore.cli.commands.demo import run_demo
 
-    return run_demo(out, rows, Output(json, quiet))
+    return run_demo(out, rows, output)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
+from dualcore.estimators.parameters import estimator
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
@@ -47,44 +48,74 @@ class Training(NamedTuple):
     coreset: Any
 
 
+@estimator
 class WassersteinLinearModel(BaseEstimator):
     """Base of the estimators; a subclass names its loss and stores what `_train` returns.
 
-    The parameters are documented by the public classes.
+    Parameters
+    ----------
+    radius : float, default=0.1
+        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
+    norm : {"l1", "l2", "linf"} or Norm, default="l2"
+        Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
+    feature_weights : array-like of shape (n_features,), optional
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
+    label_cost : float, default=inf
+        Twice the price of moving a target by one; ``inf`` leaves targets where they are.
+    support : (low, high) or None, default=None
+        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
+    ridge : float, default=0.0
+        Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
+    fit_intercept : bool, default=True
+    coreset : None, float, int, sampler or "auto", default=None
+        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
+    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+    tol : float, default=1e-6
+        Relative gap between the risk and its lower bound at which the solver stops.
+    max_iter : int, default=200
+        Iterations of the solver.
+    random_state : int, RandomState or None, default=None
+        Seeds the draw of a coreset.
+    verbose : int, default=0
+        1 prints the rounds and the outcome, 2 the iterations of the solver too.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+    intercept_ : float
+    worst_case_risk_ : float
+        Objective on the full data at the solution, ridge included.
+    certificate_ : Certificate
+        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+    dual_variable_ : float
+        The multiplier lambda.
+    coreset_ : Coreset or None
+        What the model was trained on; None for the whole data.
+    solution_ : Solution
+        How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
+    n_iter_ : int
+    problem_ : Problem
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Only where X is a frame with string column names.
     """
 
-    problem_: Problem
+    radius: float = 0.1
+    norm: str | Norm = "l2"
+    feature_weights: npt.ArrayLike | None = None
+    label_cost: float = np.inf
+    support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+    ridge: float = 0.0
+    fit_intercept: bool = True
+    coreset: Any = None
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 200
+    random_state: int | np.random.RandomState | None = None
+    verbose: int = 0
 
-    def __init__(
-        self,
-        *,
-        radius: float = 0.1,
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: Any = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.radius = radius
-        self.norm = norm
-        self.feature_weights = feature_weights
-        self.label_cost = label_cost
-        self.support = support
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.coreset = coreset
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
+    problem_: Problem = field(init=False)
 
     @abstractmethod
     def _loss(self) -> Loss:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -21,8 +21,8 @@ from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
+from dualcore.estimators.parameters import estimator
 from dualcore.problem import Data, Problem
-from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
@@ -32,49 +32,43 @@ __all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 
 
+@estimator
 class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
-    """Labels in, margins out: everything the classifiers share but their loss."""
+    """Labels in, margins out: everything the classifiers share but their loss.
 
-    classes_: npt.NDArray[Any]
-    class_weight_: FloatArray
-    coef_: FloatArray
-    intercept_: FloatArray
-    multi_class: str = "ovr"
+    Parameters
+    ----------
+    label_cost : float, default=inf
+        Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
+    class_weight : dict {label: weight} or "balanced", optional
+        Multiplies ``sample_weight``; "balanced" gives every class the same mass.
 
-    def __init__(
-        self,
-        *,
-        radius: float = 0.1,
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: Any = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            radius=radius,
-            norm=norm,
-            feature_weights=feature_weights,
-            label_cost=label_cost,
-            support=support,
-            ridge=ridge,
-            fit_intercept=fit_intercept,
-            coreset=coreset,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) with more than two classes
+        With two classes the scores of the second one; with more, a row for each class against the rest.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    worst_case_risk_ : float or ndarray of shape (n_classes,)
+        Objective on the full data at the solution, ridge included; with more than two classes one per class.
+    certificate_ : Certificate or list of Certificate, one per class
+        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+    dual_variable_ : float or ndarray of shape (n_classes,)
+        The multiplier lambda.
+    coreset_ : Coreset, list of Coreset, or None
+        What the model was trained on; None for the whole data.
+    solution_ : Solution or list of Solution
+        How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
+    n_iter_ : int or ndarray of shape (n_classes,)
+    class_weight_ : ndarray of shape (n_classes,)
+    """
+
+    class_weight: Mapping[Any, float] | str | None = None
+
+    classes_: npt.NDArray[Any] = field(init=False)
+    class_weight_: FloatArray = field(init=False)
+    coef_: FloatArray = field(init=False)
+    intercept_: FloatArray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the classifier.
@@ -201,7 +195,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     @property
     def _is_joint(self) -> bool:
         """Whether all classes share one softmax model; with two classes that is the binary model itself."""
-        return self.multi_class == "multinomial" and self.classes_.size > 2
+        return self._joins(self.classes_.size)
+
+    def _joins(self, n_classes: int) -> bool:
+        """Return whether so many classes share one softmax model."""
+        return False
 
     def _scores(self, X: Any) -> FloatArray:
         return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
@@ -248,6 +246,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return as_weights(factors if weights is None else factors * weights, code.size)
 
 
+@estimator
 class WassersteinLogisticRegression(WassersteinClassifier):
     r"""Logistic regression against the worst distribution within a Wasserstein ball.
 
@@ -265,56 +264,6 @@ class WassersteinLogisticRegression(WassersteinClassifier):
         one worst-case risk and one certificate. A multinomial model takes as ``coreset`` a size, a `UniformCoreset` or
         a `DualCoreset` without epsilon, anchor and target_gap; a size means two calibrated rounds. With two classes
         both are the same.
-    radius : float, default=0.1
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
-    norm : {"l1", "l2", "linf"} or Norm, default="l2"
-        Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
-    feature_weights : array-like of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
-    label_cost : float, default=inf
-        Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
-    support : (low, high) or None, default=None
-        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
-    ridge : float, default=0.0
-        Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
-    fit_intercept : bool, default=True
-    class_weight : dict {label: weight} or "balanced", optional
-        Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
-        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
-    tol : float, default=1e-6
-        Relative gap between the risk and its lower bound at which the solver stops.
-    max_iter : int, default=200
-        Iterations of the solver.
-    random_state : int, RandomState or None, default=None
-        Seeds the draw of a coreset.
-    verbose : int, default=0
-        1 prints the rounds and the outcome, 2 the iterations of the solver too.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-    coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) with more than two classes
-        With two classes the scores of the second one; with more, a row for each class against the rest.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-    worst_case_risk_ : float or ndarray of shape (n_classes,)
-        Objective on the full data at the solution, ridge included; with more than two classes one per class.
-    certificate_ : Certificate or list of Certificate, one per class
-        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
-    dual_variable_ : float or ndarray of shape (n_classes,)
-        The multiplier lambda.
-    coreset_ : Coreset, list of Coreset, or None
-        What the model was trained on; None for the whole data.
-    solution_ : Solution or list of Solution
-        How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
-    n_iter_ : int or ndarray of shape (n_classes,)
-    class_weight_ : ndarray of shape (n_classes,)
-    problem_ : Problem
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X is a frame with string column names.
 
     Examples
     --------
@@ -328,46 +277,14 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     ((3, 4), True)
     """
 
-    def __init__(
-        self,
-        *,
-        multi_class: str = "ovr",
-        radius: float = 0.1,
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            radius=radius,
-            norm=norm,
-            feature_weights=feature_weights,
-            label_cost=label_cost,
-            support=support,
-            ridge=ridge,
-            fit_intercept=fit_intercept,
-            class_weight=class_weight,
-            coreset=coreset,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.multi_class = multi_class
+    multi_class: str = "ovr"
 
     def _make_problem(self) -> Problem:
         check_multi_class(self)
         return super()._make_problem()
+
+    def _joins(self, n_classes: int) -> bool:
+        return self.multi_class == "multinomial" and n_classes > 2
 
     def _loss(self) -> Loss:
         return Logistic()
@@ -391,6 +308,7 @@ class WassersteinLogisticRegression(WassersteinClassifier):
         return np.exp(self.predict_log_proba(X))
 
 
+@estimator
 class WassersteinLinearSVC(WassersteinClassifier):
     r"""Linear support vector machine against the worst distribution within a Wasserstein ball.
 
@@ -404,39 +322,6 @@ class WassersteinLinearSVC(WassersteinClassifier):
     Parameters
     ----------
     loss : {"hinge", "squared_hinge"}, default="hinge"
-    radius : float, default=0.1
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
-    norm : {"l1", "l2", "linf"} or Norm, default="l2"
-        Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
-    feature_weights : array-like of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
-    label_cost : float, default=inf
-        Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
-    support : (low, high) or None, default=None
-        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
-    ridge : float, default=0.0
-        Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
-    fit_intercept : bool, default=True
-    class_weight : dict {label: weight} or "balanced", optional
-        Multiplies ``sample_weight``; "balanced" gives every class the same mass.
-    coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
-        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
-    tol : float, default=1e-6
-        Relative gap between the risk and its lower bound at which the solver stops.
-    max_iter : int, default=200
-        Iterations of the solver.
-    random_state : int, RandomState or None, default=None
-        Seeds the draw of a coreset.
-    verbose : int, default=0
-        1 prints the rounds and the outcome, 2 the iterations of the solver too.
-
-    Attributes
-    ----------
-    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
-class_weight_, problem_, n_features_in_, feature_names_in_
-        As in `WassersteinLogisticRegression`.
 
     Examples
     --------
@@ -446,42 +331,7 @@ class_weight_, problem_, n_features_in_, feature_names_in_
     (array(['hot'], dtype='<U4'), 0.5)
     """
 
-    def __init__(
-        self,
-        *,
-        loss: str = "hinge",
-        radius: float = 0.1,
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            radius=radius,
-            norm=norm,
-            feature_weights=feature_weights,
-            label_cost=label_cost,
-            support=support,
-            ridge=ridge,
-            fit_intercept=fit_intercept,
-            class_weight=class_weight,
-            coreset=coreset,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.loss = loss
+    loss: str = "hinge"
 
     def _loss(self) -> Loss:
         if self.loss not in _HINGES:

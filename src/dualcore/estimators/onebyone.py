@@ -31,7 +31,7 @@ def open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[So
 
 def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dict[float, float]) -> None:
     """Train a model for every class of a source against the rest, and store them."""
-    if estimator.multi_class == "multinomial":
+    if estimator._joins(len(masses)):
         raise ValueError(
             f"multi_class='multinomial' needs rows in memory for {len(masses)} classes, got a source. Use "
             "multi_class='ovr', or pass the rows as arrays."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,26 +20,51 @@ from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
 from dualcore.problem import Data, Problem
-from dualcore.problem.geometry import Norm
 
 __all__ = ["WassersteinHuberRegressorCV", "WassersteinLinearSVCCV", "WassersteinLogisticRegressionCV"]
 
 
-class RadiusSearch:
-    """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``."""
+@estimator
+class RadiusSearch(WassersteinLinearModel):
+    """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``.
+
+    Parameters
+    ----------
+    radii : int or array-like of shape (n_radii,), default=10
+        The radii to choose from. A number stands for that many, evenly spaced in logarithm from a thousandth of the
+        radius at which nothing is learned up to that one (see `dualcore.coresets.path.radius_grid`).
+    cv : int, splitter or iterable of (train, test), default=None
+        As everywhere in scikit-learn: None is 5 folds, stratified in classification.
+    scoring : str, callable or None, default=None
+        A scorer of scikit-learn, larger is better. None is the held-out mean loss, negated: without radius or ridge,
+        with the weights of rows and classes, the mean over the classes against the rest where there are more than two.
+    refit : bool, default=True
+        Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
+    rule : {"best", "one_standard_error"}, default="best"
+        The radius of the best mean score, or the largest one within a standard error of it: the more robust model
+        where the data cannot tell them apart.
+
+    Attributes
+    ----------
+    radius_ : float
+        The chosen radius.
+    radii_ : ndarray of shape (n_radii,)
+        Ascending.
+    scores_ : ndarray of shape (n_radii, n_folds)
+        Held-out scores, larger is better.
+    """
 
     plain_class: ClassVar[type[WassersteinLinearModel]]
-    radii: Any
-    cv: Any
-    scoring: Any
-    refit: bool
-    rule: str
-    coreset: Any
-    solver: str
-    tol: float
-    max_iter: int
+
+    radius: float = field(init=False)  # chosen, no parameter
+    radii: int | npt.ArrayLike = 10
+    cv: int | Iterable[Any] | None = None
+    scoring: str | Callable[..., float] | None = None
+    refit: bool = True
+    rule: str = "best"
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
@@ -63,7 +89,7 @@ class RadiusSearch:
         problem = plain._make_problem()
         given = X
         classification = problem.is_classification
-        X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)  # type: ignore[attr-defined]
+        X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
         weights = as_weights(sample_weight, len(y))
         if classification:
             check_classification_targets(y)
@@ -82,7 +108,7 @@ class RadiusSearch:
         self.radius_ = RadiusSelection.by_rule(radii, -self.scores_, self.rule).radius
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_).fit(given, y, sample_weight)
-            vars(self).update({name: value for name, value in vars(plain).items() if name.endswith("_")})
+            self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -90,7 +116,7 @@ class RadiusSearch:
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
-        mine = self.get_params(deep=False)  # type: ignore[attr-defined]
+        mine = self.get_params(deep=False)
         return self.plain_class(
             **{name: mine[name] for name in self.plain_class().get_params(deep=False) if name in mine}
         )
@@ -219,43 +245,13 @@ def _masses(plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArr
     return masses
 
 
+@estimator
 class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
     """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
 
     A radius path is followed on every training part, with warm starts and, through coresets, with one coreset for
     radii within a factor of two; then the model is trained on all rows with the radius that did best on the rows left
     out.
-
-    Parameters
-    ----------
-    radii : int or array-like of shape (n_radii,), default=10
-        The radii to choose from. A number stands for that many, evenly spaced in logarithm from a thousandth of the
-        radius at which nothing is learned up to that one (see `dualcore.coresets.path.radius_grid`).
-    cv : int, splitter or iterable of (train, test), default=None
-        As everywhere in scikit-learn: None is 5 folds, stratified in classification.
-    scoring : str, callable or None, default=None
-        A scorer of scikit-learn, larger is better. None is the held-out mean loss, negated: without radius or ridge,
-        with the weights of rows and classes, the mean over the classes against the rest where there are more than two.
-    refit : bool, default=True
-        Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
-    rule : {"best", "one_standard_error"}, default="best"
-        The radius of the best mean score, or the largest one within a standard error of it: the more robust model
-        where the data cannot tell them apart.
-    multi_class, norm, feature_weights, label_cost, support, ridge, fit_intercept, class_weight, coreset, solver, tol, \
-max_iter, random_state, verbose
-        As in `WassersteinLogisticRegression`.
-
-    Attributes
-    ----------
-    radius_ : float
-        The chosen radius.
-    radii_ : ndarray of shape (n_radii,)
-        Ascending.
-    scores_ : ndarray of shape (n_radii, n_folds)
-        Held-out scores, larger is better.
-    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
-class_weight_, problem_, n_features_in_, feature_names_in_
-        Of the final model, as in `WassersteinLogisticRegression`.
 
     Examples
     --------
@@ -269,68 +265,10 @@ class_weight_, problem_, n_features_in_, feature_names_in_
 
     plain_class = WassersteinLogisticRegression
 
-    def __init__(
-        self,
-        *,
-        multi_class: str = "ovr",
-        radii: int | npt.ArrayLike = 10,
-        cv: int | Iterable[Any] | None = None,
-        scoring: str | Callable[..., float] | None = None,
-        refit: bool = True,
-        rule: str = "best",
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.multi_class = multi_class
-        self.radii = radii
-        self.cv = cv
-        self.scoring = scoring
-        self.refit = refit
-        self.rule = rule
-        self.norm = norm
-        self.feature_weights = feature_weights
-        self.label_cost = label_cost
-        self.support = support
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.coreset = coreset
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
 
-
+@estimator
 class WassersteinLinearSVCCV(RadiusSearch, WassersteinLinearSVC):
     """`WassersteinLinearSVC` with a radius chosen by cross-validation.
-
-    Parameters
-    ----------
-    radii, cv, scoring, refit, rule
-        As in `WassersteinLogisticRegressionCV`.
-    loss, norm, feature_weights, label_cost, support, ridge, fit_intercept, class_weight, coreset, solver, tol, \
-max_iter, random_state, verbose
-        As in `WassersteinLinearSVC`.
-
-    Attributes
-    ----------
-    radius_, radii_, scores_
-        As in `WassersteinLogisticRegressionCV`.
-    classes_, coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, \
-class_weight_, problem_, n_features_in_, feature_names_in_
-        Of the final model, as in `WassersteinLogisticRegression`.
 
     Examples
     --------
@@ -343,68 +281,10 @@ class_weight_, problem_, n_features_in_, feature_names_in_
 
     plain_class = WassersteinLinearSVC
 
-    def __init__(
-        self,
-        *,
-        loss: str = "hinge",
-        radii: int | npt.ArrayLike = 10,
-        cv: int | Iterable[Any] | None = None,
-        scoring: str | Callable[..., float] | None = None,
-        refit: bool = True,
-        rule: str = "best",
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | str | None = None,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.loss = loss
-        self.radii = radii
-        self.cv = cv
-        self.scoring = scoring
-        self.refit = refit
-        self.rule = rule
-        self.norm = norm
-        self.feature_weights = feature_weights
-        self.label_cost = label_cost
-        self.support = support
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.class_weight = class_weight
-        self.coreset = coreset
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose
 
-
+@estimator
 class WassersteinHuberRegressorCV(RadiusSearch, WassersteinHuberRegressor):
     """`WassersteinHuberRegressor` with a radius chosen by cross-validation.
-
-    Parameters
-    ----------
-    radii, cv, scoring, refit, rule
-        As in `WassersteinLogisticRegressionCV`.
-    delta, norm, feature_weights, label_cost, support, ridge, fit_intercept, coreset, solver, tol, \
-max_iter, random_state, verbose
-        As in `WassersteinHuberRegressor`.
-
-    Attributes
-    ----------
-    radius_, radii_, scores_
-        As in `WassersteinLogisticRegressionCV`.
-    coef_, intercept_, worst_case_risk_, certificate_, dual_variable_, coreset_, solution_, n_iter_, problem_, \
-n_features_in_, feature_names_in_
-        Of the final model, as in `WassersteinHuberRegressor`.
 
     Examples
     --------
@@ -416,44 +296,3 @@ n_features_in_, feature_names_in_
     """
 
     plain_class = WassersteinHuberRegressor
-
-    def __init__(
-        self,
-        *,
-        delta: float = 1.35,
-        radii: int | npt.ArrayLike = 10,
-        cv: int | Iterable[Any] | None = None,
-        scoring: str | Callable[..., float] | None = None,
-        refit: bool = True,
-        rule: str = "best",
-        norm: str | Norm = "l2",
-        feature_weights: npt.ArrayLike | None = None,
-        label_cost: float = np.inf,
-        support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
-        ridge: float = 0.0,
-        fit_intercept: bool = True,
-        coreset: Any = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.delta = delta
-        self.radii = radii
-        self.cv = cv
-        self.scoring = scoring
-        self.refit = refit
-        self.rule = rule
-        self.norm = norm
-        self.feature_weights = feature_weights
-        self.label_cost = label_cost
-        self.support = support
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.coreset = coreset
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.verbose = verbose

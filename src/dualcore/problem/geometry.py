@@ -7,6 +7,7 @@ coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -203,13 +204,16 @@ class L2Norm(Norm):
         if radius <= 1e-15 * float(np.linalg.norm(priced)):
             return np.zeros_like(vector)
 
+        squares = prices * prices
+
         def excess(log_tau: float) -> float:
-            return float(np.linalg.norm(priced / (1.0 + np.exp(log_tau) * prices**2))) - radius
+            left = priced / (1.0 + np.exp(log_tau) * squares)
+            return math.sqrt(left @ left) - radius
 
         # At the lower end hardly anything is taken away, at the upper hardly anything is left.
         low, high = np.log(1e-20 / float(prices.max()) ** 2), np.log(1e20 / float(prices.min()) ** 2)
         log_tau = brentq(excess, low, high, xtol=1e-14) if excess(low) > 0.0 > excess(high) else low
-        out = vector / (1.0 + np.exp(log_tau) * prices**2)
+        out = vector / (1.0 + np.exp(log_tau) * squares)
         return _into_ball(out, prices, radius, self._value)
 
 

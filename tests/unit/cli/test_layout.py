@@ -5,9 +5,9 @@ import pytest
 
 from dualcore.cli.commands import layout as layouts
 from dualcore.cli.commands.layout import Reading, open_layout
-from dualcore.cli.commands.options import DataOptions
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.commands.streams import load_rows, open_stream
+from dualcore.cli.groups import DataOptions
 from dualcore.cli.tables import TableError
 from dualcore.data.sources import SourceError
 

@@ -1,18 +1,14 @@
-"""Options as commands take them, checked."""
+"""What the texts of options mean, checked."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore import (
-    DualCoreset,
-    Problem,
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
     WassersteinLinearSVC,
@@ -20,16 +16,12 @@ from dualcore import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
-from dualcore.cli.commands.layout import Reading
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import TableError
-from dualcore.problem.losses import LOSSES, MarginLoss
 
 __all__ = [
     "ESTIMATORS",
-    "DataOptions",
-    "ProblemOptions",
-    "TrainingOptions",
+    "OWN_PARAMETER",
     "parse_fill",
     "parse_radii",
     "parse_separator",
@@ -46,92 +38,8 @@ ESTIMATORS: dict[str, type[Any]] = {
     "epsilon_insensitive": WassersteinLinearSVR,
     "squared": WassersteinLinearRegression,
 }
-_OWN_PARAMETER = {"huber": "delta", "pinball": "quantile", "epsilon_insensitive": "epsilon"}
-
-
-@dataclass(frozen=True)
-class ProblemOptions:
-    """The problem, as options state it."""
-
-    loss: str
-    radius: float
-    norm: str
-    label_cost: float
-    ridge: float
-    intercept: bool
-    delta: float
-    quantile: float
-    epsilon: float
-
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of `Problem`, checked."""
-        if self.loss not in ESTIMATORS:
-            raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")
-        settings: dict[str, Any] = {
-            "loss": self.loss,
-            "radius": self.radius,
-            "norm": self.norm,
-            "label_cost": self.label_cost,
-            "ridge": self.ridge,
-            "fit_intercept": self.intercept,
-        }
-        if self.loss in _OWN_PARAMETER:
-            settings[_OWN_PARAMETER[self.loss]] = getattr(self, _OWN_PARAMETER[self.loss])
-        try:
-            Problem(**settings)
-        except (TypeError, ValueError) as error:
-            raise OptionError(str(error)) from None
-        return settings
-
-    @property
-    def is_classification(self) -> bool:
-        """Whether the target holds labels."""
-        return issubclass(LOSSES[self.loss], MarginLoss)
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """Where the rows are, and which columns are what."""
-
-    path: Path
-    target: str | None
-    drop: tuple[str, ...] = ()
-    weight: str | None = None
-    standardize: bool = False
-    fill: str | None = None
-    drop_missing: bool = False
-    separator: str | None = None
-
-    @property
-    def reading(self) -> Reading:
-        """How the rows are read, checked."""
-        return Reading(parse_fill(self.fill), self.drop_missing, parse_separator(self.separator))
-
-
-@dataclass(frozen=True)
-class TrainingOptions:
-    """How to train."""
-
-    coreset: str | None
-    rounds: int
-    gap: float
-    seed: int
-    tol: float
-    max_iter: int
-
-    def sampler(self) -> DualCoreset | None:
-        """Return the sampler, None for the whole data."""
-        if self.rounds < 1 or not self.gap > 0.0:
-            raise OptionError("--rounds must be at least 1, and --gap positive.")
-        if self.seed < 0:
-            raise OptionError(f"--seed must not be negative, got {self.seed}.")
-        if not self.tol > 0.0 or self.max_iter < 1:
-            raise OptionError("--tol must be positive, and --max-iter at least 1.")
-        if self.coreset is None:
-            return None
-        return DualCoreset(
-            size=parse_size(self.coreset), rounds=self.rounds, target_gap=self.gap, random_state=self.seed
-        )
+# Losses with a parameter of their own.
+OWN_PARAMETER = {"huber": "delta", "pinball": "quantile", "epsilon_insensitive": "epsilon"}
 
 
 def parse_size(text: str) -> float | int:

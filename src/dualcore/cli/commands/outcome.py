@@ -10,16 +10,18 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Annotated, Any, ParamSpec
 
 import typer
 from rich.console import Console
 
-__all__ = ["Exit", "FileError", "OptionError", "Output", "check_output", "guarded", "writing"]
+__all__ = ["Exit", "FileError", "OptionError", "Output", "Quiet", "check_output", "guarded", "writing"]
 
 P = ParamSpec("P")
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 class Exit(IntEnum):
@@ -41,22 +43,17 @@ class FileError(Exception):
     """A file cannot be read or written."""
 
 
+@dataclass
 class Output:
-    """Where a command speaks: results to standard output, everything else to standard error.
+    """Where a command speaks: results to standard output, everything else to standard error."""
 
-    Parameters
-    ----------
-    as_json : bool
-        Whether the result is one JSON object, for machines.
-    quiet : bool
-        Whether to leave progress out.
-    """
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False
+    quiet: Quiet = False
 
-    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
-        self.as_json = as_json
+    def __post_init__(self) -> None:
         self.console = Console(soft_wrap=True)
         self.errors = Console(stderr=True, soft_wrap=True)
-        self.shows_progress = not (as_json or quiet) and self.errors.is_terminal
+        self.shows_progress = not (self.as_json or self.quiet) and self.errors.is_terminal
 
     def result(self, values: dict[str, Any], show: Callable[[Console], None]) -> None:
         """Print a result: the values as JSON, or what ``show`` prints."""

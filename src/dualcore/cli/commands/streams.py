@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from dualcore import Source
 from dualcore.cli.commands.layout import MOST_CLASSES, Layout, Reading, open_layout
-from dualcore.cli.commands.options import DataOptions, text_target
+from dualcore.cli.commands.options import text_target
 from dualcore.cli.commands.outcome import OptionError
+from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import TableError
 from dualcore.data.arrays import FloatArray
@@ -102,7 +103,7 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
     layout = open_layout(options.path, options.reading)
     target = _target(layout, options.target)
     weight = None if options.weight is None else layout.find(options.weight)
-    aside = {layout.find(name) for name in options.drop}
+    aside = {layout.find(name) for name in options.drop or ()}
     names = layout.features([target, *aside, *([] if weight is None else [weight])])
     if not classification and layout.is_text(target):
         raise text_target(options.path.name, target)

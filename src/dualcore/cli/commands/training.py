@@ -17,14 +17,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from dualcore import Certificate, Problem, __version__, assess, certify
-from dualcore.cli.commands.options import (
-    ESTIMATORS,
-    DataOptions,
-    ProblemOptions,
-    TrainingOptions,
-    parse_separator,
-    signs,
-)
+from dualcore.cli.commands.options import ESTIMATORS, parse_separator, signs
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import Observed, WatchedSource, watching
 from dualcore.cli.commands.streams import (
@@ -40,6 +33,7 @@ from dualcore.cli.commands.streams import (
     stream_for_model,
 )
 from dualcore.cli.commands.streams import measure_quality as stream_quality
+from dualcore.cli.groups import DataOptions, ProblemOptions, TrainingOptions
 from dualcore.cli.model import Model
 from dualcore.cli.tables import write_csv
 from dualcore.coresets.path import radius_path, select_radius, suggest_radius
@@ -104,7 +98,7 @@ def fit_model(
             "data": data.path.name,
             "sha256": digest(data.path),
             "rows": n_rows,
-            "drop": list(data.drop),
+            "drop": list(data.drop or ()),
             "weight": data.weight,
             "fill": data.fill,
             "drop_missing": data.drop_missing,

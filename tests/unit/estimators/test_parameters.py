@@ -1,0 +1,63 @@
+"""Estimators inherit parameters together with what is said about them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import field
+
+import pytest
+
+import dualcore
+from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.parameters import estimator
+
+ESTIMATORS = [getattr(dualcore, name) for name in dualcore.__all__ if name.startswith("Wasserstein")]
+
+
+def described(cls, title="Parameters"):
+    """Return the names and descriptions of a section of a docstring."""
+    section = re.search(rf"^{title}\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", inspect.getdoc(cls), re.MULTILINE | re.DOTALL)[1]
+    return dict(re.findall(r"^(\w+)\b(.*(?:\n[ \t]+\S.*)*)", section, re.MULTILINE))
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_every_parameter_is_described_once_and_nothing_else(cls):
+    assert sorted(described(cls)) == sorted(inspect.signature(cls).parameters)
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_parameters_are_keyword_only_and_no_attributes_of_the_class(cls):
+    parameters = inspect.signature(cls).parameters.values()
+    assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
+    assert [parameter.name for parameter in parameters if hasattr(cls, parameter.name)] == []
+
+
+@pytest.mark.parametrize("cls", ESTIMATORS)
+def test_a_classifier_speaks_of_flips_and_an_estimator_with_cross_validation_has_no_radius(cls):
+    assert ("label flip" in described(cls)["label_cost"]) == hasattr(cls, "decision_function")
+    assert ("classes_" in described(cls, "Attributes")) == hasattr(cls, "decision_function")
+    chooses = cls.__name__.endswith("CV")
+    assert hasattr(cls(), "radius") is not chooses
+    assert ("radius_" in described(cls, "Attributes")) is chooses
+
+
+def test_a_new_parameter_takes_one_place():
+    @estimator
+    class Patient(WassersteinLinearModel):
+        """Waits.
+
+        Parameters
+        ----------
+        patience : int, default=3
+            Reads without progress.
+        """
+
+        patience: int = 3
+        tired_: bool = field(init=False)
+
+    assert Patient(patience=4, radius=0.5).get_params()["patience"] == 4
+    assert "tired_" not in Patient().get_params()
+    assert list(described(Patient))[:2] == ["patience", "radius"]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        Patient(colour="red")
