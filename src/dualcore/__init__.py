@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         WassersteinLogisticRegression,
         WassersteinLogisticRegressionCV,
         WassersteinQuantileRegressor,
+        find_categories,
     )
     from dualcore.problem import Problem
     from dualcore.problem.anchor import Anchor
@@ -91,6 +92,7 @@ __all__ = [
     "assess",
     "certify",
     "check_loss",
+    "find_categories",
     "fit_coreset",
     "grid_coreset",
     "lipschitz_bounds",
@@ -141,6 +143,7 @@ _MODULES = {
     "assess": "reading.assess",
     "certify": "reading.assess",
     "check_loss": "problem.losses",
+    "find_categories": "estimators",
     "fit_coreset": "coresets.refine",
     "grid_coreset": "coresets.samplers",
     "lipschitz_bounds": "problem.bounds",

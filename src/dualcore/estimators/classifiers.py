@@ -89,7 +89,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         if is_source_like(X):
             return self._fit_source(problem, X, y, sample_weight)
         X, y = self._read_pair(X, y, reset=True, y_numeric=False)
@@ -279,9 +279,9 @@ class WassersteinLogisticRegression(WassersteinClassifier):
 
     multi_class: str = "ovr"
 
-    def _make_problem(self) -> Problem:
+    def _make_problem(self, X: Any = None) -> Problem:
         check_multi_class(self)
-        return super()._make_problem()
+        return super()._make_problem(X)
 
     def _joins(self, n_classes: int) -> bool:
         return self.multi_class == "multinomial" and n_classes > 2

@@ -49,7 +49,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         if is_source_like(X):
             X = open_source(X, y, sample_weight)
             self._note_features(X)

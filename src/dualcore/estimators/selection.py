@@ -86,7 +86,9 @@ class RadiusSearch(WassersteinLinearModel):
                 f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
             )
         plain = self._plain()
-        problem = plain._make_problem()
+        problem = plain._make_problem(X)
+        if problem.geometry.categories is not None:  # folds have no column names
+            plain.set_params(categories=problem.geometry.categories.groups)
         given = X
         classification = problem.is_classification
         X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
@@ -145,7 +147,7 @@ class RadiusSearch(WassersteinLinearModel):
         test: npt.NDArray[np.int64],
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
-        if plain.support is not None or (problem.is_classification and plain._is_joint):
+        if problem.box is not None or (problem.is_classification and plain._is_joint):
             return self._score_each(plain, problem, X, y, weights, radii, train, test)
         rows = as_rows(X)
         part = None if weights is None else weights[train]
@@ -188,7 +190,7 @@ class RadiusSearch(WassersteinLinearModel):
         train: npt.NDArray[np.int64],
         test: npt.NDArray[np.int64],
     ) -> list[float]:
-        """Train a model for every radius: softmax models and problems with a support have no paths."""
+        """Train a model for every radius: softmax models and problems whose rows are moved one by one have no paths."""
         rows = as_rows(X)
         held, labels = rows.take(test), y[test]
         part, left = (None, None) if weights is None else (weights[train], weights[test])
