@@ -10,6 +10,7 @@ from dualcore.certificates import dual_point, lower_bound
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.solvers.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -18,7 +19,7 @@ __all__ = ["BoxSolver"]
 # A step of the bundle is worth less than one of an interior point, and costs far less: allow this many for one.
 _STEPS = 5
 # How near the problem without walls is solved, and the risk of its optimum found: only a start is wanted.
-_START = 1e-4
+_START, _ROUGH = 1e-4, 1e-3
 # A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
 # where data are this small, passes of the bundle cost less than more starts.
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
@@ -65,6 +66,20 @@ class BoxSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
+        if can_use_atoms(problem, data):
+            found = self._by_atoms(problem, data, tol, max_iter, start)
+            if found.upper - found.lower <= tol * abs(found.upper):
+                history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
+                return RawSolution(
+                    found.coef,
+                    found.intercept,
+                    None,
+                    len(history),
+                    history,
+                    lower=found.lower,
+                    rounding=found.rounding,
+                )
+            start = found.coef, found.intercept
         floor, still = _unmoved(problem, data, 0.1 * tol, max_iter)
         first = self._start(problem, data, tol, max_iter, 1.0) if start is None else start
         best = _scored(problem, data, first)
@@ -78,6 +93,20 @@ class BoxSolver(Solver):
         coef, intercept, _ = bundle.best
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
+
+    def _by_atoms(
+        self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    ) -> AtomsResult:
+        """Go as far as Newton's method goes, from the optimum with numeric one-hot columns and l1."""
+        if start is None:
+            free = problem.unwalled(norm="l1", feature_weights=None)
+            found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
+            start = found.coef, found.intercept
+        family = problem.box
+        if family is None:
+            raise ValueError("atoms need a problem with categories")
+        least, _ = family.search(data.rows, data.y, data.weights, *start, sharpness=_ROUGH)
+        return run_atoms(problem, family, data, (*start, least.multiplier), tol)
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""

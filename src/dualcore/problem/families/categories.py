@@ -242,12 +242,14 @@ class CategoriesFamily(BoxFamily):
     def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> _CategoryPath:
         self._require_columns(coef.size)
         movable = np.isfinite(self.costs)
-        gains, costs = np.zeros((X.shape[0], self.costs.size)), np.zeros((X.shape[0], self.costs.size))
-        for j in np.flatnonzero(movable).tolist():
-            columns = self.columns[j]
-            here, (low, high) = X[:, columns] @ coef[columns], self._ends(coef, j)
-            np.maximum(np.where(push > 0.0, high - here, here - low), 0.0, out=gains[:, j])
-            costs[:, j] = np.where(gains[:, j] > 0.0, self.costs[j], 0.0)
+        by_group = np.zeros((coef.size, self.costs.size))
+        ends = np.array([self._ends(coef, j) for j in range(self.costs.size)])
+        for j, columns in enumerate(self.columns):
+            by_group[columns, j] = coef[columns]
+        here = X @ by_group  # of a group one coefficient, exactly: the others are multiplied by zero
+        gains = np.where(push[:, None] > 0.0, ends[:, 1] - here, here - ends[:, 0])
+        gains = np.where(movable, np.maximum(gains, 0.0), 0.0)
+        costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
         if not self.has_walls:
             return _CategoryPath(gains, costs)
         numbers, walled = self._numbers(coef.size), super()._path(X, coef, push)
