@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
+from dualcore.certificates.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver
 

@@ -1,4 +1,4 @@
-"""Training where the adversary changes categories, by Newton's method on a few atoms a row.
+"""The optimum where the adversary changes categories, and a bound on it, by Newton's method on a few atoms a row.
 
 Every place to which a row was ever moved, an *atom* ``a`` with cost ``c_a``, bounds its dual loss from below, for all
 models: ``h_i >= L(t_a) - lam c_a``. Over the atoms known so far, the row's own place among them, the maximum is

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import Problem, solve
-from dualcore.solvers import atoms
-from dualcore.solvers.atoms import can_use_atoms, run_atoms
+from dualcore import Problem, certify, solve
+from dualcore.certificates import atoms
+from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from reference.category_cases import draw_case, draw_rows
 
 
@@ -65,3 +66,7 @@ def test_many_rows_are_trained_by_atoms():
     assert found.converged
     assert found.relative_gap <= 1e-4
     assert found.iterations < 30
+    known = certify(problem, SimpleNamespace(coef=0.9 * found.coef, intercept=found.intercept), X, y)
+    assert known.lower <= found.value * (1.0 + 1e-9)
+    assert known.lower >= found.lower_bound - 1e-3 * found.value
+    assert known.upper == pytest.approx(problem.risk(0.9 * found.coef, found.intercept, X, y), rel=1e-9)
