@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from dualcore.problem.anchor import Anchor
     from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
     from dualcore.problem.losses import check_loss
-    from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+    from dualcore.problem.worstcase import WorstCase, changed_categories, worst_case_distribution
     from dualcore.reading.assess import assess, certify
     from dualcore.solvers import IncompatibleError, Solution, solve
 
@@ -91,6 +91,7 @@ __all__ = [
     "WorstCase",
     "assess",
     "certify",
+    "changed_categories",
     "check_loss",
     "find_categories",
     "fit_coreset",
@@ -141,6 +142,7 @@ _MODULES = {
     "WassersteinQuantileRegressor": "estimators",
     "WorstCase": "problem.worstcase",
     "assess": "reading.assess",
+    "changed_categories": "problem.worstcase",
     "certify": "reading.assess",
     "check_loss": "problem.losses",
     "find_categories": "estimators",
