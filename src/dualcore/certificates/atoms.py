@@ -43,6 +43,8 @@ _BARRIER = 0.01
 _NEAR = 0.3
 # Fewer numbers, or rows for each feature, than these are quick by planes.
 _FEW_NUMBERS, _ROWS_EACH = 100_000, 10
+# How near the first multiplier is to the best one, by the risk.
+_SHARPNESS = 1e-3
 # Rounds without a smaller gap after which the bundle goes on.
 _STALLED = 6
 # Times that slopes are moved towards balance.
@@ -65,11 +67,10 @@ class AtomsResult(NamedTuple):
 
 def can_use_atoms(problem: Problem, data: Data) -> bool:
     """Whether there are categories, many rows, a loss without kinks, and no number with a wall on one side only."""
-    family = problem.family
     small = data.rows.n * data.rows.m < _FEW_NUMBERS or data.rows.n < _ROWS_EACH * data.rows.m
-    if problem.geometry.categories is None or not isinstance(family, BoxFamily) or small or problem.loss.kinks:
+    if problem.geometry.categories is None or small or problem.loss.kinks:
         return False
-    low, high = family.support.spread(data.rows.m)
+    low, high = BoxFamily.of(problem.family).support.spread(data.rows.m)
     half = np.isfinite(low) != np.isfinite(high)
     return not half.any()
 
@@ -405,13 +406,12 @@ def _solve(H: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(right / scale**2)
 
 
-def run_atoms(
-    problem: Problem, family: BoxFamily, data: Data, start: tuple[FloatArray, float, float], tol: float
-) -> AtomsResult:
-    """Close the gap to ``tol`` (relative), or go as far as this goes."""
-    coef, intercept, multiplier = start
+def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> AtomsResult:
+    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    family = BoxFamily.of(problem.family)
     if problem.ridge == 0.0:
         coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
+    multiplier = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)[0].multiplier
     atoms = _Atoms(problem, family, data)
     x = np.append(coef, [intercept, max(multiplier, 1.01 * family.kappa(coef) + 1e-12, 1e-9)])
     upper = atoms.look(x, 0.0)

@@ -160,9 +160,8 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
-    if problem.box is not None and can_use_atoms(problem, data):
-        multiplier = problem.box.search(data.rows, data.y, data.weights, coef, intercept, sharpness=1e-3)[0].multiplier
-        atoms = run_atoms(problem, problem.box, data, (coef, intercept, multiplier), _ATOMS)
+    if can_use_atoms(problem, data):
+        atoms = run_atoms(problem, data, coef, intercept, _ATOMS)
         if atoms.upper - atoms.lower <= _ATOMS_ENOUGH * abs(atoms.upper):  # of many rows planes would take minutes
             rounding = atoms.rounding + RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
             return Certificate(upper, min(atoms.lower, upper), n_reads=len(atoms.history) + 1, rounding=rounding)

@@ -11,6 +11,7 @@ from dualcore.certificates.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -35,9 +36,7 @@ class _Scored(NamedTuple):
 
 def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
     """Return a model with its risk, or a little more: it is only a start."""
-    if problem.box is None:
-        raise ValueError("a start on a box needs a problem with a support")
-    least, _ = problem.box.search(data.rows, data.y, data.weights, *model, sharpness=_START)
+    least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, sharpness=_START)
     return _Scored(least.value + problem.penalty(model[0]), least.multiplier, model)
 
 
@@ -50,7 +49,7 @@ class BoxSolver(Solver):
     name = "box"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        if problem.box is None:
+        if not problem.family.moves_rows:
             return (
                 f"BoxSolver cannot solve {type(problem.loss).__name__} without a support or categories. "
                 f"Use solver='{able_solver(problem)}'."
@@ -102,11 +101,7 @@ class BoxSolver(Solver):
             free = problem.unwalled(norm="l1", feature_weights=None)
             found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
             start = found.coef, found.intercept
-        family = problem.box
-        if family is None:
-            raise ValueError("atoms need a problem with categories")
-        least, _ = family.search(data.rows, data.y, data.weights, *start, sharpness=_ROUGH)
-        return run_atoms(problem, family, data, (*start, least.multiplier), tol)
+        return run_atoms(problem, data, *start, tol)
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""

@@ -33,8 +33,7 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
         best = trained(problem, X, y, 1e-8)
         data = problem.validate(X, y)
         monkeypatch.setattr(atoms, "_MOST_ROUNDS", 40 if number % 2 else int(rng.integers(1, 8)))
-        start = np.zeros(case.n_features), 0.0, 1.0
-        found = run_atoms(problem, problem.family, data, start, 1e-4)
+        found = run_atoms(problem, data, np.zeros(case.n_features), 0.0, 1e-4)
         assert found.lower <= best.value * (1.0 + 1e-9) + best.rounding
         assert found.upper >= best.lower_bound * (1.0 - 1e-9) - best.rounding
         risk = problem.risk(found.coef, found.intercept, X, y)

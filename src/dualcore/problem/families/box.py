@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
+from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.geometry import Box, Geometry, L2Norm, LinfNorm
@@ -69,6 +70,18 @@ class BoxFamily(MovingFamily):
         # Whether a feature moves as far as the furthest at no further cost, and whether what moves earn is curved.
         self.is_free = isinstance(geometry.norm, LinfNorm)
         self.is_curved = isinstance(geometry.norm, L2Norm)
+
+    @classmethod
+    def of(cls, family: Family) -> BoxFamily:
+        """Return a family that is one of boxes as such; ValueError for any other."""
+        if not isinstance(family, cls):
+            raise ValueError(f"This needs a problem with a support, got one of the {family.name!r} family.")
+        return family
+
+    def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
+        """Return which coefficients nothing bounds without a ridge: those of features that cannot move."""
+        low, high = self.support.spread(n_features)
+        return np.where(low == high, not fit_intercept, np.isinf(self.prices(n_features)))
 
     # One block of rows
 
