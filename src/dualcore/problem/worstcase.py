@@ -469,5 +469,6 @@ def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms
 _WORST_CASES: dict[str, Callable[..., WorstCase]] = {
     "closed": _anywhere,
     "box": _inside_box,
+    "categories": _inside_box,
     "softmax": _among_classes,
 }
