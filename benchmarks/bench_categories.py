@@ -18,7 +18,7 @@ import numpy as np
 
 from dualcore import Problem, solve
 
-TOLERANCE, RADIUS, LIMIT = 1e-4, 0.01, 120.0
+TOLERANCE, RADIUS, LIMIT, BOX = 1e-4, 0.01, 120.0, 20.0
 
 
 def groups_of(X: Any) -> list[list[int | None]]:
@@ -42,7 +42,8 @@ def published(problem: Problem, X: Any, y: Any, limit: float) -> tuple[float, fl
 
     began, n = time.perf_counter(), len(y)
     theta, shift, lam, h = cp.Variable(X.shape[1]), cp.Variable(), cp.Variable(nonneg=True), cp.Variable(n)
-    constraints = [h >= cp.logistic(-cp.multiply(y, X @ theta + shift))]
+    # Before the assignments that matter are known the rows may be separable: a box keeps the programme bounded.
+    constraints = [h >= cp.logistic(-cp.multiply(y, X @ theta + shift)), cp.abs(theta) <= BOX]
     value, violation = np.inf, np.inf
     for rounds in range(1, 1000):
         program = cp.Problem(cp.Minimize(problem.radius * lam + cp.sum(h) / n), constraints)
