@@ -18,7 +18,7 @@ import numpy as np
 
 from dualcore import Problem, solve
 
-TOLERANCE, RADIUS, LIMIT, BOX = 1e-4, 0.01, 120.0, 20.0
+TOLERANCE, RADIUS, LIMIT, BOX = 1e-4, 0.01, 120.0, 6.0
 
 
 def groups_of(X: Any) -> list[list[int | None]]:

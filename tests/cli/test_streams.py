@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualcore import Coreset, DualCoreset, WassersteinLogisticRegression
+from dualcore import Coreset, CoresetStream, DualCoreset, Problem, WassersteinLogisticRegression
 from dualcore.cli.app import app
 from dualcore.cli.commands import streams, training
 from dualcore.cli.commands.progress import WatchedSource
@@ -121,7 +121,7 @@ def test_a_folder_of_csv_files_is_streamed_too(rows, tmp_path):
 def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     folder, _, _ = rows
     model = tmp_path / "m.json"
-    options = ("--coreset", 0.1, *drop("label"), *(["--standardize"] if scaled else []))
+    options = ("--radius", 0.1, "--coreset", 0.1, *drop("label"), *(["--standardize"] if scaled else []))
     assert call("fit", folder / "rows", "-t", "label", *options, "--out", model, "--quiet")[0] == 0
     code, loaded, _ = call("certify", model, folder / "rows.parquet", "--json")
     assert code == 0
@@ -193,3 +193,48 @@ def test_a_damaged_file_of_a_folder_is_named(rows, tmp_path):
     assert code == 3
     assert "1.parquet is not a whole Parquet file" in errors
     assert not (tmp_path / "m.json").exists()
+
+
+def test_a_stream_goes_on_from_file_to_file(rows, tmp_path):
+    folder, X, labels = rows
+    state, out = tmp_path / "state.npz", tmp_path / "c.npz"
+    for number in range(3):
+        options = ("-t", "label", "--radius", 0.1, "--size", 200, "--state", state, "--out", out, "--json")
+        code, told, _ = call("stream", folder / "rows" / f"{number}.parquet", *options, *drop("label"))
+        assert code == 0
+        assert json.loads(told)["rows"] == 1000 * (number + 1)
+    whole = CoresetStream(Problem("logistic", radius=0.1), 200, random_state=0)
+    whole.update(X, np.where(labels == "well", 1.0, -1.0))
+    found, expected = Coreset.load(out), whole.coreset()
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9)
+
+
+def test_a_stream_refuses_other_rows(rows, tmp_path):
+    folder, _, _ = rows
+    state, file = tmp_path / "state.npz", folder / "rows.parquet"
+    assert call("stream", file, "-t", "label", *drop("label"), "--state", state)[0] == 0
+    code, _, errors = call("stream", file, "-t", "digit", *drop("digit"), "--state", state)
+    assert code == 3
+    assert "rows.parquet has the target 'digit', the rows before it 'label'" in " ".join(errors.split())
+    code, _, errors = call("stream", file, "-t", "label", *drop("label"), "--state", state, "--radius", 0.5)
+    assert code == 3
+    assert "is about Problem" in " ".join(errors.split())
+    code, _, errors = call("stream", file, "-t", "label", *drop("label"))
+    assert code == 2
+    assert "--state" in errors
+    code, _, errors = call("stream", file, "-t", "label", *drop("label"), "--state", state, "--size", 7)
+    assert code == 2
+    assert "--size 5000" in " ".join(errors.split())
+
+
+def test_a_stream_says_that_rows_drift(tmp_path):
+    rng = np.random.default_rng(0)
+    place = np.linspace(-1.0, 1.0, 8000)
+    X = rng.normal(size=(8000, 2)) + 3.0 * place[:, None] * [1.0, 0.0]
+    y = (X[:, 0] - 3.0 * place * X[:, 1] + 2.0 * place + rng.logistic(size=8000) > 0).astype(int)
+    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), tmp_path / "rows.parquet")
+    options = ("-t", "y", "--size", 300, "--radius", 0.01, "--out", tmp_path / "c.npz")
+    code, told, _ = call("stream", tmp_path / "rows.parquet", *options)
+    assert code == 0
+    assert "warning: The rows drift" in told

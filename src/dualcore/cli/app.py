@@ -24,7 +24,9 @@ from dualcore.cli.groups import (
     PathOptions,
     PathProblem,
     ProblemOptions,
+    Seed,
     Separator,
+    StreamData,
     TrainingOptions,
     Weight,
     grouped,
@@ -86,6 +88,25 @@ def draw(
     from dualcore.cli.commands.training import draw_coreset
 
     return draw_coreset(problem, data, training, out, output)
+
+
+@app.command()
+@guarded
+@grouped
+def stream(
+    *,
+    data: StreamData,
+    state: Annotated[Path | None, typer.Option(help="File of the stream (.npz): read if there, and written.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Coreset of all rows so far to write (.npz).")] = None,
+    size: Annotated[int, typer.Option(help="Rows of the coreset.")] = 5000,
+    seed: Seed = 0,
+    problem: ProblemOptions,
+    output: Output,
+) -> Exit:
+    """Take in rows that are gone afterwards: call it for every new file, and draw a coreset of all of them."""
+    from dualcore.cli.commands.streaming import stream_rows
+
+    return stream_rows(problem, data, size, seed, state, out, output)
 
 
 @app.command()

@@ -28,7 +28,9 @@ __all__ = [
     "PathOptions",
     "PathProblem",
     "ProblemOptions",
+    "Seed",
     "Separator",
+    "StreamData",
     "TrainingOptions",
     "Weight",
     "grouped",
@@ -42,6 +44,7 @@ DataFile = Annotated[
     ),
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
+Seed = Annotated[int, typer.Option(help="Seed of the draws: the same seed gives the same model.")]
 Separator = Annotated[str | None, typer.Option(help="What stands between the values of a CSV file; tab is a tab.")]
 
 
@@ -75,13 +78,20 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
+class StreamData(DataOptions):
+    """The rows of a stream, which come once: what they are scaled by is not known."""
+
+    standardize: bool = field(default=False, init=False)
+
+
+@dataclass(frozen=True)
 class ProblemOptions:
     """The problem, as options state it."""
 
     loss: Annotated[
         str, typer.Option(help="Classes: logistic, hinge. Numbers: huber, pinball, epsilon_insensitive, squared.")
     ] = "logistic"
-    radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.1
+    radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.01
     norm: Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")] = "l2"
     label_cost: Annotated[float, typer.Option(help="Price of one label flip; inf forbids flips.")] = math.inf
     ridge: Annotated[float, typer.Option(help="Adds ridge / 2 times the squared coefficients.")] = 0.0
@@ -129,7 +139,7 @@ class TrainingOptions:
     coreset: Annotated[str | None, typer.Option(help="Train on so many rows, or such a share (0.05).")] = None
     rounds: Annotated[int, typer.Option(help="Coresets to draw at most, each around the last solution.")] = 4
     gap: Annotated[float, typer.Option(help="Stop as soon as the certified relative gap is below.")] = 1e-3
-    seed: Annotated[int, typer.Option(help="Seed of the draws: the same seed gives the same model.")] = 0
+    seed: Seed = 0
     tol: Annotated[float, typer.Option(help="Relative gap at which the solver stops.")] = 1e-6
     max_iter: Annotated[int, typer.Option(help="Iterations of the solver at most.")] = 200
 

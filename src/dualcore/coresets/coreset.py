@@ -105,16 +105,19 @@ class Coreset:
         )
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame: row number, weight, target, features."""
+        """Return a pandas DataFrame: row number, weight, target, features.
+
+        The features have the names of ``details["feature_names"]``, which estimators fill in, else ``x0, x1, ...``.
+        """
         try:
             import pandas as pd
         except ImportError:
             raise ImportError("Coreset.to_frame needs pandas. Install it with: pip install 'dualcore[dask]'") from None
         X = self.X.toarray() if sp.issparse(self.X) else self.X
-        frame = pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])])
-        frame.insert(0, "row", self.indices)
-        frame.insert(1, "weight", self.weights)
-        frame.insert(2, "y", self.y)
+        names = self.details.get("feature_names") or [f"x{j}" for j in range(X.shape[1])]
+        frame = pd.DataFrame(X, columns=names)
+        for place, (name, values) in enumerate((("row", self.indices), ("weight", self.weights), ("y", self.y))):
+            frame.insert(place, name, values, allow_duplicates=True)  # a feature may have that name too
         return frame
 
     def save(self, path: str | Path) -> None:

@@ -9,123 +9,42 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.samplers.pilot import anchor_at, check_size
-from dualcore.coresets.samplers.strata import bend_scores, draw_cells
+from dualcore.coresets.drift import Drifted, DriftWarning, look_for_drift
+from dualcore.coresets.samplers.pilot import check_size
+from dualcore.coresets.samplers.strata import draw_cells
 from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.coresets.streamgroup import (
+    NO_WEIGHT,
+    Group,
+    draw_group,
+    has_all_classes,
+    kept_rows,
+    plan_group,
+    unite_coresets,
+)
+from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.local import chunk_spans, default_chunk_rows
-from dualcore.data.sources.pilot import stack_rows
 from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
-from dualcore.reading.reading import Reading, as_reading, read
-from dualcore.reading.summary import Extent, Pass, Summary, close, merge, plan_cells, stack_chunks, summarise
-from dualcore.solvers import solve
+from dualcore.reading.reading import read
+from dualcore.reading.summary import stack_chunks
 
 __all__ = ["CoresetStream"]
 
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
 _MOST_GROUPS = 4
-# Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
-_MOST_MASS = 4.0
-_NO_WEIGHT = "All rows so far have weight zero."
 # Small updates wait until they make this many rows.
 _FEWEST_ROWS = 4096
-
-
-@dataclass
-class Group:
-    """Rows summarised at one anchor.
-
-    Attributes
-    ----------
-    task : Pass
-        Its ``keep`` holds, for each cell, the key below which a row is among the smallest so far.
-    capacity : ndarray of shape (n_cells,)
-        Rows kept of each cell.
-    extent : Extent
-        Its weight is a power of two that makes all masses of a stream sum to less than one.
-    summary : Summary
-    """
-
-    task: Pass
-    capacity: npt.NDArray[np.int64]
-    extent: Extent
-    summary: Summary | None = None
-
-    def add(self, chunks: Iterable[Chunk]) -> None:
-        """Summarise rows."""
-        self.join([summarise(chunk, self.task, self.extent) for chunk in chunks])
-
-    def join(self, parts: list[Summary]) -> None:
-        """Merge summaries made with the same task, and forget rows beyond the capacity of their cell."""
-        if self.summary is not None:
-            parts = [self.summary, *parts]
-        summary = merge(parts, self.task, self.extent)
-        sample = summary.sample
-        if sample is not None:
-            order = np.lexsort((sample.rows, sample.keys, sample.cells))
-            cells = sample.cells[order]
-            rank = np.arange(order.size) - np.searchsorted(cells, cells)
-            last = order[rank == self.capacity[cells] - 1]
-            keep = self.task.keep.copy()
-            keep[sample.cells[last]] = np.nextafter(sample.keys[last], 2.0)
-            self.task = self.task._replace(keep=keep)
-            summary.sample = sample.pick(np.sort(order[rank < self.capacity[cells]])).in_row_order()
-        self.summary = summary
-
-    def same_plan(self, other: Group) -> bool:
-        """Whether both were summarised at the same anchor with the same cells and keys."""
-        mine, theirs = self.task, other.task
-        return (
-            np.array_equal(mine.anchor.coef, theirs.anchor.coef)
-            and np.array_equal(mine.anchor.intercept, theirs.anchor.intercept)
-            and mine.anchor.multiplier == theirs.anchor.multiplier
-            and (mine.cells, mine.seed, mine.width) == (theirs.cells, theirs.seed, theirs.width)
-            and self.extent == other.extent
-            and np.array_equal(self.capacity, other.capacity)
-        )
-
-    @property
-    def n_rows(self) -> int:
-        """Rows summarised so far, those of incomplete leaves included."""
-        summary = self.summary
-        return 0 if summary is None else summary.n_rows + sum(edge.y.size for edge in summary.edges)
-
-    @property
-    def has_weight(self) -> bool:
-        """Whether any row so far has a weight."""
-        summary = self.summary
-        if summary is None:
-            return False
-        some = any(edge.weights is None or bool(edge.weights.any()) for edge in summary.edges)
-        return some or bool(summary.cell_count.any())
-
-    def reading(self) -> tuple[Reading, float]:
-        """Return the reading of all rows so far, and their weight."""
-        if self.summary is None:
-            raise ValueError("No row has arrived yet.")
-        closed = close(self.summary, self.task, self.extent)
-        share = float(closed.sums.total()[0])
-        if not share > 0.0:
-            raise ValueError(_NO_WEIGHT)
-        reading = as_reading(self.task, closed.scaled(1.0 / share))
-        if share > _MOST_MASS and not reading.is_exact:
-            reading.bound_risk()
-        return reading, share * self.extent.total_weight
 
 
 class CoresetStream:
@@ -135,13 +54,18 @@ class CoresetStream:
     ----------
     problem : Problem
     size : int, default=5000
-        Rows of the coreset. About three times as many are kept.
+        Rows of the coreset. Three to four times as many are kept.
     anchor : Anchor, Solution or None
         Where ``h`` is summarised. None trains one on the first ``size`` rows, which are kept until then; if they are of
         one class only, on the first ``2 size`` or ``4 size``; if these are too, the anchor is the zero model.
     random_state : int, Generator or None
     first_row : int, default=0
         Number of the first row. Streams that are to be merged must number their rows apart: ``10**12 * worker``, say.
+
+    Attributes
+    ----------
+    notes : dict
+        What travels with the state, JSON values only: names of features and labels, for example.
 
     Notes
     -----
@@ -150,14 +74,22 @@ class CoresetStream:
     gradient equal ``H`` and its gradient there, and the error elsewhere is of second order in the distance, as for a
     `DualCoreset` of one round with that anchor. How the rows were cut into updates changes nothing, to the last bit.
 
+    *Drift.* Among the rows kept is a uniform sample of ``size`` rows. `coreset` trains on all rows kept and compares:
+    where the anchor learned from the first rows is farther from that model than chance explains, a `DriftWarning` says
+    so, and the coreset is drawn from the rows kept and calibrated at that model. The rows kept hold at least as many
+    of every cell as a uniform sample of ``size`` rows would, so they are no worse than one; the coreset agrees with
+    them to first order at that model. The sums over all rows are known at the old anchor only.
+    ``details["drift"]`` holds by how much the risk of the old anchor exceeds the least, relatively. An anchor that was
+    given is not questioned.
+
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
     result is that of one stream that saw all rows. Streams that learned different anchors are kept apart, each with the
     promise above for its own rows and anchor, and the error of the union is at most the mean of theirs, weighted by
     mass. More than four such groups are too many: the two smallest are then reduced to a coreset of ``size`` rows,
     whose error adds to theirs.
 
-    *State.* Less than ``4 size`` rows before the anchor is known; then per anchor ``3 size`` rows and 32 more for each
-    of up to 48 cells, and some sums. It does not grow with the stream.
+    *State.* Less than ``4 size`` rows before the anchor is known; then per anchor at most ``4 size`` rows and 32 more
+    for each of up to 48 cells, and some sums. It does not grow with the stream.
 
     Examples
     --------
@@ -190,6 +122,7 @@ class CoresetStream:
         self.groups: list[Group] = []  # the first is the one that new rows join
         self.reduced: list[tuple[Coreset, float]] = []  # at most one, with its weight
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
+        self.notes: dict[str, Any] = {}
 
     @property
     def n_rows(self) -> int:
@@ -288,9 +221,9 @@ class CoresetStream:
             if n < times * self.size:
                 return
             pilot = _first(self.waiting, times * self.size)
-            if _has_all_classes(self.problem, pilot.y):
+            if has_all_classes(self.problem, pilot.y):
                 break
-        self.groups = [_plan(self.problem, pilot, self.size, self.seed, self.anchor)]
+        self.groups = [plan_group(self.problem, pilot, self.size, self.seed, self.anchor)]
 
     # Streams together
 
@@ -310,7 +243,7 @@ class CoresetStream:
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
         twin.seed, twin.shape, own = self.seed, self.shape, self.groups[0]
         task = own.task._replace(keep=np.ones(own.task.cells.n_cells))
-        twin.groups = [Group(task, own.capacity, own.extent)]
+        twin.groups = [Group(task, own.capacity, own.extent, own.reserve)]
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
@@ -351,9 +284,9 @@ class CoresetStream:
             smallest = min(self.groups[1:], key=lambda group: group.n_rows)
             self.groups = [group for group in self.groups if group is not smallest]
             if smallest.has_weight:  # rows of no weight stand for nothing
-                self.reduced.append(_drawn(smallest, self.size))
+                self.reduced.append(draw_group(smallest, self.size))
         if len(self.reduced) > 1:
-            union, weight = _union(self.reduced), sum(mass for _, mass in self.reduced)
+            union, weight = unite_coresets(self.reduced), sum(mass for _, mass in self.reduced)
             self.reduced = [(self._fewer(union, self.size), weight)]
 
     def _fewer(self, coreset: Coreset, size: int) -> Coreset:
@@ -373,7 +306,12 @@ class CoresetStream:
         ``details["anchor_risk"]`` and ``details["anchor_lower"]``, where all rows were summarised at one anchor, are
         the worst-case risk of the anchor on all rows seen and a bound that no model can beat on them. Where more than
         65,536 rows may flip the first is an upper bound, a fraction of a per mille above the risk, and
-        ``details["anchor_risk_is_exact"]`` is False.
+        ``details["anchor_risk_is_exact"]`` is False. After a drift they are those of the old anchor.
+
+        Warns
+        -----
+        DriftWarning
+            If the anchor learned from the first rows does not serve the others; see the notes of the class.
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
@@ -383,19 +321,40 @@ class CoresetStream:
             indices = np.concatenate([np.arange(*span) for span in self.spans])
             weights = np.ones(rows.y.size) if rows.weights is None else rows.weights
             if not weights.any():
-                raise ValueError(_NO_WEIGHT)
+                raise ValueError(NO_WEIGHT)
             details = {"message": "fewer rows than the coreset may have: all of them"}
             return Coreset(indices, rows.X, rows.y, normalised(weights), self.n_rows, None, "CoresetStream", details)
         groups = [group for group in self.groups if group.has_weight]
         if not groups and not self.reduced:
-            raise ValueError(_NO_WEIGHT)
+            raise ValueError(NO_WEIGHT)
         total = sum(group.n_rows for group in groups) + sum(part.n_rows for part, _ in self.reduced)
         least = max(2, len(self.problem.family.strata))
         shares = [max(least, self.size * group.n_rows // total) for group in groups]
-        parts = [_drawn(group, share) for group, share in zip(groups, shares, strict=True)]
+        parts = [draw_group(group, share) for group, share in zip(groups, shares, strict=True)]
         for part, weight in self.reduced:
             parts.append((self._fewer(part, max(least, self.size * part.n_rows // total)), weight))
-        return replace(_union(parts), n_rows=self.n_rows, method="CoresetStream")
+        found = unite_coresets(parts)
+        drifted = self._drifted(groups, found)
+        if drifted is not None:
+            warnings.warn(
+                "The rows drift: on those kept, the anchor learned from the first rows has a risk "
+                f"{drifted.excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which "
+                "the sums over all rows are not known. For a better one shuffle the rows, or give anchor= a model "
+                "trained on rows of all parts.",
+                DriftWarning,
+                stacklevel=2,
+            )
+            found = replace(
+                drifted.coreset, details=found.details | drifted.coreset.details | {"drift": drifted.excess}
+            )
+        return replace(found, n_rows=self.n_rows, method="CoresetStream")
+
+    def _drifted(self, groups: list[Group], found: Coreset) -> Drifted | None:
+        """Return a coreset around a new anchor where the old one, not a given one, does not serve the rows kept."""
+        if found.anchor is None or self.anchor is not None:
+            return None
+        kept = [kept_rows(group) for group in groups]
+        return look_for_drift(self.problem, found.anchor, unite_coresets([*kept, *self.reduced]), self.size, self.seed)
 
     # Rest
 
@@ -436,77 +395,6 @@ def _first(chunks: list[Chunk], size: int) -> Chunk:
     whole = stack_chunks(chunks)
     weights = None if whole.weights is None else whole.weights[:size]
     return Chunk(whole.start, whole.X[:size], whole.y[:size], weights)
-
-
-def _plan(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any) -> Group:
-    """Return an empty group: the anchor from the pilot's rows unless it is given, and cells around it."""
-    m = pilot.X.shape[1]
-    weights = np.ones(pilot.y.size) if pilot.weights is None else pilot.weights
-    masses = normalised(weights) if weights.any() else np.full(pilot.y.size, 1.0 / pilot.y.size)
-    complete = _has_all_classes(problem, pilot.y[masses > 0.0])
-    if given is not None:
-        anchor = as_anchor(given, problem, m)
-    elif complete:
-        with warnings.catch_warnings():  # an anchor need not be optimal
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solve(problem, pilot.X, pilot.y, masses, tol=1e-5)
-        anchor = anchor_at(problem, solution)
-    else:
-        coef, intercept = problem.family.zero_model(m)
-        anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
-    reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (m + 1) / size)))
-    rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
-    plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
-    rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
-    scores = bend_scores(rule, seen)
-    capacity = np.ceil(2.0 * size * scores / scores.sum()).astype(np.int64) + max(32, size // rule.n_cells)
-    extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
-    task = Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), plan.smoothing, sized=True)
-    return Group(task, capacity, extent)
-
-
-def _has_all_classes(problem: Problem, y: FloatArray) -> bool:
-    """Whether every class has a row; nothing is missing in regression."""
-    return np.unique(y).size >= len(problem.family.strata)
-
-
-def _typical_exponent(weights: FloatArray) -> int:
-    """Return the power of two nearest to the mean of the positive weights, of any magnitude."""
-    if not weights.any():
-        return 0
-    top = int(np.frexp(weights.max())[1])
-    scaled = np.ldexp(weights, -top)
-    return top + round(float(np.log2(scaled[scaled > 0.0].mean())))
-
-
-def _drawn(group: Group, size: int) -> tuple[Coreset, float]:
-    """Return a coreset of a group's rows, and their weight."""
-    reading, weight = group.reading()
-    coreset = draw_cells(reading, min(size, group.n_rows))
-    lower = min(reading.lower_bound(reading.risk), reading.risk)
-    known = {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
-    details = coreset.details | known
-    return replace(coreset, details=details), weight
-
-
-def _union(parts: list[tuple[Coreset, float]]) -> Coreset:
-    """Return coresets of different rows as one, each by its weight."""
-    if len(parts) == 1:
-        return parts[0][0]
-    indices = np.concatenate([coreset.indices for coreset, _ in parts])
-    weights = np.concatenate([weight * coreset.weights for coreset, weight in parts])
-    order = np.argsort(indices, kind="stable")
-    largest = max(parts, key=lambda part: part[1])[0]
-    return Coreset(
-        indices[order],
-        stack_rows([coreset.X for coreset, _ in parts])[order],
-        np.concatenate([coreset.y for coreset, _ in parts])[order],
-        normalised(weights[order]),
-        sum(coreset.n_rows for coreset, _ in parts),
-        largest.anchor,
-        largest.method,
-        {"anchors": len(parts)},
-    )
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -21,7 +21,9 @@ from dualcore.reading.summary import CellRule, Extent, Pass, Sample, Summary
 
 __all__ = ["read_stream", "write_stream"]
 
-_FORMAT = 3
+_FORMAT = 4
+# Files of format 3 have no reserve of uniform rows; they go on without one.
+_READABLE = (3, _FORMAT)
 
 
 def write_stream(stream: Any, path: Path) -> None:
@@ -35,6 +37,7 @@ def write_stream(stream: Any, path: Path) -> None:
         "next_row": stream.next_row,
         "spans": stream.spans,
         "shape": stream.shape,
+        "notes": stream.notes,
         "waiting": _put_chunks(arrays, "waiting", stream.waiting),
         "groups": [_put_group(arrays, f"group{k}", group) for k, group in enumerate(stream.groups)],
         "reduced": [_put_coreset(arrays, f"reduced{k}", *pair) for k, pair in enumerate(stream.reduced)],
@@ -55,8 +58,8 @@ def read_stream(stream: Any, path: Path, problem: Problem, group_class: Any) -> 
     try:
         record = Record.of_archive(path)
         form, about = record.value("format"), record.value("problem") if "problem" in record.values else None
-        if form != _FORMAT:
-            raise ArchiveError(f"it has format {form!r}; this version reads {_FORMAT}")
+        if form not in _READABLE:
+            raise ArchiveError(f"it has format {form!r}; this version reads {' and '.join(map(str, _READABLE))}")
         if about == repr(problem):
             _fill(stream, record, problem, group_class)
             return
@@ -87,6 +90,9 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
     stream.reduced = [
         _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
     ]
+    stream.notes = record.values.get("notes", {})
+    if not isinstance(stream.notes, dict):
+        raise ArchiveError(f"'notes' must be an object, found {type(stream.notes).__name__}")
     anchor = record.value("anchor")
     stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
     seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)
@@ -181,6 +187,7 @@ def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
         "seed": task.seed,
         "width": task.width,
         "total_weight": group.extent.total_weight,
+        "reserve": group.reserve,
         "summary": None if summary is None else _put_summary(arrays, name, summary),
     }
     return header
@@ -226,7 +233,8 @@ def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
         raise ArchiveError("'total_weight' must be positive")
     entry = record.value("summary")
     summary = None if entry is None else _get_summary(record.within(entry, record.prefix), rows, task)
-    return group_class(task, capacity, Extent(None, weight), summary)
+    reserve = record.whole("reserve") if "reserve" in record.values else 0
+    return group_class(task, capacity, Extent(None, weight), reserve, summary)
 
 
 def _put_summary(arrays: Arrays, name: str, summary: Summary) -> dict[str, Any]:

@@ -89,6 +89,10 @@ class Rows(ABC):
             part = slice(start, min(start + step, self.n))
             yield part, self.block(part)
 
+    def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield ``(rows, block)`` in order, not widened to float64 where the container holds fewer digits."""
+        yield from self.blocks()
+
     def dense_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield ``(rows, block)`` in order, every block an array."""
         for part, block in self.blocks():
@@ -140,6 +144,10 @@ class Rows(ABC):
             self._sizes = (weights, np.sqrt(self.column_squares(masses)))
         return self._sizes[1]
 
+    def keep_sizes(self, weights: FloatArray | None, sizes: FloatArray) -> None:
+        """Remember what `column_sizes` would answer: whoever has passed over the rows may know it."""
+        self._sizes = (weights, sizes)
+
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
         """Return the norm of each row, shape (n,)."""
         out = np.empty(self.n)
@@ -152,9 +160,10 @@ class Rows(ABC):
 
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
-        for rows, block in self.blocks():
-            if not may_be_bad(block):
+        for rows, raw in self.raw_blocks():
+            if not may_be_bad(raw):
                 continue
+            block = self.block(rows)
             bad = first_row(block, ~np.isfinite(entries(block)))
             if bad is not None:
                 raise ValueError(
@@ -178,6 +187,12 @@ class DenseRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return np.asarray(self.X[indices], dtype=np.float64)
+
+    def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
+        step = self.block_rows
+        for start in range(0, self.n, step):
+            part = slice(start, min(start + step, self.n))
+            yield part, np.asarray(self.X[part])
 
     def dot(self, coef: FloatArray) -> FloatArray:
         if self.X.dtype == np.float64 and type(self.X) is np.ndarray:

@@ -336,6 +336,8 @@ class FlipTail:
         parts = [part for part in parts if part.delta.size or part.bins.size]
         if len(parts) <= 1:
             return parts[0]._bounded() if parts else cls.empty()
+        if sum(part.n_rows for part in parts) > _MOST_TAIL:  # part by part: all rows at once would take far more memory
+            parts = [part._binned() for part in parts]
         joined = cls(
             np.concatenate([part.delta for part in parts]),
             np.concatenate([part.mass for part in parts]),
@@ -346,7 +348,11 @@ class FlipTail:
         return joined._bounded()
 
     def _bounded(self) -> FlipTail:
-        if not self.delta.size or self.n_rows <= _MOST_TAIL:
+        return self if self.n_rows <= _MOST_TAIL else self._binned()
+
+    def _binned(self) -> FlipTail:
+        """Return the tail with every row in the histogram."""
+        if not self.delta.size:
             return self
         mantissa, exponent = np.frexp(self.delta)
         place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)

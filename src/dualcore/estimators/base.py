@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import field, replace
 from typing import Any, NamedTuple
@@ -10,23 +9,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
+from dualcore.coresets.samplers.pilot import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.remarks import warn_if_loose, warn_if_nothing_learned
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Iterate, Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round", "warn_if_weak"]
+__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -54,8 +54,8 @@ class WassersteinLinearModel(BaseEstimator):
 
     Parameters
     ----------
-    radius : float, default=0.1
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk.
+    radius : float, default=0.01
+        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk. The default is for standardised ones.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     feature_weights : array-like of shape (n_features,), optional
@@ -83,6 +83,9 @@ class WassersteinLinearModel(BaseEstimator):
         Iterations of the solver.
     random_state : int, RandomState or None, default=None
         Seeds the draw of a coreset.
+    warm_start : bool, default=False
+        Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
+        from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
     verbose : int, default=0
         1 prints the rounds and the outcome, 2 the iterations of the solver too.
 
@@ -107,7 +110,7 @@ class WassersteinLinearModel(BaseEstimator):
         Only where X is a frame with string column names.
     """
 
-    radius: float = 0.1
+    radius: float = 0.01
     norm: str | Norm = "l2"
     feature_weights: npt.ArrayLike | None = None
     label_cost: float = np.inf
@@ -121,6 +124,7 @@ class WassersteinLinearModel(BaseEstimator):
     tol: float = 1e-6
     max_iter: int = 200
     random_state: int | np.random.RandomState | None = None
+    warm_start: bool = False
     verbose: int = 0
 
     problem_: Problem = field(init=False)
@@ -133,6 +137,9 @@ class WassersteinLinearModel(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
 
     def _make_problem(self, X: Any = None) -> Problem:
         """Check every parameter and return the problem they state about ``X``."""
@@ -193,38 +200,85 @@ class WassersteinLinearModel(BaseEstimator):
             )
 
     def _train(
-        self, problem: Problem, X: Any, y: FloatArray | None, weights: FloatArray | None, name: str = ""
+        self,
+        problem: Problem,
+        X: Any,
+        y: FloatArray | None,
+        weights: FloatArray | None,
+        name: str = "",
+        *,
+        seed: Any = None,
+        start: Any = None,
     ) -> Training:
-        """Train on the whole data or through a coreset, as the parameter ``coreset`` says."""
+        """Train on the whole data or through a coreset, as the parameter ``coreset`` says.
+
+        ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
+        """
         title = type(self).__name__ + (f" {name}" if name else "")
+        shown = 0  # lines printed while it ran
         if self.coreset is None:
             settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+            settings["warm_start"] = start
             if self.verbose and isinstance(X, Source):
                 settings["callback"] = lambda done: _print_read(title, done)
+            elif self.verbose > 1:
+
+                def show(done: Iterate) -> None:
+                    nonlocal shown
+                    shown += 1
+                    _print_iteration(title, done)
+
+                settings["callback"] = show
             solution = solve(problem, X, y, weights, **settings)
             # In memory every iteration and the final score read all rows once.
             reads = solution.n_reads or solution.iterations + 1
             certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
             training = Training(solution, certificate, None)
         else:
+            seed = self._seed() if seed is None else seed
             found = fit_coreset(
                 problem,
                 X,
                 y,
-                self.coreset,
+                self.coreset if start is None else _anchored(self.coreset, problem, start, seed),
                 sample_weight=weights,
                 solver=self.solver,
                 tol=self.tol,
                 max_iter=self.max_iter,
-                random_state=self._seed(),
+                random_state=seed,
                 callback=(lambda done: print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
-            warn_if_weak(title, found.certificate)
+            warn_if_loose(title, found.certificate, target_gap(self.coreset))
+        self._remark(title, problem, training, X, y, weights)
+        training = self._name_features(training)
         if self.verbose:
-            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1)
+            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1 and not shown)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
+
+    def _remark(self, title: str, problem: Problem, training: Training, X: Any, y: Any, weights: Any) -> None:
+        """Warn where the radius leaves nothing to learn."""
+        few = training.coreset
+        rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
+        warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
+
+    def _name_features(self, training: Training) -> Training:
+        """Return the training with the names of the features in the coreset, where there are names."""
+        names = getattr(self, "feature_names_in_", None)
+        if training.coreset is None or names is None:
+            return training
+        details = training.coreset.details | {"feature_names": [str(name) for name in names]}
+        return training._replace(coreset=replace(training.coreset, details=details))
+
+    def _earlier(self, n_features: int, count: int = 1) -> list[Any]:
+        """Return the solutions of the last fit to set out from, one for each model; None where there is none."""
+        if not isinstance(self.warm_start, (bool, np.bool_)):
+            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
+        found = getattr(self, "solution_", None) if self.warm_start else None
+        found = found if isinstance(found, list) else [found]
+        usable = len(found) == count and all(one is not None and one.coef.shape == (n_features,) for one in found)
+        return found if usable else [None] * count
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
@@ -246,11 +300,15 @@ def print_round(title: str, done: Round) -> None:
     )
 
 
+def _print_iteration(title: str, done: Iterate) -> None:
+    print(f"[{title}] iteration {done.iteration}: value {done.value:.8g}, gap {done.gap:.2e}", flush=True)
+
+
 def print_outcome(title: str, solution: Any, certificate: Certificate, *, history: bool) -> None:
     """Say how a solve ended and what is known about the model."""
     if history:
         for line in solution.history:
-            print(f"[{title}] iteration {line.iteration}: value {line.value:.8g}, gap {line.gap:.2e}")
+            _print_iteration(title, line)
     print(
         f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
         f"{solution.seconds:.2f} s. {certificate}"
@@ -277,16 +335,22 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value!r}.")
 
 
-def warn_if_weak(title: str, certificate: Certificate) -> None:
-    """Warn where a certificate says next to nothing about a model."""
-    if certificate.is_weak:
-        warnings.warn(
-            f"{title}: the certificate leaves open how good the model is (relative gap "
-            f"{certificate.relative_gap:.2g}). Use a larger coreset or more rounds, or coreset=None where the rows are "
-            "few.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+def target_gap(coreset: Any) -> float | None:
+    """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
+
+    A size asks for no gap in particular: a twentieth is then worth a remark, though the rounds go on to a thousandth.
+    """
+    if isinstance(coreset, (int, float, np.integer, np.floating)):
+        return 0.05
+    gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
+    return None if gap is None else float(gap)
+
+
+def _anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
+    """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
+    if not isinstance(coreset, (int, float, np.integer, np.floating)):
+        return coreset
+    return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]
 
 
 def _numbered(categories: Any, X: Any) -> Any:

@@ -11,17 +11,22 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_expit, log_softmax, logsumexp
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled
+from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled, open_source
 from dualcore.estimators.base import WassersteinLinearModel
-from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, multinomial_risk
+from dualcore.estimators.chunks import named_features, open_features, score_chunks
+from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, joint_problem, multinomial_risk
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.streaming import learns_in_parts, open_streams, store_streamed, train_on_stream
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -42,6 +47,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         Price of one label flip, in units of the feature norm; ``inf`` forbids flips.
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
+    n_jobs : int or None, default=None
+        Processes for more than two classes, one against the rest, of rows in memory; -1 for all cores.
 
     Attributes
     ----------
@@ -64,6 +71,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     """
 
     class_weight: Mapping[Any, float] | str | None = None
+    n_jobs: int | None = None
 
     classes_: npt.NDArray[Any] = field(init=False)
     class_weight_: FloatArray = field(init=False)
@@ -90,6 +98,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self
         """
         problem = self._make_problem(X)
+        self.__dict__.pop("_streams", None)
         if is_source_like(X):
             return self._fit_source(problem, X, y, sample_weight)
         X, y = self._read_pair(X, y, reset=True, y_numeric=False)
@@ -104,12 +113,76 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             fit_multinomial(self, problem, X, code, self._row_weights(code, weights))
             return self
         binary = self.classes_.size == 2
+        positives = range(1 if binary else 0, self.classes_.size)
+        masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], len(positives))
+        tasks = [
+            delayed(self._train)(
+                problem,
+                X,
+                np.where(code == positive, 1.0, -1.0),
+                masses,
+                "" if binary else f"{self.classes_[positive]} against the rest",
+                seed=None if self.coreset is None else self._seed(),
+                start=start,
+            )
+            for positive, start in zip(positives, starts, strict=True)
+        ]
+        store(self, list(Parallel(n_jobs=None if binary else self.n_jobs)(tasks)))
+        return self
+
+    @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Take in a part of the rows, and train on a coreset of all parts so far.
+
+        A `CoresetStream` keeps some rows and sums over all; ``coreset`` says how many rows train the model, 5,000 if
+        it is None. The first call after `fit`, or of a new estimator, begins anew. ``worst_case_risk_`` is that on the
+        coreset and ``certificate_`` is None: what holds on rows that are gone is not known. Rows whose distribution
+        drifts are a `DriftWarning`. There is no model until rows of every class have come.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        classes : array of shape (n_classes,)
+            All labels there will be; needed in the first call, unless `fit` was called before and they are the same.
+        sample_weight : array of shape (n_samples,), optional
+            Either all parts have weights or none.
+
+        Returns
+        -------
+        self
+        """
+        first = not hasattr(self, "_streams")
+        classes = getattr(self, "classes_", None) if first and classes is None else classes
+        if first and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        if self.class_weight == "balanced":
+            raise ValueError(
+                "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
+                "a dict, or sample_weight."
+            )
+        problem = self._make_problem(X)
+        X, y = self._read_pair(X, y, reset=first, y_numeric=False)
+        if first:
+            self.classes_ = np.unique(classes)
+            if self.classes_.size < 2:
+                raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
+        code = self._codes(y)
+        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
+        self.problem_ = problem
+        binary, joint = self.classes_.size == 2, self._is_joint
+        positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
+        weights = self._row_weights(code, as_weights(sample_weight, code.size) if sample_weight is not None else None)
+        streams = open_streams(self, joint_problem(problem, self) if joint else problem, len(positives))
         found = []
-        for positive in range(1 if binary else 0, self.classes_.size):
-            name = "" if binary else f"{self.classes_[positive]} against the rest"
-            signs = np.where(code == positive, 1.0, -1.0)
-            found.append(self._train(problem, X, signs, self._row_weights(code, weights), name))
-        store(self, found)
+        for stream, positive in zip(streams, positives, strict=True):
+            target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
+            found.append(train_on_stream(self, stream, X, target, weights))
+        self._streams = streams
+        if all(one is not None for one in found):
+            store_streamed(self, [one for one in found if one is not None], joint=joint)
         return self
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -126,7 +199,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self.classes_ = np.array(classes)
         self.class_weight_ = self._weigh_classes(self.classes_, np.arange(2), masses)
         self.problem_ = problem
-        found = self._train(problem, self._weigh_source(source), None, None)
+        [start] = self._earlier(source.n_features)
+        found = self._train(problem, self._weigh_source(source), None, None, start=start)
         store(self, [found])
         # A source without a count of its rows was read once more, to find the labels.
         reads = (source.n_reads - before) or found.certificate.n_reads
@@ -139,13 +213,35 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return source if low == high == 1.0 else PreparedSource(source, factors=(low, high))
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes."""
+        """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes.
+
+        ``X`` is arrays or whatever `open_source` takes; a source, a path or a Dask collection is read once, in chunks.
+        Of a file with names the columns that the model knows are taken.
+        """
         scores = self._scores(X)
         return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the label of every row, shape (n_samples,)."""
-        scores = self._scores(X)
+        """Return the label of every row, shape (n_samples,); ``X`` as in `decision_function`."""
+        return self._labels(self._scores(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy; the data are arrays, or what `fit` takes, read once in chunks."""
+        if not is_source_like(X):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        known = named_features(X, self)
+        source: Source
+        if self.classes_.size == 2:
+            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
+        else:
+            source = open_source(X, y, sample_weight, **known)
+        self._match_features(source)
+        found = score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_)
+        labels = self.classes_[(found.y > 0.0).astype(np.int64)] if self.classes_.size == 2 else found.y
+        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
+
+    def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
@@ -202,12 +298,21 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return False
 
     def _scores(self, X: Any) -> FloatArray:
+        if is_source_like(X):
+            check_is_fitted(self)
+            source = open_features(X, self)
+            self._match_features(source)
+            return score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_).scores
         return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
 
     def _read_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[np.int64]]:
         """Return features and the number of every label in ``classes_``."""
         check_is_fitted(self)
         X, y = self._read_pair(X, y, reset=False, y_numeric=False)
+        return X, self._codes(y)
+
+    def _codes(self, y: Any) -> npt.NDArray[np.int64]:
+        """Return the number of every label in ``classes_``."""
         known = {label: number for number, label in enumerate(self.classes_.tolist())}
         labels, code = np.unique(y, return_inverse=True)
         unknown = [label for label in labels.tolist() if label not in known]
@@ -215,7 +320,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(
                 f"y holds labels that the model was not trained on: {unknown[:5]}. Known: {list(known)[:5]}."
             )
-        return X, np.array([known[label] for label in labels.tolist()])[code]
+        return np.array([known[label] for label in labels.tolist()])[code]
 
     def _weigh_classes(self, y: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> FloatArray:
         """Return the weight of every class, and see that each is left with some mass."""
@@ -332,6 +437,15 @@ class WassersteinLinearSVC(WassersteinClassifier):
     """
 
     loss: str = "hinge"
+
+    @property
+    def predict_proba(self) -> Any:
+        """Not available: a hinge loss knows no probabilities. Use `sklearn.calibration.CalibratedClassifierCV`."""
+        raise AttributeError(
+            f"{type(self).__name__} has no predict_proba: a hinge loss knows no probabilities. Use "
+            "sklearn.calibration.CalibratedClassifierCV(model).fit(X, y).predict_proba(X), or "
+            "WassersteinLogisticRegression."
+        )
 
     def _loss(self) -> Loss:
         if self.loss not in _HINGES:

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import fit_coreset, is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.estimators.base import print_outcome, print_round, warn_if_weak
+from dualcore.estimators.base import print_outcome, print_round, target_gap
+from dualcore.estimators.remarks import warn_if_loose
 from dualcore.problem import Problem
 from dualcore.problem.losses import Softmax
 from dualcore.solvers import solve
 
-__all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "multinomial_risk"]
+__all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "joint_problem", "multinomial_risk"]
 
 MULTI_CLASS = ("ovr", "multinomial")
 # Reads of all rows: three to begin with; then, an iteration, itself, at most three for its bound and one for the risk.
@@ -33,7 +34,7 @@ def fit_multinomial(
     estimator: Any, problem: Problem, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None
 ) -> None:
     """Train a softmax model of all classes and store it; what is not supported raises before any work."""
-    joint = _joint(problem, estimator)
+    joint = joint_problem(problem, estimator)
     settings: dict[str, Any] = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     title = type(estimator).__name__
     if estimator.coreset is None or is_auto(estimator.coreset):
@@ -46,7 +47,7 @@ def fit_multinomial(
             settings["callback"] = partial(print_round, title)
         found = fit_coreset(joint, X, code, estimator.coreset, weights, **settings)
         solution, certificate, coreset = found.solution, found.certificate, found.coreset
-        warn_if_weak(title, certificate)
+        warn_if_loose(title, certificate, target_gap(estimator.coreset))
     if estimator.verbose:
         print_outcome(title, solution, certificate, history=estimator.verbose > 1)
     estimator.coef_, estimator.intercept_ = solution.coef, solution.intercept
@@ -57,9 +58,9 @@ def fit_multinomial(
 
 def multinomial_risk(estimator: Any, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> float:
     """Return the worst-case risk of a fitted softmax model on other data, ridge included."""
-    return _joint(estimator.problem_, estimator).risk(estimator.coef_, estimator.intercept_, X, code, weights)
+    return joint_problem(estimator.problem_, estimator).risk(estimator.coef_, estimator.intercept_, X, code, weights)
 
 
-def _joint(problem: Problem, estimator: Any) -> Problem:
+def joint_problem(problem: Problem, estimator: Any) -> Problem:
     """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one."""
     return problem.replace(loss=Softmax(int(estimator.classes_.size)))

@@ -7,12 +7,17 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
+from dualcore.estimators.chunks import named_features, open_features, score_chunks
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.streaming import learns_in_parts, open_streams, train_on_stream
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
@@ -50,22 +55,78 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         self
         """
         problem = self._make_problem(X)
+        self.__dict__.pop("_streams", None)
         if is_source_like(X):
             X = open_source(X, y, sample_weight)
             self._note_features(X)
             y = sample_weight = None
         else:
             X, y = self._read_pair(X, y, reset=True, y_numeric=True)
-        solution, certificate, coreset = self._train(problem, X, y, sample_weight)
-        self.problem_, self.solution_, self.certificate_, self.coreset_ = problem, solution, certificate, coreset
+        [start] = self._earlier(self.n_features_in_)
+        solution, certificate, coreset = self._train(problem, X, y, sample_weight, start=start)
+        self.problem_, self.solution_, self.coreset_ = problem, solution, coreset
+        self.certificate_: Certificate | None = certificate
         self.coef_, self.intercept_ = solution.coef, solution.intercept
         self.dual_variable_, self.n_iter_ = solution.dual_variable, solution.iterations
         self.worst_case_risk_ = certificate.upper
         return self
 
+    @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Take in a part of the rows, and train on a coreset of all parts so far.
+
+        A `CoresetStream` keeps some rows and sums over all; ``coreset`` says how many rows train the model, 5,000 if
+        it is None. The first call after `fit`, or of a new estimator, begins anew. ``worst_case_risk_`` is that on the
+        coreset and ``certificate_`` is None: what holds on rows that are gone is not known. Rows whose distribution
+        drifts are a `DriftWarning`.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+            Either all parts have weights or none.
+
+        Returns
+        -------
+        self
+        """
+        problem = self._make_problem(X)
+        X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
+        self.problem_ = problem
+        streams = open_streams(self, problem, 1)
+        found = train_on_stream(self, streams[0], X, y, sample_weight)
+        self._streams = streams
+        if found is not None:
+            self.solution_, self.coreset_ = found
+            self.certificate_ = None
+            self.coef_, self.intercept_ = self.solution_.coef, self.solution_.intercept
+            self.dual_variable_, self.n_iter_ = self.solution_.dual_variable, self.solution_.iterations
+            self.worst_case_risk_ = self.solution_.value
+        return self
+
     def predict(self, X: Any) -> FloatArray:
-        """Return ``X coef + intercept``, shape (n_samples,)."""
+        """Return ``X coef + intercept``, shape (n_samples,).
+
+        ``X`` is arrays or whatever `open_source` takes; a source, a path or a Dask collection is read once, in chunks.
+        Of a file with names the columns that the model knows are taken.
+        """
+        if is_source_like(X):
+            check_is_fitted(self)
+            source = open_features(X, self)
+            self._match_features(source)
+            return score_chunks(source, self.coef_, self.intercept_).scores
         return self._read_rows(X).dot(self.coef_) + self.intercept_
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination; the data are arrays, or what `fit` takes, read once in chunks."""
+        if not is_source_like(X):
+            return float(super().score(X, y, sample_weight))
+        check_is_fitted(self)
+        source = open_source(X, y, sample_weight, **named_features(X, self))
+        self._match_features(source)
+        found = score_chunks(source, self.coef_, self.intercept_)
+        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
 
     def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the training objective of this model on other data: worst-case risk, ridge included.

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.path import RadiusSelection, held_out_loss, radius_grid, radius_path
 from dualcore.data.arrays import FloatArray
@@ -46,6 +47,8 @@ class RadiusSearch(WassersteinLinearModel):
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the best mean score, or the largest one within a standard error of it: the more robust model
         where the data cannot tell them apart.
+    n_jobs : int or None, default=None
+        Processes for the folds, and then for more than two classes; -1 for all cores.
 
     Attributes
     ----------
@@ -60,11 +63,13 @@ class RadiusSearch(WassersteinLinearModel):
     plain_class: ClassVar[type[WassersteinLinearModel]]
 
     radius: float = field(init=False)  # chosen, no parameter
+    warm_start: bool = field(init=False)  # every radius of a path sets out from the last
     radii: int | npt.ArrayLike = 10
     cv: int | Iterable[Any] | None = None
     scoring: str | Callable[..., float] | None = None
     refit: bool = True
     rule: str = "best"
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
@@ -100,10 +105,10 @@ class RadiusSearch(WassersteinLinearModel):
                 raise ValueError(f"y holds one class only ({plain.classes_[0]!r}); a classifier needs two classes.")
         plain.n_features_in_ = X.shape[1]
         radii = self._grid(plain, problem, X, y, weights)
-        scores = [
-            self._score_fold(plain, problem, X, y, weights, radii, train, test)
+        scores = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._score_fold)(copy.copy(plain), problem, X, y, weights, radii, train, test, plain._seed())
             for train, test in check_cv(self.cv, y, classifier=classification).split(X, y)
-        ]
+        )
         if len(scores) < 2:
             raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
         self.radii_, self.scores_ = radii, np.array(scores).T
@@ -112,9 +117,6 @@ class RadiusSearch(WassersteinLinearModel):
             plain = self._plain().set_params(radius=self.radius_).fit(given, y, sample_weight)
             self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
         return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_")
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
@@ -145,6 +147,7 @@ class RadiusSearch(WassersteinLinearModel):
         radii: FloatArray,
         train: npt.NDArray[np.int64],
         test: npt.NDArray[np.int64],
+        seed: Any,
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
         if not problem.family.is_closed or (problem.is_classification and plain._is_joint):
@@ -152,7 +155,7 @@ class RadiusSearch(WassersteinLinearModel):
         rows = as_rows(X)
         part = None if weights is None else weights[train]
         targets, masses = _targets(plain, problem, y[train], part)
-        settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": plain._seed()}
+        settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         paths = [
             radius_path(problem, rows.take(train), target, radii, self.coreset, masses, **settings)
             for target in targets

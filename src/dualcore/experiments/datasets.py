@@ -153,10 +153,14 @@ class _Origin:
     def _fetch(self, folder: Path | None) -> tuple[Array, ...]:
         files = " or ".join(self.files)
         where = f"{self.title}: " + (f"no {files} in {folder}" if folder else "no folder was named")
-        how = f"put {files} into a folder and pass data_home=... or set {ENVIRONMENT_VARIABLE}."
+        how = (
+            f"put {files} into a folder and pass data_home=... (on the command line: --data FOLDER), or set "
+            f"{ENVIRONMENT_VARIABLE}."
+        )
         if self.openml is None or self.convert is None:
             raise DatasetNotFoundError(
-                f"{where}, and OpenML has no copy: it is made from the files released with the paper. To use it, {how}"
+                f"{where}, and OpenML has no copy: it is made from the files released with the paper, of the arrays "
+                f"that `load_letter_authors` names. To use it, {how}"
             )
         try:
             bunch = fetch_openml(
@@ -330,7 +334,10 @@ def load_letter_authors(
 ) -> Dataset:
     """LETTER Y (-1) against Z (+1) as the paper's authors left it: 1,145 or 1,260 + 375 rows.
 
-    OpenML has no copy: the file is made from those released with the paper. Options as in `load_letter`.
+    OpenML has no copy: the file is made from those released with the paper. It is an ``.npz`` archive of ``X_train``,
+    ``y_train``, ``X_test``, ``y_test`` (the rows of Y and Z of LIBSVM's letter.scale and letter.scale.t, in order, with
+    labels -1 and +1), ``X_alfa``, ``y_alfa``, ``X_mm``, ``y_mm`` (their poisoned training rows), and the masks
+    ``alfa_flipped`` and ``mm_poison``. Options as in `load_letter`.
 
     Parameters
     ----------

@@ -210,7 +210,8 @@ def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
         columns = np.flatnonzero(np.diff(sample.indptr) == sample.shape[0])
         sample = sample[:, columns]
     sample = _dense(sample)
-    if not columns.size:
+    # A column that reaches zero or both sides of it is not far from the origin; most never need their median.
+    if not columns.size or not ((sample.min(axis=0) > 0.0) | (sample.max(axis=0) < 0.0)).any():
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         middle = np.median(sample, axis=0)

@@ -285,7 +285,7 @@ class ClosedReading(Reading):
         best = max(trivial_bound(self.problem), self.known_bound)
         if not self.task.certified:
             return best
-        at = self._level_set(upper)
+        at = self.level_set(upper)
         if not self.problem.form.sums_mix:
             return max(best, *(self._bound(dual, at) for dual in self._duals))
         candidates = [*earlier, *self._duals]
@@ -324,7 +324,7 @@ class ClosedReading(Reading):
     @property
     def rounding(self) -> float:
         """The error of the risk: that of the scores, and that of their sum."""
-        return self._level_set(self.risk).risk_error(self.anchor.coef, self.anchor.intercept)
+        return self.level_set(self.risk).risk_error(self.anchor.coef, self.anchor.intercept)
 
     def _score_size(self) -> float:
         """Return at least the root mean square of the scores at the anchor."""
@@ -335,7 +335,8 @@ class ClosedReading(Reading):
             raise RuntimeError("a lower bound needs the sizes of the columns: read them first")
         return self.column_sizes
 
-    def _level_set(self, upper: float) -> LevelSet:
+    def level_set(self, upper: float) -> LevelSet:
+        """Return the models of risk at most ``upper``, as far as sums tell."""
         targets = 0.0
         if not self.problem.is_classification:  # |y| <= |score| + |r|
             targets = self._score_size() + self.problem.loss.largest_size(float(self.mean_loss))

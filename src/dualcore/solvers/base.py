@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
@@ -15,7 +18,18 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
 from dualcore.problem.losses import Power
 
-__all__ = ["IncompatibleError", "Iterate", "RawSolution", "Solution", "Solver", "Status", "Waypoint", "able_solver"]
+__all__ = [
+    "IncompatibleError",
+    "Iterate",
+    "RawSolution",
+    "Solution",
+    "Solver",
+    "Status",
+    "Waypoint",
+    "able_solver",
+    "observed",
+    "tell",
+]
 
 
 class IncompatibleError(TypeError):
@@ -47,6 +61,27 @@ class Iterate:
     iteration: int
     value: float
     gap: float
+
+
+# Who is told of every iteration while a solver runs.
+_OBSERVER: ContextVar[Callable[[Iterate], None] | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observed(callback: Callable[[Iterate], None] | None) -> Iterator[None]:
+    """Have ``callback`` told of every iteration within the block, in the units of the solver."""
+    token = _OBSERVER.set(callback)
+    try:
+        yield
+    finally:
+        _OBSERVER.reset(token)
+
+
+def tell(done: Iterate) -> None:
+    """Tell the observer, if there is one, of an iteration."""
+    observer = _OBSERVER.get()
+    if observer is not None:
+        observer(done)
 
 
 class Waypoint(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.barrier import MaxCone, norm_cone
-from dualcore.solvers.base import Iterate, RawSolution, Waypoint
+from dualcore.solvers.base import Iterate, RawSolution, Waypoint, tell
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState
@@ -165,6 +165,7 @@ class InteriorPoint:
         for iteration in range(max_iter + 1):
             state, self._ready = self._ready or self._measure(), None
             history.append(Iterate(iteration, state.value, state.gap))
+            tell(history[-1])
             # Not by the relative error: where the risk falls to zero it never becomes small. Without constraints every
             # point is feasible, and the least value is best.
             error = state.gap + state.error if self._degree() else state.value

@@ -31,6 +31,11 @@ def score(
     coef, intercept = normal.outside(*exact)
     theta, level = normal.inside(coef, intercept)
     known = raw.risk if np.array_equal(theta, raw.coef) and level == raw.intercept else None
+    t = None
+    if known is None and inner.family.is_closed:
+        t = inner.signal(theta, level, data)
+        least = inner.form.minimise(t, data.weights, inner.size(theta))
+        known = least._replace(value=float(least.value + inner.penalty(theta)))
     value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
     withheld, bounds = False, None
@@ -39,11 +44,12 @@ def score(
         error = bounds.level_set.risk_error(theta, level)
         # A gap below the rounding of the risk itself cannot be told from none.
         goal = max(tol * abs(value), error)
-        t = inner.signal(theta, level, data)
-        guess = dual_point(inner, t, data, inner.size(theta))
-        for point, repair in ((raw.dual, False), (raw.dual, True), (guess, True)):
-            if point is not None and value - best.value > goal:
-                bound = bounds.bound(point, repair=repair)
+        for given, repair in ((True, False), (True, True), (False, True)):
+            if value - best.value > goal:
+                if not given and t is None:
+                    t = inner.signal(theta, level, data)
+                point = raw.dual if given or t is None else dual_point(inner, t, data, inner.size(theta))
+                bound = Bound(-np.inf, 0.0) if point is None else bounds.bound(point, repair=repair)
                 if bound > best:
                     best, dual = bound, point
         withheld = bounds.level_set.withheld

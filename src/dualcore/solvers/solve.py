@@ -17,7 +17,7 @@ from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
-from dualcore.solvers.base import Iterate, Solution, Status
+from dualcore.solvers.base import Iterate, Solution, Status, observed
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -73,7 +73,8 @@ def solve(
         An earlier solution to start from (another radius, another draw of rows).
     callback : callable, optional
         Over a source: called after every read with an `Iterate`, whose ``iteration`` is the number of reads so far,
-        ``value`` the best risk and ``gap`` what its certificate leaves open.
+        ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called after every
+        iteration of the structured solver, those on a sample of the rows included.
 
     Returns
     -------
@@ -107,7 +108,7 @@ def solve(
     if is_source_like(X):
         found = _solve_source(problem, open_source(X, y, sample_weight), settings, callback)
     else:
-        found = _solve_rows(problem, X, y, sample_weight, **settings)
+        found = _solve_rows(problem, X, y, sample_weight, callback=callback, **settings)
     if not found.converged:
         gap = found.gap / max(abs(found.value), 1e-300)
         message = f"{found.status.value} Relative gap {gap:.2e}, asked for {tol:.0e}."
@@ -149,6 +150,7 @@ def _solve_rows(
     tol: float,
     max_iter: int,
     warm_start: Solution | None,
+    callback: Callable[[Iterate], None] | None = None,
 ) -> Solution:
     """Solve on rows in memory."""
     began = time.perf_counter()
@@ -159,7 +161,8 @@ def _solve_rows(
     check_capacity(problem, data, chosen.name)
     normal = Normal.of(problem, data)
     start = None if warm_start is None else _start(normal, warm_start)
-    raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
+    with observed(None if callback is None else lambda done: callback(_in_units(done, normal))):
+        raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
     if (
@@ -184,6 +187,11 @@ def _solve_rows(
     if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found
+
+
+def _in_units(done: Iterate, normal: Normal) -> Iterate:
+    """Return a line of the history in the units of the data."""
+    return replace(done, value=normal.factor * done.value, gap=normal.factor * done.gap)
 
 
 def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, float]:

@@ -449,3 +449,17 @@ def test_a_path_of_order_two_begins_at_no_radius(loss):
             problem.risk(point.solution.coef, point.solution.intercept, X, y)
         )
         assert point.certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-7)
+
+
+def test_the_labels_of_a_path_are_found(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    y = np.where(X[:, 0] + rng.normal(size=2000) > 0, "yes", "no")
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "clicked": y}).to_parquet(tmp_path / "rows.parquet")
+    settings = {"radii": [0.01, 0.1], "coreset": 300, "random_state": 0}
+    found = radius_path(Problem("logistic"), tmp_path / "rows.parquet", "clicked", **settings)
+    expected = radius_path(Problem("logistic"), X, np.where(y == "yes", 1.0, -1.0), **settings)
+    for one, other in zip(found.points, expected.points, strict=True):
+        np.testing.assert_allclose(one.solution.coef, other.solution.coef, rtol=1e-9)

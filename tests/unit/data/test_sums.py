@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -182,3 +183,17 @@ def test_the_brackets_of_a_tail_bound_sums_of_convex_functions(kept, monkeypatch
     falling = np.maximum(2.0 - delta, 0.0) ** 2
     assert 0.99 * float(mass @ falling) <= float(least @ np.maximum(2.0 - value, 0.0) ** 2)
     assert float(least @ np.maximum(2.0 - value, 0.0) ** 2) <= float(mass @ falling) * (1.0 + 1e-12)
+
+
+def test_many_long_tails_are_joined_one_by_one():
+    rng = np.random.default_rng(0)
+    parts = [FlipTail(rng.uniform(0.1, 9.0, size=60_000), np.full(60_000, 1e-7)) for _ in range(12)]
+    tracemalloc.start()
+    joined = FlipTail.join(parts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12e6  # of all rows at once it would be 80 MB
+    assert joined.n_rows == 720_000
+    other = FlipTail.join([FlipTail.join(parts[:5]), *parts[:4:-1]])
+    np.testing.assert_array_equal(joined.bins, other.bins)
+    np.testing.assert_array_equal(joined.counts, other.counts)

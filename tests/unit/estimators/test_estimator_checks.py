@@ -41,8 +41,8 @@ def too_exact(estimator):
 @parametrize_with_checks(
     [
         WassersteinLogisticRegression(label_cost=2.0),
-        WassersteinLogisticRegression(multi_class="multinomial"),
-        WassersteinLinearRegression(label_cost=2.0),
+        WassersteinLogisticRegression(multi_class="multinomial", radius=0.1),
+        WassersteinLinearRegression(label_cost=2.0, radius=0.1),
         WassersteinLinearSVC(loss="squared_hinge"),
     ],
     expected_failed_checks=too_exact,

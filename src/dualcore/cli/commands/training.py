@@ -77,7 +77,8 @@ def fit_model(
             **arguments,
         )
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "(?s).*the certificate leaves open")  # said below, in terms of options
+            for said_below in ("the certificate leaves open", "more than the target_gap"):  # in terms of options
+                warnings.filterwarnings("ignore", f"(?s).*{said_below}")
             if isinstance(rows, Stream):
                 estimator.fit(WatchedSource(rows.source, watch.rows))
             else:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, radius_grid, select_radius, suggest_radius
+from dualcore.coresets.path.choose import (
+    RadiusSelection,
+    held_out_loss,
+    largest_radius,
+    radius_grid,
+    select_radius,
+    suggest_radius,
+)
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.path.run import radius_path
 
@@ -12,6 +19,7 @@ __all__ = [
     "RadiusPath",
     "RadiusSelection",
     "held_out_loss",
+    "largest_radius",
     "radius_grid",
     "radius_path",
     "select_radius",

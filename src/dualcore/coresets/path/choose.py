@@ -21,7 +21,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.constant import best_constant
 from dualcore.solvers import solve
 
-__all__ = ["RadiusSelection", "held_out_loss", "radius_grid", "select_radius", "suggest_radius"]
+__all__ = ["RadiusSelection", "held_out_loss", "largest_radius", "radius_grid", "select_radius", "suggest_radius"]
 
 Indices = npt.NDArray[np.int64]
 Scoring = str | Callable[[Problem, FloatArray, float, Data], float]
@@ -205,16 +205,49 @@ def _held_out_error(problem: Problem, coef: FloatArray, intercept: float, data: 
     return float(data.masses @ wrong)
 
 
-def radius_grid(
-    problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
-) -> FloatArray:
-    r"""Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
+def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) -> float:
+    r"""Return the radius from which on every coefficient is zero.
 
     .. math:: \sigma_{\max} = \frac{1}{\mathrm{Lip}} \Bigl\| \sum_i w_i s_i x_i \Bigr\|
 
-    with ``s_i`` the slope of the loss at the best constant model: from there on every coefficient is zero (sooner where
-    the loss has kinks or labels move). The grid goes from ``reach`` times that radius up to it, as the grids of
-    scikit-learn's lasso do, so it knows the scale of the features.
+    with ``s_i`` the slope of the loss at the best constant model: the gradient of the mean loss there is within what
+    the penalty ``sigma Lip ||theta||_*`` balances. It is exact for smooth losses without flips. Where the loss has
+    kinks or labels move coefficients are zero sooner.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its own radius is not used.
+    X, y, sample_weight
+        The data.
+
+    Examples
+    --------
+    >>> X, y = np.array([[3.0], [1.0], [-1.0], [-3.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    >>> largest_radius(Problem("logistic"), X, y)
+    1.0
+    """
+    data = problem.validate(X, y, sample_weight)
+    constant = _constant(problem, data)
+    t = data.y * constant if problem.is_classification else constant - data.y
+    slope, bar = _slopes(problem, data, t)
+    pull = data.masses * slope * (data.y if problem.is_classification else 1.0)
+    if problem.is_classification and problem.fit_intercept:
+        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
+        ups, downs = float(np.maximum(pull, 0.0).sum()), float(np.maximum(-pull, 0.0).sum())
+        share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
+        share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
+        pull = share * max(ups, downs)
+    return problem.geometry.norm.value(data.rows.transpose_dot(pull)) / bar if bar > 0.0 else 0.0
+
+
+def radius_grid(
+    problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
+) -> FloatArray:
+    """Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
+
+    The grid goes from ``reach`` times `largest_radius` up to it, as the grids of scikit-learn's lasso do, so it knows
+    the scale of the features.
 
     Parameters
     ----------
@@ -234,18 +267,7 @@ def radius_grid(
     """
     if size < 1:
         raise ValueError(f"A grid needs at least one radius, got {size!r}.")
-    data = problem.validate(X, y, sample_weight)
-    constant = _constant(problem, data)
-    t = data.y * constant if problem.is_classification else constant - data.y
-    slope, bar = _slopes(problem, data, t)
-    pull = data.masses * slope * (data.y if problem.is_classification else 1.0)
-    if problem.is_classification and problem.fit_intercept:
-        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
-        ups, downs = float(np.maximum(pull, 0.0).sum()), float(np.maximum(-pull, 0.0).sum())
-        share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
-        share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
-        pull = share * max(ups, downs)
-    largest = problem.geometry.norm.value(data.rows.transpose_dot(pull)) / bar if bar > 0.0 else 0.0
+    largest = largest_radius(problem, X, y, sample_weight)
     # Where nothing can be learned at any radius the grid does not matter, but it must be one.
     largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
     return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])

@@ -32,7 +32,7 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.sources import Source, is_source_like
+from dualcore.data.sources import Source, is_source_like, open_labelled
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import spread_of
@@ -73,7 +73,8 @@ def radius_path(
         Its own radius is not used.
     X, y, sample_weight
         The full data, as arrays or frames; or, with ``coreset`` set, whatever `open_source` takes: a source for ``X``
-        with ``y=None``, a path and the name of its target.
+        with ``y=None``, a path and the name of its target. Labels that are not -1 and +1 are found while a path or a
+        collection is read; the larger is +1.
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
@@ -115,6 +116,8 @@ def radius_path(
     settings: dict[str, Any] = {"solver": solver, "max_iter": max_iter}
     if coreset is not None:
         sampler = as_sampler(coreset, random_state)
+        if is_source_like(X) and not isinstance(X, Source) and problem.is_classification:
+            X, y, sample_weight = open_labelled(X, y, sample_weight)[0], None, None
         source = as_source(problem, X, y, sample_weight)
         if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
             if not problem.family.is_closed:

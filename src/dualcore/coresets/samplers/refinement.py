@@ -18,7 +18,10 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
+from dualcore.reading.cells import spread_of
+from dualcore.reading.closed import ClosedReading
 from dualcore.reading.reading import Reading, read
+from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import certify_rows
 from dualcore.reading.rowwise import along
 from dualcore.reading.summary import Pass, plan_cells
@@ -160,6 +163,8 @@ class Refinement:
             raise RuntimeError("the loop always reads at least once")
         if coreset is None:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
+        if self.target_gap is not None and not self._tight():
+            self._repair(best, coreset)
         anchor = best.anchor
         if best.needs_rows:
             anchor = self._best_on_line(best)
@@ -176,6 +181,23 @@ class Refinement:
             self.history[-1].read,
             best.rounding,
         )
+
+    def _repair(self, best: Reading, coreset: Coreset) -> None:
+        """Look for a tighter bound by two or three more reads: a model may be better than its certificate can tell."""
+        if self.thin or not isinstance(best, ClosedReading) or not can_repair(self.problem, self.source.n_features):
+            return
+        anchor = replace(best.anchor, multiplier=best.multiplier)
+        score = np.asarray(coreset.X @ anchor.coef + anchor.intercept)
+        t = score * coreset.y if self.problem.is_classification else score - coreset.y
+        spread = spread_of(t, coreset.weights)
+        for found in repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk)):
+            self.lower = min(max(self.lower, found), best.risk)
+            reads, rows = self.source.n_reads - self.before, self.history[-1].rows
+            self.history.append(Round(reads, rows, best.risk, best.risk, self.lower))
+            if self.callback is not None:
+                self.callback(self.history[-1])
+            if self._tight():
+                break
 
     def _best_on_line(self, best: Reading) -> Anchor:
         """Return the best model known, which may be one that the last line search passed."""

@@ -10,11 +10,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, Rows, SparseRows, as_rows
+from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
+from dualcore.data.sources.release import is_mapped, release_pages
 
 __all__ = ["ArraySource", "as_row_weights"]
+
+# Rows of a mapped file that are looked up before their pages are given back.
+_MAPPED_ROWS = 512
 
 
 class ArraySource(LocalSource):
@@ -78,7 +82,12 @@ class ArraySource(LocalSource):
     ) -> Iterator[Callable[[], Iterable[Chunk]]]:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
-            yield lambda start=start, stop=stop: [self._chunk(start, stop, features)]  # type: ignore[misc]
+            yield lambda start=start, stop=stop: self._piece(start, stop, features)  # type: ignore[misc]
+
+    def _piece(self, start: int, stop: int, features: bool) -> Iterator[Chunk]:
+        yield self._chunk(start, stop, features)
+        if features and isinstance(self.rows, DenseRows):
+            release_pages(self.rows.X[start:stop])
 
     def _chunk(self, start: int, stop: int, features: bool) -> Chunk:
         self.check_files()  # a mapped file that was cut short since must not be touched
@@ -105,9 +114,20 @@ class ArraySource(LocalSource):
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
         self.check_files()
-        taken = self.rows.take(rows), self._targets(rows)
+        taken = self._features(rows), self._targets(rows)
         self.check_files()
         return taken
+
+    def _features(self, rows: npt.NDArray[np.int64]) -> Any:
+        """Return the features of a few rows; of a mapped file a few at a time: each brings its neighbours along."""
+        if not isinstance(self.rows, DenseRows) or not is_mapped(self.rows.X):
+            return self.rows.take(rows)
+        out = np.empty((len(rows), self.n_features))
+        for start in range(0, len(rows), _MAPPED_ROWS):
+            batch = rows[start : start + _MAPPED_ROWS]
+            out[start : start + _MAPPED_ROWS] = self.rows.take(batch)
+            release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
+        return out
 
 
 def as_row_weights(weights: Any, n: int) -> FloatArray:

@@ -14,7 +14,7 @@ from dualcore.data.rows import Rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
 
-__all__ = ["RememberedRows", "SourceRows", "source_target", "target_and_masses", "whole_chunk"]
+__all__ = ["KnownRows", "RememberedRows", "SourceRows", "source_target", "target_and_masses", "whole_chunk"]
 
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.
@@ -136,6 +136,47 @@ class RememberedRows(SourceRows):
         if self._squares is None or not np.array_equal(self._squares[0], weights):
             self._squares = (weights, super().column_squares(weights))
         return self._squares[1].copy()
+
+
+class KnownRows(Rows):
+    """Rows with the moments of a few vectors known: a combination of these costs no product.
+
+    Parameters
+    ----------
+    rows : Rows
+    vectors : ndarray of shape (k, n)
+    moments : ndarray of shape (k, m)
+        ``vectors @ X``.
+
+    Examples
+    --------
+    >>> from dualcore.data.rows import as_rows
+    >>> known = KnownRows(as_rows(np.eye(2)), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
+    >>> known.transpose_dot(np.array([2.0, 0.0]))
+    array([2., 0.])
+    """
+
+    def __init__(self, rows: Rows, vectors: FloatArray, moments: FloatArray) -> None:
+        self.rows, self.vectors, self.moments = rows, vectors, moments
+        self.n, self.m, self.in_memory = rows.n, rows.m, rows.in_memory
+
+    @property
+    def block_rows(self) -> int:
+        """As many as of the rows themselves."""
+        return self.rows.block_rows
+
+    def block(self, part: slice) -> Any:
+        return self.rows.block(part)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        return self.rows.take(indices)
+
+    def column_sizes(self, weights: FloatArray | None) -> FloatArray:
+        return self.rows.column_sizes(weights)
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        shares = _combination(self.vectors, vector) if vector.ndim == 1 else None
+        return self.rows.transpose_dot(vector) if shares is None else np.asarray(shares @ self.moments)
 
 
 def _combination(vectors: FloatArray, vector: FloatArray) -> FloatArray | None:

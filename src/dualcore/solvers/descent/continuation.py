@@ -8,31 +8,33 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dualcore.solvers.base import Iterate
+from dualcore.solvers.descent.metric import MOST_FEATURES
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["Continuation", "Method", "Pace"]
+__all__ = ["Continuation", "Method", "Pace", "Rate"]
 
 # From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
 # width to take second derivatives at: that of the stage before, where more rows curve.
 Method = Callable[[Objective, Valued, Callable[[Valued], bool], int, float], Valued]
 
 # The first width, as a share of a typical margin or residual.
-_FIRST_WIDTH = 0.3
+_FIRST_WIDTH = 0.1
 # A stage ends when what is left to gain is this share of what smoothing costs.
 _STAGE = 0.5
 # Of the tolerance, what smoothing may use; its cost falls with the square of the width.
 _SMOOTHING_SHARE = 0.3
 _LEAST_SHRINK, _MOST_SHRINK = 0.6, 0.2
-# A relative gap below this is not told from the rounding of single precision.
-_SINGLE = 1e-6
 # Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
 _SAFETY = 0.9
 # A certificate that disappointed is tried again when what is left to gain has fallen to this share.
 _LOWER = 0.7
 # ... or after this many evaluations.
 _AGAIN = 4
+# Evaluations after which the rate of descent is looked at, and those that a metric would take; the work of making it,
+# in evaluations, is this many times features squared over rows.
+_LOOK, _METRIC_EVALUATIONS, _GRAM_COST = 10, 15, 0.4
 # The pace is taken over so many evaluations; that many slow stretches in a row end a run that nothing smooths.
 _STRETCH, _SLOW_STRETCHES = 50, 2
 
@@ -61,6 +63,38 @@ class Pace:
         self.begun, self.value = now, value
         self.slow = self.slow + 1 if stretches * share < np.log(gap / goal) else 0
         return self.slow >= _SLOW_STRETCHES
+
+
+class Rate:
+    """Tells when descent in the columns as they are is so slow that the metric of a sample pays.
+
+    Parameters
+    ----------
+    oracle : Oracle
+    goal : float
+        The gap to reach.
+    """
+
+    def __init__(self, oracle: Oracle, goal: float) -> None:
+        self.oracle, self.goal, self.begun = oracle, goal, oracle.n_evaluations
+        self.gaps: list[float] = []
+        self.slow = False
+        m = oracle.n_features
+        work = _GRAM_COST * float(m) ** 2 / oracle.n_rows
+        self.most = np.inf if m > MOST_FEATURES else _METRIC_EVALUATIONS + work
+
+    def crawls(self, gap: float) -> bool:
+        """Return whether the evaluations that are still to come, at the rate so far, cost more than a metric."""
+        self.gaps.append(gap)
+        done = self.oracle.n_evaluations - self.begun
+        if done < _LOOK or not np.isfinite(self.most):
+            return False
+        first, last = max(self.gaps[:3]), min(self.gaps[-3:])
+        if not last > self.goal:
+            return False
+        gained = np.log(first / last) if first > last else 0.0
+        self.slow = done * np.log(last / self.goal) > self.most * gained
+        return self.slow
 
 
 @dataclass
@@ -96,6 +130,10 @@ class Continuation:
             raise ValueError("nothing has been certified yet")
         return self.certified
 
+    def goal(self, at: Valued) -> float:
+        """Return the gap to reach, about a point."""
+        return _SAFETY * self.tol * abs(at.value)
+
     @property
     def left(self) -> int:
         """Evaluations left."""
@@ -111,26 +149,17 @@ class Continuation:
     def certify(self, at: Valued, width: float) -> None:
         """Certify a point and keep it, and the bound, where they are better."""
         found = self.oracle.certify(at.point, width)
-        if found.relative_gap <= _SAFETY * self.tol < _SINGLE and self._refine():  # rounding is as large as the gap
-            found = self.oracle.certify(at.point, width)
         self.history.append(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
         known = self.certified
         if known is None:
             known = found
         if found.upper < known.upper:
-            known = known._replace(upper=found.upper, point=found.point)
+            known = known._replace(upper=found.upper, point=found.point, risk=found.risk)
         if found.lower > known.lower:
-            known = known._replace(lower=found.lower, dual=found.dual)
+            known = known._replace(lower=found.lower, dual=found.dual, rounding=found.rounding)
         self.certified = known
         if self.callback is not None:
             self.callback(Iterate(self.oracle.n_evaluations, known.upper, known.upper - known.lower))
-
-    def _refine(self) -> bool:
-        """Ask the oracle for more digits, and forget what was found with fewer; False where it has no more."""
-        refined = self.oracle.refine()
-        if refined:
-            self.certified = None
-        return refined
 
     def run(self, start: Point, width: float, method: Method) -> None:
         """Run stages from a point until done, out of evaluations, or out of progress."""
@@ -138,7 +167,7 @@ class Continuation:
         point = start._replace(size=max(start.size, Objective(self.oracle, width).size(start.coef)))
         while self.left > 0 and not self.is_done():
             objective = Objective(self.oracle, width)
-            [here] = objective.at([point])
+            [here] = objective.at([point], fit_size=True)
             wanted, again = np.inf, 0
             pace = Pace(self.oracle.n_evaluations, here.value)
 
@@ -160,15 +189,16 @@ class Continuation:
                 return rough > _SMOOTHING_SHARE * goal and estimate - rough <= _STAGE * rough
 
             there = method(objective, here, enough, self.left, before)
-            if not self.is_done():
-                self.certify(there, width)
             point = there.point
             goal = _SMOOTHING_SHARE * _SAFETY * self.tol * abs(there.value)
+            last = there.sums.roughness <= goal or width <= least
+            if not self.is_done() and (last or self.left <= 0):
+                self.certify(there, width)
             if self.is_done():
                 break
-            if there.sums.roughness <= goal or width <= least:
+            if last:
                 # Smoothing is not what keeps the bound down: only more digits can help.
-                if self.left <= 0 or not self._refine():
+                if self.left <= 0 or not self.oracle.refine():
                     return
                 continue
             before, width = width, self._next_width(width, there)

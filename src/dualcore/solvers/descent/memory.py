@@ -11,13 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import brentq
 
-from dualcore.certificates import lower_bound
+from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
+from dualcore.data.sources.rows import KnownRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
-from dualcore.solvers.descent.blocks import BLOCK_NUMBERS, Operator, blocks_of
-from dualcore.solvers.descent.oracle import Certified, Columns, Oracle, RowSample
+from dualcore.solvers.descent.blocks import Operator, blocks_of
+from dualcore.solvers.descent.oracle import Certified, Columns, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
 
@@ -25,8 +26,10 @@ __all__ = ["MemoryOracle"]
 
 T = TypeVar("T")
 
-# Numbers that the centre and the scale of many dense rows are taken from.
-_SAMPLE_NUMBERS = 6291456
+# A spread below this share of a column's size is not taken from the difference of two moments.
+_CANCELLED = 0.03
+# A mean square above this has lost nothing to the smallest numbers of single precision.
+_LEAST_SQUARE = 1e-25
 
 
 class MemoryOracle(Oracle):
@@ -40,6 +43,8 @@ class MemoryOracle(Oracle):
         Those of a larger data set that these rows are part of.
     """
 
+    fits_sizes = True
+
     def __init__(self, problem: Problem, data: Data, columns: Columns | None = None) -> None:
         self.problem, self.data = problem, data
         self.n_rows, self.n_features = data.rows.n, data.rows.m
@@ -51,7 +56,8 @@ class MemoryOracle(Oracle):
         self.columns = self._find_columns() if columns is None else columns
         self.free = free_features(problem, self.n_features)
         self._free: FloatArray | None = None
-        self._last: tuple[Point, FloatArray] | None = None
+        self._signals: list[tuple[Point, FloatArray]] = []
+        self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
 
     def close(self) -> None:
         if self._pool is not None:
@@ -80,61 +86,114 @@ class MemoryOracle(Oracle):
 
     def signal(self, point: Point) -> FloatArray:
         """Return the margins or residuals of all rows."""
-        if self._last is not None and self._last[0] is point:
-            return self._last[1]
-        operator, function = self.operator(), RowFunction(self.problem, 0.0)
-        coef = operator.narrow(point)
-        t = np.empty(self.n_rows)
+        return self._signals_at([point])[0]
 
-        def work(part: slice, block: Any) -> None:
-            scores = operator.dot(operator.centred(block), coef) + point.intercept
-            t[part] = function.signal(scores, self.data.y[part])
+    def _known_signal(self, point: Point) -> FloatArray | None:
+        for each, t in self._signals:
+            if each.coef is point.coef and each.intercept == point.intercept:
+                return t
+        return None
 
-        self.map_blocks(work)
-        self._last = (point, t)
-        return t
+    def _signals_at(self, points: Sequence[Point]) -> list[FloatArray]:
+        known = [self._known_signal(point) for point in points]
+        if any(each is None for each in known):
+            operator, function = self.operator(), RowFunction(self.problem, 0.0)
+            coefs, known = [operator.narrow(point) for point in points], [np.empty(self.n_rows) for _ in points]
+
+            def work(part: slice, block: Any) -> None:
+                block, y = operator.centred(block), self.data.y[part]
+                for point, coef, t in zip(points, coefs, known, strict=True):
+                    if t is not None:
+                        t[part] = function.signal(operator.dot(block, coef) + point.intercept, y)
+
+            self.map_blocks(work)
+        found = [each for each in known if each is not None]
+        self._signals = list(zip(points, found, strict=True))
+        return found
+
+    def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
+        function = RowFunction(self.problem, width)
+        return [
+            point._replace(size=function.best_size(t, self.masses, floor))
+            for point, t, floor in zip(points, self._signals_at(points), least, strict=True)
+        ]
 
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
+        known = [self._find(point, width) for point in points]
+        if all(each is not None for each in known):
+            return [each for each in known if each is not None]
         self.n_evaluations += 1
         operator, function = self.operator(), RowFunction(self.problem, width)
         coefs = [operator.narrow(point) for point in points]
-        signals = [np.empty(self.n_rows) for _ in points]
+        signals = [self._known_signal(point) for point in points]
+        fresh = [t is None for t in signals]
+        filled = [np.empty(self.n_rows) if t is None else t for t in signals]
 
         def work(part: slice, block: Any) -> list[RowSums]:
             block, y, masses = operator.centred(block), self.data.y[part], self.masses[part]
             out = []
-            for point, coef, t in zip(points, coefs, signals, strict=True):
-                t[part] = function.signal(operator.dot(block, coef) + point.intercept, y)
+            for point, coef, t, new in zip(points, coefs, filled, fresh, strict=True):
+                if new:
+                    scores = operator.dot(block, coef) if coef[0].any() else np.zeros(y.size)
+                    t[part] = function.signal(scores + point.intercept, y)
                 sums, slope = function.sums(block, t[part], y, masses, point.size)
                 out.append(sums._replace(coef=operator.transpose_dot(block, slope)))
             return out
 
         parts = self.map_blocks(work)
         found = [RowSums.join(list(column)) for column in zip(*parts, strict=True)]
-        self._last = (points[-1], signals[-1])
-        return [sums._replace(coef=operator.finish(sums.coef, sums.intercept)) for sums in found]
+        found = [sums._replace(coef=operator.finish(sums.coef, sums.intercept)) for sums in found]
+        self._signals = list(zip(points, filled, strict=True))
+        self._seen = (width, list(zip(points, found, strict=True)))
+        return found
+
+    def _find(self, point: Point, width: float) -> RowSums | None:
+        """Return the sums at a point of the last pass; None where it is another."""
+        for each, sums in self._seen[1] if self._seen[0] == width else []:
+            if each[1:] == point[1:] and (each.coef is point.coef or np.array_equal(each.coef, point.coef)):
+                return sums
+        return None
 
     def certify(self, point: Point, width: float) -> Certified:
         function = RowFunction(self.problem, width)
-        # The products of the bound are the engine's own: in single precision where the data are.
-        data = self.data._replace(rows=_FastRows(self, self.data.rows))
         given, given_t = point, self.signal(point)
         point, t = polish(self, function, point)
-        coef, _ = self.columns.model(point)
-        value, _ = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
-        upper = float(value + self.problem.penalty(coef))
-        dual = function.dual(t, point.size)
-        lower = lower_bound(self.problem, data, dual, upper, repair=False)
+        duals = [function.dual(t, point.size)]
         if function.flips:  # polishing spends the budget of flips exactly, but may lengthen the moment
-            other = function.dual(given_t, given.size)
-            bound = lower_bound(self.problem, data, other, upper, repair=False)
-            dual, lower = (other, bound) if bound > lower else (dual, lower)
-        return Certified(upper, lower, dual, point)
+            duals.append(function.dual(given_t, given.size))
+        coef, intercept = self.columns.model(point)
+        scores, rows = self._look_closely(coef, duals)
+        t = function.signal(scores + intercept, self.data.y)
+        least = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
+        risk = least._replace(value=float(least.value + self.problem.penalty(coef)))
+        bounds = RowBounds(self.problem, self.data._replace(rows=rows), risk.value)
+        found = [bounds.bound(dual, repair=False) for dual in duals]
+        best = max(range(len(found)), key=lambda k: found[k].value)
+        return Certified(risk.value, found[best].value, duals[best], point, found[best].rounding, risk)
+
+    def _look_closely(self, coef: FloatArray, duals: list[DualPoint]) -> tuple[FloatArray, KnownRows]:
+        """Return the scores of a model, and the rows with the moments of dual points known; both with all digits."""
+        vectors = np.concatenate([sides(self.problem, dual, self.masses, self.data.y) for dual in duals])
+        scores, rows = np.empty(self.n_rows), self.data.rows
+        if self._blocks.sparse:
+            return rows.dot(coef), KnownRows(rows, vectors, rows.transpose_dot(vectors.T).T)
+
+        def work(part: slice, block: Any) -> FloatArray:
+            out = np.zeros((len(vectors), self.n_features))
+            for first in range(part.start, part.stop, rows.block_rows):  # in the cache although twice as wide
+                piece = slice(first, min(first + rows.block_rows, part.stop))
+                wide = np.asarray(block[piece.start - part.start : piece.stop - part.start], dtype=np.float64)
+                scores[piece] = wide @ coef
+                for k, vector in enumerate(vectors):
+                    out[k] += vector[piece] @ wide
+            return out
+
+        return scores, KnownRows(rows, vectors, np.sum(self.map_blocks(work), axis=0))
 
     def refine(self) -> bool:
         if self.precise:
             return False
-        self.precise, self._last = True, None
+        self.precise, self._signals, self._seen = True, [], (0.0, [])
         return True
 
     def free_columns(self) -> FloatArray:
@@ -245,17 +304,30 @@ class MemoryOracle(Oracle):
             centre = mean if centred else np.zeros(m)
             spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
         else:
-            few = max(_SAMPLE_NUMBERS // m, 256)
-            spread = np.zeros(m)
-            if self.n_rows > 2 * few:
-                held = np.flatnonzero(self.masses)
-                held = np.sort(np.random.default_rng(0).permutation(held)[:few])
-                centre, spread = _weighted_moments(self._blocks.rows(held), self.masses[held], centred)
-            if not (spread > 0.0).all():  # few rows, or a column whose values are rare: look at every row
+            mean, square = self._quick_moments()
+            centre = mean if centred else np.zeros(m)
+            spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
+            if not (spread > _CANCELLED * np.sqrt(square)).all():  # digits are lost to an offset, or to overflow
                 centre, spread = self._moments(centred)
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
         return Columns(centre, np.where(spread > tiny, spread, 1.0))
+
+    def _quick_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the means of dense columns and of their squares from one pass, in the precision of the data.
+
+        The certificate asks for the squares again; whoever has too few digits gets them from the rows.
+        """
+        masses = self.masses.astype(np.float32) if self._blocks.single else self.masses
+
+        def work(part: slice, block: Any) -> FloatArray:
+            return np.array([masses[part] @ block, masses[part] @ (block * block)], dtype=np.float64)
+
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            mean, square = np.sum(self.map_blocks(work), axis=0)
+        if np.isfinite(square).all() and (square > _LEAST_SQUARE).all():
+            self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
+        return mean, square
 
     def _moments(self, centred: bool) -> tuple[FloatArray, FloatArray]:
         """Return mean (zero where nothing is centred) and root mean square distance from it, over all rows."""
@@ -271,19 +343,6 @@ class MemoryOracle(Oracle):
         return centre, np.sqrt(np.sum(self.map_blocks(work), axis=0))
 
 
-def _weighted_moments(X: Any, masses: FloatArray, centred: bool) -> tuple[FloatArray, FloatArray]:
-    """Return weighted mean (zero where nothing is centred) and root mean square distance from it, by blocks."""
-    weights = masses / masses.sum()
-    centre, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    step = max(1, BLOCK_NUMBERS // X.shape[1])
-    for first in range(0, X.shape[0] if centred else 0, step):
-        centre += weights[first : first + step] @ np.asarray(X[first : first + step], dtype=np.float64)
-    for first in range(0, X.shape[0], step):
-        away = X[first : first + step] - centre
-        square += weights[first : first + step] @ (away * away)
-    return centre, np.sqrt(square)
-
-
 def _draw(weights: FloatArray, size: int, rng: np.random.Generator) -> tuple[np.ndarray, FloatArray]:
     """Return rows in proportion to their weights, and the weights that make their sum stand for all."""
     held = np.flatnonzero(weights > 0.0)
@@ -293,33 +352,3 @@ def _draw(weights: FloatArray, size: int, rng: np.random.Generator) -> tuple[np.
     places = (np.arange(size) + rng.random()) * (total[-1] / size)
     rows, counts = np.unique(np.searchsorted(total, places), return_counts=True)
     return held[rows], counts * (total[-1] / size)
-
-
-class _FastRows(Rows):
-    """The rows of an oracle with its products, for the certificate: the moment is all that it asks for."""
-
-    def __init__(self, oracle: MemoryOracle, rows: Rows) -> None:
-        self._oracle, self._given = oracle, rows
-        self.n, self.m = rows.n, rows.m
-
-    def block(self, part: slice) -> Any:
-        return self._given.block(part)
-
-    def take(self, indices: Any) -> Any:
-        return self._given.take(indices)
-
-    def column_sizes(self, weights: FloatArray | None) -> FloatArray:
-        return self._given.column_sizes(weights)
-
-    def transpose_dot(self, vector: FloatArray) -> FloatArray:
-        oracle = self._oracle
-        operator = oracle.operator()
-
-        def work(part: slice, block: Any) -> tuple[FloatArray, float]:
-            return operator.transpose_dot(operator.centred(block), vector[part]), float(vector[part].sum())
-
-        parts = oracle.map_blocks(work)
-        moment, total = np.sum([part[0] for part in parts], axis=0), sum(part[1] for part in parts)
-        if operator.explicit:
-            moment = moment + total * oracle.columns.centre
-        return np.asarray(moment)

@@ -24,6 +24,8 @@ MOST_FEATURES = 3000
 _ROWS_PER_FEATURE = 4
 # What is added to the diagonal of the sample's Hessian, relatively.
 _DAMPING = 1e-7
+# Share of the mean curvature that the multiplier has at least, in units of the label cost.
+_LEAST_LEVEL = 0.1
 # Dimension of the space that the first step is taken in.
 _KRYLOV = 40
 
@@ -92,7 +94,16 @@ class DenseMetric(Metric):
 
 
 class Hessian(ABC):
-    """Second derivatives of the data's part of the risk at a point; the norm's part is added where it is known."""
+    """Second derivatives of the data's part of the risk at a point; the norm's part is added where it is known.
+
+    Attributes
+    ----------
+    knows_size : bool
+        Whether it tells how the size curves together with the coefficients. The slack is a variable then; else it is
+        better fitted in every evaluation, where the oracle can.
+    """
+
+    knows_size = False
 
     @abstractmethod
     def metric(self, objective: Objective, at: Valued) -> Metric:
@@ -130,6 +141,8 @@ class SampleHessian(Hessian):
     matrix : ndarray of shape (m + intercept + sized, m + intercept + sized)
         Its last row and column are the size's where the rows curve in it.
     """
+
+    knows_size = True
 
     def __init__(self, objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> None:
         oracle, m = objective.oracle, objective.oracle.n_features
@@ -195,13 +208,15 @@ class DiagonalHessian(Hessian):
     def __init__(self, objective: Objective, at: Valued, width: float) -> None:
         along, level = objective.oracle.mean_curvature(at.point, width)
         self.curvature = max(along * objective.growth(at.point, at.sums), 1e-6)
-        self.in_size = max(level * objective.lipschitz**2, 1e-6 * self.curvature)
+        # Where no row is about to flip now, some will be after a step.
+        least = _LEAST_LEVEL * objective.problem.geometry.label_cost**2 if objective.problem.family.flips else 1e-6
+        self.in_size = max(level * objective.lipschitz**2, least * self.curvature)
         self.n_other = int(objective.problem.fit_intercept)
 
     def metric(self, objective: Objective, at: Valued) -> DiagonalMetric:
         diagonal, vector = _norm_curvature(objective, at)
         squares = self.curvature + diagonal - vector**2 + objective.ridge
-        slack = [self.in_size] if objective.problem.family.flips else []
+        slack = [self.in_size] if objective.problem.family.flips and not objective.fits_size else []
         return DiagonalMetric(np.concatenate([squares, np.full(self.n_other, self.curvature), slack]))
 
     def first_step(self, objective: Objective, at: Valued) -> FloatArray:

@@ -63,8 +63,18 @@ class Objective:
         """Return the least size that these coefficients allow."""
         return max(self.norm.dual(coef), self.floor)
 
-    def at(self, points: Sequence[Point]) -> list[Valued]:
-        """Return value and gradient at each point, from one pass."""
+    @property
+    def fits_size(self) -> bool:
+        """Whether the size need not be a variable: rows may flip, and its best value is known once the scores are."""
+        return self.problem.family.flips and self.oracle.fits_sizes
+
+    def at(self, points: Sequence[Point], *, fit_size: bool = False) -> list[Valued]:
+        """Return value and gradient at each point, from one pass.
+
+        With ``fit_size`` the sizes are the best there are, as far as the oracle can tell.
+        """
+        if fit_size and self.fits_size:
+            points = self.oracle.fit_sizes(points, self.width, [self.norm.dual(point.coef) for point in points])
         return [
             self._compose(point, sums)
             for point, sums in zip(points, self.oracle.evaluate(points, self.width), strict=True)
@@ -118,6 +128,8 @@ class Objective:
         point, sums, p = at.point, at.sums, self.order
         growth = self.growth(point, sums)
         moment, budget = growth * sums.coef, at.size
+        if self.problem.family.flips and point.size > self.norm.dual(point.coef) * (1.0 + 1e-12):
+            budget = min(budget, 0.0)  # polishing leaves nothing of it
         along = float(moment @ point.coef) + growth * sums.intercept * point.intercept
         length = self.norm.value(moment)
         if p == 1:

@@ -15,9 +15,10 @@ import numpy as np
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
+from dualcore.problem.forms import Minimum
 from dualcore.solvers.descent.rowsums import Point, RowSums
 
-__all__ = ["Certified", "Columns", "Oracle", "RowSample"]
+__all__ = ["Certified", "Columns", "Oracle", "RowSample", "sides"]
 
 
 class Columns(NamedTuple):
@@ -39,13 +40,17 @@ class Columns(NamedTuple):
 class Certified(NamedTuple):
     """The exact risk of a model, a lower bound on the best, and the dual point behind it.
 
-    ``point`` is the model certified: as it was given, but for what nothing holds (see `polish`).
+    ``point`` is the model certified: as it was given, but for what nothing holds (see `polish`). ``rounding`` is the
+    allowance that is subtracted in ``lower``. ``risk`` is ``upper`` with its multiplier, where all digits of it are
+    known.
     """
 
     upper: float
     lower: float
     dual: DualPoint
     point: Point
+    rounding: float = 0.0
+    risk: Minimum | None = None
 
     @property
     def relative_gap(self) -> float:
@@ -76,6 +81,10 @@ class Oracle(ABC):
         Passes so far.
     certifies_freely : bool
         Whether the certificate of a point that was just evaluated costs no pass.
+    fits_sizes : bool
+        Whether `fit_sizes` can: the scores of all rows are at hand between the two products of an evaluation.
+    has_pilot : bool
+        Whether a sample is at hand for which second derivatives cost next to nothing beside a pass.
     """
 
     problem: Problem
@@ -84,10 +93,16 @@ class Oracle(ABC):
     columns: Columns
     n_evaluations: int = 0
     certifies_freely: bool = False
+    fits_sizes: bool = False
+    has_pilot: bool = False
 
     @abstractmethod
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
         """Return the sums at each model, all from one pass."""
+
+    def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
+        """Return the points, each with the best size that is at least ``least``; the pass is that of `evaluate`."""
+        return list(points)
 
     @abstractmethod
     def certify(self, point: Point, width: float) -> Certified:
@@ -123,3 +138,18 @@ class Oracle(ABC):
 
     def close(self) -> None:  # noqa: B027  nothing to close is the usual case
         """Let threads go."""
+
+
+def sides(problem: Problem, dual: DualPoint, masses: FloatArray, y: FloatArray) -> FloatArray:
+    """Return ``w_i s_i sign_i`` of the slopes that are positive and of those that are negative, shape (2, n).
+
+    To balance a dual point is to scale one of the two, so that the moments of both give that of the balanced point.
+    """
+    signs = y if problem.is_classification else 1.0
+    out = np.zeros((2, masses.size))
+    for slope in (dual.stay, dual.flip):
+        if slope is not None:
+            signed = masses * slope * signs
+            out[0] += np.maximum(signed, 0.0)
+            out[1] += np.minimum(signed, 0.0)
+    return out

@@ -14,19 +14,20 @@ from dualcore.solvers.descent.rowsums import Point
 
 __all__ = ["Variables", "leave_origin", "quasi_newton"]
 
-# Pairs of steps and gradients that the method remembers.
-_MEMORY = 20
-# Step lengths tried at once when leaving the origin.
-_STEPS = 4.0 * 0.5 ** np.arange(6)
+# Pairs of steps and gradients that the method remembers, as long as they are few numbers (128 MB).
+_MEMORY, _FEWEST, _NUMBERS = 20, 6, 8_000_000
+# Where the step from the origin does not lower the risk, this many shorter ones are tried at once, each this share of
+# the one before.
+_SHORTER, _TRIALS = 0.3, 5
 
 
 class Variables:
     """The variables ``(coef, intercept, slack)``, those that there are, and the points they stand for."""
 
-    def __init__(self, objective: Objective) -> None:
+    def __init__(self, objective: Objective, *, slack: bool = True) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.slack = objective.problem.family.flips
+        self.slack = objective.problem.family.flips and slack
 
     def point(self, x: FloatArray) -> Point:
         """Return the point that the variables stand for."""
@@ -61,14 +62,24 @@ def quasi_newton(
 
     The size of a point is the norm of its coefficients plus a slack, which only flips make positive.
     """
-    variables = Variables(objective)
+    fit_size = objective.fits_size and not hessian.knows_size
+    variables = Variables(objective, slack=not fit_size)
+    if fit_size:
+        [start] = objective.at([start.point], fit_size=True)
     metric = hessian.metric(objective, start)
+    # scipy's first step has length one: in this unit it is the step that the metric suggests.
+    length = float(np.linalg.norm(metric.gradient(variables.gradient(start))))
+    unit = length if length > 0.0 else 1.0
     seen = best = start
+
+    def point(z: FloatArray) -> Point:
+        return variables.point(metric.outward(unit * z))
 
     def function(z: FloatArray) -> tuple[float, FloatArray]:
         nonlocal seen
-        [seen] = objective.at([variables.point(metric.outward(z))])
-        return seen.value, metric.gradient(variables.gradient(seen))
+        known = np.array_equal(z, first)  # the start has been evaluated
+        [seen] = [start] if known else objective.at([point(z)], fit_size=fit_size)
+        return seen.value, unit * metric.gradient(variables.gradient(seen))
 
     def look(intermediate_result: OptimizeResult) -> None:
         nonlocal best
@@ -77,10 +88,11 @@ def quasi_newton(
         if enough(best):
             raise StopIteration
 
-    z = metric.inward(variables.vector(start.point))
-    bounds = [(None, None)] * (z.size - 1) + [(0.0, None)] if variables.slack else None
-    options = {"maxcor": _MEMORY, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
-    minimize(function, z, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
+    first = metric.inward(variables.vector(start.point)) / unit
+    bounds = [(None, None)] * (first.size - 1) + [(0.0, None)] if variables.slack else None
+    memory = max(_FEWEST, min(_MEMORY, _NUMBERS // first.size))
+    options = {"maxcor": memory, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
+    minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
     return best
 
 
@@ -89,12 +101,12 @@ def leave_origin(objective: Objective, start: Valued, hessian: Hessian) -> Value
     step = hessian.first_step(objective, start)
     if not step.any():
         return None
-    factor = 1.0
-    for _ in range(6):
-        points = [start.point._replace(coef=start.point.coef + factor * length * step) for length in _STEPS]
-        trials = objective.at([point._replace(size=objective.size(point.coef)) for point in points])
+    factor, lengths = 1.0, [1.0]
+    for _ in range(7):
+        points = [start.point._replace(coef=start.point.coef + factor * length * step) for length in lengths]
+        trials = objective.at([point._replace(size=objective.size(point.coef)) for point in points], fit_size=True)
         best = min(trials, key=lambda trial: trial.value)
         if best.value < start.value:
             return best
-        factor *= float(_STEPS[-1] / _STEPS[0])
+        factor, lengths = _SHORTER * factor * lengths[-1], [_SHORTER**k for k in range(_TRIALS)]
     return None

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.certificates import DualPoint, RowBounds
+from dualcore.certificates import RowBounds
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.memory import MemoryOracle
-from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample
+from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample, sides
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
 __all__ = ["ReadsOracle"]
@@ -85,21 +85,6 @@ class _Evaluation:
         return _Part(chunk.start, found, scores, _squares(X, masses) if self.squares else None)
 
 
-def sides(problem: Problem, dual: DualPoint, masses: FloatArray, y: FloatArray) -> FloatArray:
-    """Return ``w_i s_i sign_i`` of the slopes that are positive and of those that are negative, shape (2, n).
-
-    To balance a dual point is to scale one of the two, so that the moments of both give that of the balanced point.
-    """
-    signs = y if problem.is_classification else 1.0
-    out = np.zeros((2, masses.size))
-    for slope in (dual.stay, dual.flip):
-        if slope is not None:
-            signed = masses * slope * signs
-            out[0] += np.maximum(signed, 0.0)
-            out[1] += np.minimum(signed, 0.0)
-    return out
-
-
 def _squares(X: Any, masses: FloatArray) -> FloatArray:
     square = X.multiply(X) if hasattr(X, "multiply") else X * X
     return np.asarray(square.T @ masses, dtype=np.float64).ravel()
@@ -132,6 +117,8 @@ class ReadsOracle(Oracle):
     level, unit : float
         What the targets of the source are shifted and divided by: `Normal`.
     """
+
+    has_pilot = True
 
     def __init__(
         self,

@@ -11,9 +11,9 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
-from dualcore.solvers.descent.continuation import Continuation
+from dualcore.solvers.descent.continuation import Continuation, Rate
 from dualcore.solvers.descent.memory import MemoryOracle
-from dualcore.solvers.descent.metric import MOST_FEATURES, Hessian, find_hessian, sample_size
+from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, find_hessian, sample_size
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Oracle
 from dualcore.solvers.descent.proximal import proximal_newton
@@ -75,6 +75,9 @@ class DescentSolver(Solver):
             iterations=-(-oracle.n_evaluations // _ROUND),
             history=tuple(loop.history),
             stopped_early=not loop.is_done(),
+            lower=best.lower if best.risk is not None else -np.inf,
+            rounding=best.rounding,
+            risk=best.risk,
         )
 
 
@@ -85,24 +88,34 @@ def descend(
     rng: np.random.Generator,
     smooth_step: SmoothStep = quasi_newton,
 ) -> None:
-    """Minimise the risk on an oracle's data, from a sample's solution where rows are many."""
+    """Minimise the risk on an oracle's data.
+
+    A smooth risk is descended in the scaled columns as they are, and in the metric of a sample only where that is slow.
+    """
     m, problem = oracle.n_features, oracle.problem
     here, width = start, loop.first_width()
-    if here is None and m <= MOST_FEATURES and oracle.n_rows >= _MANY * sample_size(m):
-        part = oracle.part(sample_size(m), rng)
-        here = None if part is None else shrunk(Objective(oracle, width), _approach(part, rng))
-    elif here is None and problem.family.flips:
-        # Where no flip pays at the optimum without flips, that is the optimum.
-        here = _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
+    if here is None and width > 0.0 and problem.loss.kinks:
+        here = _approached(oracle, width, rng)
     known: Hessian | None = None
+    plain = not oracle.has_pilot
     smooth = isinstance(problem.geometry.norm, L2Norm)
     if here is not None and smooth:  # below the price of the target the norm is not felt
         objective = Objective(oracle, width)
         smooth = objective.norm.dual(here.coef) >= objective.floor * (1.0 + _CLEAR)
 
     def method(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
+        nonlocal known, plain
+        if plain:
+            rate = Rate(oracle, loop.goal(here))
+            here = step(objective, here, lambda at: enough(at) or rate.crawls(objective.estimated_gap(at)), most, width)
+            if not rate.slow or loop.is_done():
+                return here
+            plain = False
+        return step(objective, here, enough, loop.left, width)
+
+    def step(objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float) -> Valued:
         nonlocal known, smooth
-        hessian, known = known or find_hessian(objective, here, width, rng), None
+        hessian, known = known or hessian_at(objective, here, width), None
         if smooth:
             found = smooth_step(objective, here, enough, most, hessian)
             if objective.norm.dual(found.point.coef) >= objective.floor * (1.0 + _CLEAR):
@@ -111,18 +124,22 @@ def descend(
             smooth, point = False, found.point
             [here] = objective.at([point._replace(size=objective.size(point.coef))])
         return proximal_newton(
-            objective, here, enough, most, hessian, lambda at: find_hessian(objective, at, objective.width, rng)
+            objective, here, enough, most, hessian, lambda at: hessian_at(objective, at, objective.width)
         )
+
+    def hessian_at(objective: Objective, at: Valued, width: float) -> Hessian:
+        return DiagonalHessian(objective, at, width) if plain else find_hessian(objective, at, width, rng)
 
     if here is None or not here.coef.any():
         objective = Objective(oracle, width)
-        [at] = objective.at([Point(np.zeros(m), oracle.constant(width), objective.floor)])
-        loop.certify(at, width)
-        if loop.is_done():
-            return
+        [at] = objective.at([Point(np.zeros(m), oracle.constant(width), objective.floor)], fit_size=True)
+        if (width > 0.0 and problem.loss.kinks) or objective.norm.value(at.coef) <= at.size:
+            loop.certify(at, width)
+            if loop.is_done():
+                return
         here = at.point
         if smooth:
-            known = find_hessian(objective, at, width, rng)
+            known = hessian_at(objective, at, width)
             off = leave_origin(objective, at, known)
             here = here if off is None else off.point
             smooth = off is not None
@@ -133,13 +150,25 @@ def descend(
         loop.run(loop.certified.point, loop.width, method)
 
 
+def _approached(oracle: Oracle, width: float, rng: np.random.Generator) -> Point | None:
+    """Return where to begin with a risk that has kinks: a sample's solution where rows are many."""
+    m, problem = oracle.n_features, oracle.problem
+    if m <= MOST_FEATURES and oracle.n_rows >= _MANY * sample_size(m):
+        part = oracle.part(sample_size(m), rng)
+        return None if part is None else shrunk(Objective(oracle, width), _approach(part, rng))
+    if problem.family.flips:
+        # Where no flip pays at the optimum without flips, that is the optimum.
+        return _approach(oracle.with_problem(problem.replace(label_cost=np.inf)), rng)
+    return None
+
+
 def shrunk(objective: Objective, point: Point | None) -> Point | None:
     """Return the best of a few multiples of a sample's solution: it fits its rows too well."""
     if point is None or not point.coef.any():
         return point
     coefs = [share * point.coef for share in _SHARES]
     points = [Point(coef, point.intercept, max(objective.size(coef), point.size)) for coef in coefs]
-    return min(objective.at(points), key=lambda at: at.value).point
+    return min(objective.at(points, fit_size=True), key=lambda at: at.value).point
 
 
 def _approach(oracle: Oracle, rng: np.random.Generator) -> Point | None:

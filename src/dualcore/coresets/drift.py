@@ -1,0 +1,93 @@
+"""Whether the anchor of a stream is still one for all rows seen, and a coreset around a better one where it is not."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.samplers.pilot import anchor_at
+from dualcore.coresets.samplers.strata import draw_cells
+from dualcore.coresets.streamgroup import has_all_classes
+from dualcore.data.sources import ArraySource
+from dualcore.problem import Problem
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.reading import read
+from dualcore.reading.summary import Pass, plan_cells
+from dualcore.solvers import solve
+
+__all__ = ["DriftWarning", "Drifted", "look_for_drift"]
+
+# How many times as far from the optimum as chance explains an anchor may be, squared.
+_CHANCE = 4.0
+# An anchor whose risk is within this of the best one, relatively, serves whatever chance says.
+_CLOSE = 1e-3
+
+
+class DriftWarning(UserWarning):
+    """The rows of a stream changed so much that its anchor does not serve them all."""
+
+
+class Drifted(NamedTuple):
+    """A coreset around a new anchor, and how much worse the old one is on the rows at hand, relatively."""
+
+    coreset: Coreset
+    excess: float
+
+
+def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: int) -> Drifted | None:
+    r"""Return a coreset around the optimum of ``rows``, or None where the anchor is as near to it as chance explains.
+
+    An anchor trained on ``size`` rows like all others exceeds the least risk by about ``tr(H^-1 G) / (2 size)``, with
+    ``H`` the Hessian of the risk and ``G`` the covariance of the gradients of rows. Let ``d_i`` be the difference of
+    ``h_i`` between both models. Where ``G`` is proportional to ``H``,
+
+    .. math:: 4 \, \text{size} \, \frac{(R(\text{anchor}) - R(\text{best}))^2}{\text{Var}(d)}
+
+    is then near the number of parameters, whatever the units of the loss. It grows with the square of the distance.
+
+    Parameters
+    ----------
+    problem : Problem
+    anchor : Anchor
+    rows : Coreset
+        Weighted rows that stand for all rows seen: all that are kept.
+    size : int
+        Rows that taught the anchor, and rows of the coreset to return.
+    seed : int
+    """
+    if not has_all_classes(problem, rows.y[rows.weights > 0.0]):
+        return None
+    with warnings.catch_warnings():  # an anchor need not be optimal
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        best = solve(problem, rows.X, rows.y, rows.weights, tol=1e-5)
+    data = problem.validate(rows.X, rows.y, rows.weights)
+    found = problem.evaluate(anchor.coef, anchor.intercept, data)
+    excess = found.value - best.value
+    if not excess > _CLOSE * abs(best.value):
+        return None
+    there = anchor_at(problem, best)
+    lam = problem.family.feasible_multiplier(anchor.coef, found.multiplier)
+    differences = problem.h(anchor.coef, anchor.intercept, lam, rows.X, rows.y) - problem.h(
+        there.coef, there.intercept, there.multiplier, rows.X, rows.y
+    )
+    variance = float(rows.weights @ (differences - rows.weights @ differences) ** 2)
+    n_parameters = problem.family.n_outputs * (rows.X.shape[1] + 1)
+    likely = n_parameters + 4.0 * np.sqrt(2.0 * n_parameters)
+    if 4.0 * size * excess**2 <= _CHANCE * likely * variance:
+        return None
+    few = _redraw(problem, there, rows, size, seed)
+    return Drifted(few, excess / max(abs(best.value), np.finfo(float).tiny))
+
+
+def _redraw(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: int) -> Coreset:
+    """Return a coreset of a coreset, drawn and calibrated at an anchor."""
+    reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (rows.X.shape[1] + 1) / size)))
+    plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
+    task = Pass(problem, anchor, plan.rule, seed, np.ones(plan.rule.n_cells), certified=False)
+    few = draw_cells(read(ArraySource(rows.X, rows.y, rows.weights), task), min(size, len(rows)))
+    return replace(few, indices=rows.indices[few.indices], n_rows=rows.n_rows)

@@ -1,0 +1,78 @@
+"""`partial_fit`: a `CoresetStream` behind an estimator, and the model trained on what it keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dualcore.coresets.stream import CoresetStream
+from dualcore.coresets.streamgroup import has_all_classes
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.solvers import Solution, solve
+
+__all__ = ["learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
+
+# Rows of the coreset of a stream where the estimator names no number of rows.
+_SIZE = 5000
+
+
+def learns_in_parts(estimator: Any) -> bool:
+    """Whether an estimator has `partial_fit`: not where a radius is chosen, for which all rows are needed at once."""
+    return not hasattr(type(estimator), "plain_class")
+
+
+def _stream_size(coreset: Any) -> int:
+    """Return how many rows the coreset of a stream has, from the parameter ``coreset`` of an estimator."""
+    if coreset is None:
+        return _SIZE
+    if isinstance(coreset, (int, np.integer)) and not isinstance(coreset, bool) and coreset >= 2:
+        return int(coreset)
+    raise ValueError(
+        f"partial_fit keeps a number of rows that does not grow: coreset must be None ({_SIZE}) or a whole number of "
+        f"at least 2, got {coreset!r}."
+    )
+
+
+def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:
+    """Return the streams of an estimator, new ones unless the last call was one of `partial_fit` for this problem."""
+    streams: list[CoresetStream] | None = getattr(estimator, "_streams", None)
+    if streams is not None:
+        if streams[0].problem != problem:
+            raise ValueError(
+                "The parameters changed since the first partial_fit, and a stream is about one problem. Call "
+                "partial_fit on a clone of this estimator."
+            )
+        return streams
+    estimator.__dict__.pop("coef_", None)  # the model of other rows
+    seed, size = estimator._seed(), _stream_size(estimator.coreset)
+    return [CoresetStream(problem, size, random_state=seed) for _ in range(count)]
+
+
+def train_on_stream(
+    estimator: Any, stream: CoresetStream, X: Any, y: FloatArray, weights: Any
+) -> tuple[Solution, Any] | None:
+    """Take in rows, and return the model of all rows so far with its coreset; None while a class has no row."""
+    stream.update(X, y, weights)
+    coreset = stream.coreset()
+    if not has_all_classes(stream.problem, coreset.y):
+        return None
+    settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
+    return solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings), coreset
+
+
+def store_streamed(estimator: Any, found: list[tuple[Solution, Any]], *, joint: bool) -> None:
+    """Keep the models of a classifier that learns in parts: of all classes, of two, or one for each."""
+    solutions, coresets = [solution for solution, _ in found], [coreset for _, coreset in found]
+    single = len(found) == 1
+    estimator.coef_ = solutions[0].coef if joint else np.vstack([solution.coef for solution in solutions])
+    estimator.intercept_ = solutions[0].intercept if joint else np.array([one.intercept for one in solutions])
+    estimator.certificate_ = None
+    estimator.solution_, estimator.coreset_ = (solutions[0], coresets[0]) if single else (solutions, coresets)
+    multipliers, steps, risks = zip(
+        *((solution.dual_variable, solution.iterations, solution.value) for solution in solutions), strict=True
+    )
+    estimator.dual_variable_ = multipliers[0] if single else np.array(multipliers)
+    estimator.n_iter_ = steps[0] if single else np.array(steps)
+    estimator.worst_case_risk_ = risks[0] if single else np.array(risks)

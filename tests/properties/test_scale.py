@@ -1,0 +1,61 @@
+"""Units change nothing: powers of two in columns, targets and weights leave iterations and every digit as they are."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualcore import Problem, solve
+
+N, M = 150, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, M))
+SCORE = X @ [1.0, -0.5, 0.2]
+LABELS = np.where(SCORE + RNG.logistic(size=N) > 0, 1.0, -1.0)
+TARGET = SCORE + RNG.standard_t(3, N)
+WEIGHTS = RNG.uniform(0.5, 2.0, N)
+
+CLASSIFIERS = ["logistic", "hinge", "smooth_hinge", "squared_hinge"]
+REGRESSORS = ["huber", "pinball", "absolute", "epsilon_insensitive", "squared"]
+# 2**20 is a little more than 1e6.
+EXPONENTS = st.integers(-20, 20)
+
+
+def run(loss, norm, label_cost, solver, *, column=0, target=0, weight=0):
+    """Solve with the second column, the target and the weights times powers of two; return in the old units."""
+    factors, c = np.array([1.0, 2.0**column, 1.0]), 2.0**target
+    own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
+    problem = Problem(loss, radius=0.05, norm=norm, label_cost=label_cost, feature_weights=1.0 / factors, **own)
+    y = LABELS if loss in CLASSIFIERS else c * TARGET
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # how a solve ends is compared below
+        found = solve(problem, X * factors, y, WEIGHTS * 2.0**weight, solver=solver)
+    power = 2 if loss in ("huber", "squared") else 1
+    return found.iterations, found.status, found.value / c**power, *(found.coef * factors / c), found.intercept / c
+
+
+def solvers_of(loss):
+    """Every solver that takes the loss."""
+    return ["auto", "conic"] if loss in ("squared", "squared_hinge") else ["structured", "descent", "conic"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "solver"), [(loss, solver) for loss in CLASSIFIERS + REGRESSORS for solver in solvers_of(loss)]
+)
+@settings(max_examples=4, deadline=None)
+@given(
+    st.sampled_from(["l1", "l2", "linf"]),
+    st.sampled_from([np.inf, 2.0]),
+    EXPONENTS,
+    EXPONENTS,
+    EXPONENTS,
+)
+def test_powers_of_two_change_no_digit(loss, solver, norm, label_cost, column, target, weight):
+    # A unit of target has a price of its own where targets move; labels have no unit.
+    target = 0 if loss in CLASSIFIERS or np.isfinite(label_cost) else target
+    expected = run(loss, norm, label_cost, solver)
+    assert run(loss, norm, label_cost, solver, column=column, target=target, weight=weight) == expected

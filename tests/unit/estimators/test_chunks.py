@@ -1,0 +1,103 @@
+"""Predictions and scores of paths and sources, chunk by chunk, as of rows in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import dump_svmlight_file
+
+from dualcore import (
+    ArraySource,
+    Coreset,
+    WassersteinHuberRegressor,
+    WassersteinLinearSVC,
+    WassersteinLogisticRegression,
+    open_source,
+)
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(900, 3)), columns=["a", "b", "c"])
+    score = frame.a - frame.b + rng.normal(size=900)
+    frame["clicked"] = np.where(score > 0, "yes", "no")
+    frame["grade"] = np.digitize(score, [-1.0, 1.0])
+    frame["amount"] = score
+    frame["w"] = 1.0 + np.arange(900) % 3
+    return frame
+
+
+@pytest.fixture(scope="module")
+def home(frame, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chunks")
+    frame.to_parquet(folder / "rows.parquet")
+    frame[["w", "c", "clicked", "b", "grade", "a", "amount"]].to_csv(folder / "rows.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+@pytest.mark.parametrize("target", ["clicked", "grade"])
+def test_classifiers_take_paths(frame, home, name, target):
+    """The columns of the CSV file are in another order; those that the model knows are taken, by name."""
+    X, y = frame[["a", "b", "c"]], frame[target]
+    model = WassersteinLogisticRegression(radius=0.01).fit(X, y)
+    path = str(home / name)
+    np.testing.assert_allclose(model.decision_function(path), model.decision_function(X), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(model.predict(path), model.predict(X))
+    np.testing.assert_allclose(model.predict_proba(path), model.predict_proba(X), rtol=1e-12)
+    assert model.score(path, target) == model.score(X, y)
+    assert model.score(path, target, "w") == pytest.approx(model.score(X, y, frame.w), rel=1e-12)
+
+
+def test_regressors_take_paths(frame, home):
+    X, y = frame[["a", "b", "c"]], frame["amount"]
+    model = WassersteinHuberRegressor(radius=0.01).fit(X, y)
+    for name in ("rows.parquet", "rows.csv"):
+        np.testing.assert_allclose(model.predict(home / name), model.predict(X), rtol=1e-12, atol=1e-12)
+        assert model.score(home / name, "amount") == pytest.approx(model.score(X, y), rel=1e-12)
+
+
+def test_sources_parts_numpy_and_svmlight_files_are_taken(frame, tmp_path):
+    X, y = frame[["a", "b", "c"]].to_numpy(), frame["grade"].to_numpy() > 1
+    model = WassersteinLogisticRegression(radius=0.01).fit(X, y.astype(int))
+    expected = model.decision_function(X)
+    np.save(tmp_path / "X.npy", X)
+    dump_svmlight_file(X, y.astype(int), str(tmp_path / "rows.svm"))
+    parts = [(X[:400], np.zeros(400)), (X[400:], np.zeros(500))]
+    for data in (ArraySource(X, y * 2.0 - 1.0), tmp_path / "X.npy", tmp_path / "rows.svm", lambda: iter(parts)):
+        np.testing.assert_allclose(model.decision_function(data), expected, rtol=1e-9, atol=1e-9)
+    assert model.score(tmp_path / "rows.svm") == model.score(X, y.astype(int))
+
+
+def test_what_cannot_be_told_is_said(frame, home):
+    model = WassersteinLogisticRegression(radius=0.01).fit(frame[["a", "b", "c"]].to_numpy(), frame["clicked"])
+    with pytest.raises(TypeError, match=r"trained on rows without names.*open_source\(path, target\)"):
+        model.predict(home / "rows.csv")
+    with pytest.raises(ValueError, match="was trained on 3"):
+        model.predict(open_source(np.ones((4, 2)), np.ones(4)))
+
+
+def test_a_coreset_keeps_the_names_of_the_features(frame, home, tmp_path):
+    names = ["a", "b", "c"]
+    classifier = WassersteinLogisticRegression(radius=0.1, coreset=200, random_state=0)
+    regressor = WassersteinHuberRegressor(radius=0.1, coreset=200, random_state=0)
+    source = open_source(home / "rows.parquet", "amount", features=names)
+    for model in (classifier.fit(frame[names], frame["clicked"]), regressor.fit(source)):
+        assert list(model.coreset_.to_frame().columns) == ["row", "weight", "y", *names]
+        model.coreset_.save(tmp_path / "c.npz")
+        assert list(Coreset.load(tmp_path / "c.npz").to_frame().columns)[3:] == names
+
+
+def test_the_support_vector_machine_points_to_calibration(frame):
+    X, y = frame[["a", "b", "c"]], frame["clicked"]
+    model = WassersteinLinearSVC(radius=0.01)
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
+        model.predict_proba(X)
+    probabilities = CalibratedClassifierCV(model, cv=3).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)

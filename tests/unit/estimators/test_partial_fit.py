@@ -1,0 +1,150 @@
+"""Learning in parts, setting out from the last model, several processes."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from dualcore import (
+    CoresetStream,
+    Problem,
+    WassersteinHuberRegressor,
+    WassersteinLinearSVC,
+    WassersteinLinearSVCCV,
+    WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
+    solve,
+)
+
+
+def labelled(n: int = 9000, classes: int = 2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 4))
+    score = X[:, 0] - X[:, 1] + rng.logistic(size=n)
+    return X, np.array(["a", "b", "c", "d"])[np.digitize(score, np.linspace(-1, 1, classes + 1)[1:-1])]
+
+
+def in_parts(model, X, y, step=1500, **first):
+    for start in range(0, len(y), step):
+        model.partial_fit(X[start : start + step], y[start : start + step], **first)
+    return model
+
+
+def test_two_classes_are_learned_in_parts():
+    """The model is that of a stream; its risk on all rows is near the least."""
+    X, y = labelled()
+    model = WassersteinLogisticRegression(radius=0.02, coreset=400, random_state=3)
+    in_parts(model, X, y, classes=["b", "a"])
+    assert model.classes_.tolist() == ["a", "b"]
+    assert model.certificate_ is None
+    signs, problem = np.where(y == "b", 1.0, -1.0), Problem("logistic", radius=0.02)
+    stream = CoresetStream(problem, 400, random_state=3)
+    stream.update(X, signs)
+    coreset = stream.coreset()
+    expected = solve(problem, coreset.X, coreset.y, coreset.weights)
+    np.testing.assert_allclose(model.coef_[0], expected.coef, rtol=1e-9)
+    best = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    assert model.worst_case_risk(X, y) <= 1.005 * best.worst_case_risk_
+    assert len(model.coreset_) <= 400
+    assert model.coreset_.n_rows == 9000
+
+
+@pytest.mark.parametrize(
+    ("cls", "settings"),
+    [
+        (WassersteinLinearSVC, {}),
+        (WassersteinLogisticRegression, {}),
+        (WassersteinLogisticRegression, {"multi_class": "multinomial"}),
+    ],
+)
+def test_many_classes_are_learned_in_parts(cls, settings):
+    X, y = labelled(classes=3)
+    model = in_parts(cls(radius=0.02, coreset=400, random_state=0, **settings), X, y, classes=["a", "b", "c"])
+    whole = cls(radius=0.02, **settings).fit(X, y)
+    assert model.coef_.shape == (3, 4)
+    risks = np.atleast_1d(model.worst_case_risk(X, y)), np.atleast_1d(whole.worst_case_risk_)
+    assert (risks[0] <= 1.03 * risks[1]).all()
+    assert model.score(X, y) >= whole.score(X, y) - 0.03
+
+
+def test_a_regression_is_learned_in_parts():
+    X, _ = labelled()
+    y = X[:, 0] + np.random.default_rng(1).standard_t(3, 9000)
+    model = in_parts(WassersteinHuberRegressor(radius=0.02, coreset=400, random_state=0), X, y)
+    best = WassersteinHuberRegressor(radius=0.02).fit(X, y)
+    assert model.worst_case_risk(X, y) <= 1.005 * best.worst_case_risk_
+
+
+def test_there_is_no_model_before_every_class_has_come():
+    X, y = labelled(200)
+    order = np.argsort(y)
+    model = WassersteinLogisticRegression(radius=0.02).partial_fit(X[order[:20]], y[order[:20]], classes=["a", "b"])
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+    model.partial_fit(X[order[20:]], y[order[20:]])
+    np.testing.assert_allclose(model.coef_, WassersteinLogisticRegression(radius=0.02).fit(X, y).coef_, atol=1e-5)
+
+
+def test_fit_ends_the_parts_and_a_pickle_keeps_them():
+    X, y = labelled(600)
+    model = WassersteinLogisticRegression(radius=0.02).partial_fit(X[:300], y[:300], classes=["a", "b"])
+    copy = pickle.loads(pickle.dumps(model)).partial_fit(X[300:], y[300:])
+    assert copy.coreset_.n_rows == 600
+    model.fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    assert model.coreset_.n_rows == 300
+    with pytest.raises(ValueError, match="classes must be passed on the first call"):
+        clone(model).partial_fit(X[300:], y[300:])
+
+
+def test_what_does_not_fit_is_refused():
+    X, y = labelled(600)
+    model = WassersteinLogisticRegression(radius=0.02).partial_fit(X, y, classes=["a", "b"])
+    with pytest.raises(ValueError, match="not those of the first call"):
+        model.partial_fit(X, y, classes=["a", "z"])
+    with pytest.raises(ValueError, match=r"not trained on: \['z'\]"):
+        model.partial_fit(X, np.where(y == "a", "a", "z"))
+    with pytest.raises(ValueError, match="parameters changed since the first partial_fit"):
+        model.set_params(radius=0.5).partial_fit(X, y)
+    with pytest.raises(ValueError, match="balanced"):
+        WassersteinLogisticRegression(class_weight="balanced").partial_fit(X, y, classes=["a", "b"])
+    with pytest.raises(ValueError, match="coreset must be None"):
+        WassersteinLogisticRegression(coreset=0.1).partial_fit(X, y, classes=["a", "b"])
+    assert not hasattr(WassersteinLogisticRegressionCV(), "partial_fit")
+
+
+@pytest.mark.parametrize("coreset", [None, 400])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
+    X, y = labelled(classes=classes)
+    settings = {"radius": 0.02, "solver": "structured", "coreset": coreset, "random_state": 0}
+    cold = WassersteinLogisticRegression(**settings).fit(X, y)
+    warm = WassersteinLogisticRegression(warm_start=True, **settings).fit(X, y)
+    np.testing.assert_array_equal(warm.coef_, cold.coef_)  # there is no last model yet
+    again = clone(warm).fit(X, y)
+    again.fit(X, y)
+    np.testing.assert_allclose(again.worst_case_risk_, cold.worst_case_risk_, rtol=1e-3)
+    if coreset is None:
+        assert np.sum(again.n_iter_) < np.sum(cold.n_iter_)
+    else:
+        first = again.coreset_ if classes == 2 else again.coreset_[0]
+        plain = cold.coreset_ if classes == 2 else cold.coreset_[0]
+        assert not np.array_equal(first.indices, plain.indices)  # drawn around the last model
+    again.fit(X[:, :3], y)  # other features: from nothing
+    assert again.coef_.shape[1] == 3
+
+
+def test_several_processes_change_nothing():
+    X, y = labelled(900, classes=3)
+    for seed in (4, None):
+        states = [seed, seed] if seed else [np.random.RandomState(4), np.random.RandomState(4)]
+        one, two = (
+            WassersteinLogisticRegression(radius=0.05, coreset=200, random_state=state, n_jobs=jobs).fit(X, y)
+            for state, jobs in zip(states, (None, 2), strict=True)
+        )
+        np.testing.assert_array_equal(one.coef_, two.coef_)
+    one, two = (WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=2, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
+    np.testing.assert_array_equal(one.scores_, two.scores_)

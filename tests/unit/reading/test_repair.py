@@ -1,0 +1,117 @@
+"""Bounds of repaired slopes: never above the optimum, tight near it, from sums alone."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import DualCoreset, Problem, open_source, solve
+from dualcore.certificates import LevelSet, dual_point, lower_bound
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.repair import can_repair, repaired_bounds
+
+CASES = {
+    "logistic": {"loss": "logistic", "radius": 0.1},
+    "l1": {"loss": "logistic", "radius": 0.1, "norm": "l1"},
+    "linf-flips": {"loss": "logistic", "radius": 0.05, "norm": "linf", "label_cost": 1.0},
+    "spent-flips": {"loss": "logistic", "radius": 0.1, "label_cost": 0.5},
+    "hinge": {"loss": "hinge", "radius": 0.05},
+    "hinge-l1-flips": {"loss": "hinge", "radius": 0.1, "norm": "l1", "label_cost": 1.0},
+    "no-intercept": {"loss": "hinge", "radius": 0.05, "fit_intercept": False},
+    "ridge": {"loss": "smooth_hinge", "radius": 0.02, "ridge": 0.1},
+    "huber": {"loss": "huber", "radius": 0.05},
+    "target": {"loss": "absolute", "radius": 0.05, "label_cost": 1.0},
+    "tube": {"loss": "epsilon_insensitive", "radius": 0.05, "norm": "l1"},
+    "priced": {"loss": "logistic", "radius": 0.1, "feature_weights": [1.0, 2.0, 0.5, 1.0]},
+}
+
+
+def made(problem: Problem, n: int = 1500, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 4)) + 0.3
+    score = X @ np.array([1.0, -0.7, 0.4, 0.0]) + rng.logistic(size=n)
+    return X, np.where(score > 0.2, 1.0, -1.0) if problem.is_classification else score
+
+
+def bounds_at(problem, X, y, coef, intercept, weights=None):
+    """Return the bounds at a model, and the number of reads they took."""
+    source = open_source(X, y, weights)
+    data = problem.validate(X, y, weights)
+    risk = problem.evaluate(coef, intercept, data)
+    level_set = LevelSet(
+        problem, risk.value, data.rows.column_sizes(data.weights), len(y), target_size=float(np.abs(y).mean() * 10.0)
+    )
+    anchor = Anchor(coef, intercept, risk.multiplier)
+    found = list(repaired_bounds(source, problem, anchor, 1.0, level_set))
+    return risk.value, found, source.n_reads
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("away", [0.0, 0.01, 0.3])
+def test_no_bound_is_above_the_optimum(name, away):
+    problem = Problem(**CASES[name])
+    X, y = made(problem)
+    best = solve(problem, X, y, tol=1e-8)
+    rng = np.random.default_rng(1)
+    coef = best.coef + away * rng.normal(size=4)
+    intercept = best.intercept + away * rng.normal() if problem.fit_intercept else 0.0
+    risk, found, reads = bounds_at(problem, X, y, coef, intercept)
+    assert reads == 3
+    assert max(found) <= best.value + best.rounding
+    assert max(found) <= risk
+
+
+@pytest.mark.parametrize("name", ["l1", "linf-flips", "hinge-l1-flips"])
+def test_a_repaired_bound_is_of_second_order(name):
+    problem = Problem(**CASES[name])
+    X, y = made(problem, 20_000)
+    near = solve(problem, X[:10_000], y[:10_000], tol=1e-8)
+    risk, found, _ = bounds_at(problem, X, y, near.coef, near.intercept)
+    data = problem.validate(X, y)
+    plain = lower_bound(
+        problem,
+        data,
+        dual_point(problem, problem.signal(near.coef, near.intercept, data), data, problem.size(near.coef)),
+        risk,
+        repair=False,
+    )
+    assert risk - max(found) <= 1e-2 * risk
+    assert risk - max(found) <= 0.2 * (risk - plain)
+
+
+def test_weights_and_sparse_rows_give_what_dense_rows_give():
+    problem = Problem("logistic", radius=0.05, label_cost=2.0)
+    X, y = made(problem)
+    X[np.abs(X) < 0.5] = 0.0
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, size=len(y))
+    coef = np.array([0.5, -0.4, 0.2, 0.0])
+    dense, sparse = (bounds_at(problem, rows, y, coef, 0.1, weights)[1] for rows in (X, sp.csr_matrix(X)))
+    assert dense == pytest.approx(sparse, rel=1e-12)
+    best = solve(problem, X, y, weights, tol=1e-8)
+    assert max(dense) <= best.value + best.rounding
+
+
+def test_what_cannot_be_repaired_is_known_before_a_read():
+    assert can_repair(Problem("hinge", radius=0.1), 20)
+    assert not can_repair(Problem("hinge", radius=0.1), 5000)
+    assert not can_repair(Problem("squared", radius=0.1), 20)
+    assert not can_repair(Problem("hinge", radius=0.1, support=(0.0, 1.0)), 20)
+
+
+@pytest.mark.parametrize("settings", [{"norm": "l1"}, {"norm": "l1", "label_cost": 1.0}])
+def test_the_loop_ends_with_a_repair_where_the_target_is_not_reached(settings):
+    problem = Problem("logistic", radius=0.1, **settings)
+    X, y = made(problem, 60_000)
+    source = open_source(X, y)
+    rough = DualCoreset(size=400, rounds=2, random_state=0).fit(problem, source)
+    fine = DualCoreset(size=400, rounds=2, target_gap=1e-6, random_state=0).fit(problem, source)
+    assert fine.certificate.lower > rough.certificate.lower
+    assert fine.certificate.relative_gap < 0.3 * rough.certificate.relative_gap
+    assert fine.certificate.n_reads - rough.certificate.n_reads in (2, 3)
+    assert fine.history[-1].read == fine.certificate.n_reads
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fine.certificate.lower <= solve(problem, X, y, tol=1e-7).value

@@ -1,0 +1,166 @@
+"""How many passes descent takes, and what it spares: metrics, sizes as variables, second certificates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualcore import Problem, solve
+from dualcore.data.rows import as_rows
+from dualcore.data.sources.rows import KnownRows
+from dualcore.solvers.descent import solver
+from dualcore.solvers.descent.continuation import Rate
+from dualcore.solvers.descent.memory import MemoryOracle
+from dualcore.solvers.descent.objective import Objective
+from dualcore.solvers.descent.rowsums import Point, RowFunction
+
+
+def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, m), dtype=np.float32)
+    if correlated:
+        turn = np.linalg.qr(rng.standard_normal((m, m)))[0]
+        X = ((X * np.geomspace(1.0, 1e-4, m)) @ turn).astype(np.float32)
+        X /= X.std(axis=0)
+    score = X @ rng.standard_normal(m)
+    score *= 2.0 / score.std()
+    return X, np.where(score + rng.logistic(size=n) > 0.0, 1.0, -1.0)
+
+
+class Counted:
+    """Counts passes over all rows and metrics made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
+        self.passes = self.metrics = self.certificates = 0
+        evaluate, certify, find_hessian = MemoryOracle.evaluate, MemoryOracle.certify, solver.find_hessian
+
+        def counted(oracle, points, width):
+            before = oracle.n_evaluations
+            found = evaluate(oracle, points, width)
+            self.passes += (oracle.n_evaluations - before) * (oracle.n_rows == n_rows)
+            return found
+
+        def certified(oracle, point, width):
+            self.certificates += oracle.n_rows == n_rows
+            return certify(oracle, point, width)
+
+        def metric(*given):
+            self.metrics += 1
+            return find_hessian(*given)
+
+        monkeypatch.setattr(MemoryOracle, "evaluate", counted)
+        monkeypatch.setattr(MemoryOracle, "certify", certified)
+        monkeypatch.setattr(solver, "find_hessian", metric)
+
+
+@pytest.mark.parametrize(
+    ("settings", "tol", "most"),
+    [
+        ({}, 1e-5, 12),
+        ({"norm": "l1"}, 1e-4, 16),
+        ({"norm": "linf", "radius": 0.01}, 1e-4, 14),
+        ({"label_cost": 2.0}, 1e-3, 22),
+    ],
+)
+def test_independent_columns_take_few_passes_and_no_metric(monkeypatch, settings, tol, most):
+    X, y = made()
+    count = Counted(monkeypatch, len(X))
+    found = solve(Problem("logistic", **({"radius": 0.05} | settings)), X, y, solver="descent", tol=tol)
+    assert found.converged
+    assert count.passes <= most
+    assert count.metrics == 0
+    assert count.certificates <= 2
+
+
+def test_a_metric_is_made_where_descent_is_slow(monkeypatch):
+    X, y = made(correlated=True)
+    count = Counted(monkeypatch, len(X))
+    found = solve(Problem("logistic", radius=1e-4), X, y, solver="descent", tol=1e-6)
+    assert found.converged
+    assert count.metrics >= 1
+
+
+def test_a_rate_is_slow_when_a_metric_would_take_fewer_passes():
+    X, y = made(600, 5)
+    problem = Problem("logistic", radius=0.05)
+    oracle = MemoryOracle(problem, problem.validate(X, y))
+    fast, slow = Rate(oracle, 1e-6), Rate(oracle, 1e-6)
+    for k in range(20):
+        oracle.n_evaluations += 1
+        assert not fast.crawls(0.1**k)
+        slow.crawls(0.99**k)
+    assert slow.slow
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("label_cost", [0.5, 2.0])
+def test_the_best_size_is_the_best(loss, label_cost):
+    rng = np.random.default_rng(0)
+    problem = Problem(loss, radius=0.05, label_cost=label_cost)
+    t, masses, function = 3.0 * rng.normal(size=500), np.full(500, 1 / 500), RowFunction(problem, 0.1)
+    for least in (0.0, 0.3, 50.0):
+        best = function.best_size(t, masses, least)
+        assert best >= least
+
+        def risk(size):
+            return function.parts(t, masses, size).value + problem.radius * problem.loss.lipschitz * size
+
+        around = [risk(max(best * factor, least)) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0)]
+        assert risk(best) <= min(around) + 1e-12
+
+
+def test_a_fitted_size_costs_no_pass_and_leaves_the_gradient_right():
+    X, y = made(800, 6)
+    problem = Problem("logistic", radius=0.05, label_cost=1.0)
+    oracle = MemoryOracle(problem, problem.validate(X.astype(np.float64), y))
+    objective = Objective(oracle, 0.1)
+    coef = 0.3 * np.random.default_rng(1).normal(size=6)
+    [at] = objective.at([Point(coef, 0.1, 0.0)], fit_size=True)
+    assert oracle.n_evaluations == 1
+    [same] = objective.at([at.point])
+    assert same.value == at.value
+    [fresh] = Objective(MemoryOracle(problem, oracle.data), 0.1).at([at.point])
+    np.testing.assert_allclose(fresh.coef, at.coef, rtol=1e-12)
+    assert fresh.value == pytest.approx(at.value, rel=1e-13)
+
+
+def test_the_engine_certifies_with_all_digits_and_once():
+    X, y = made(2000, 8)
+    problem = Problem("logistic", radius=0.05)
+    data = problem.validate(X, y)
+    raw = solver.DescentSolver().run(problem, data, tol=1e-5, max_iter=200, start=None)
+    exact = problem.evaluate(raw.coef, raw.intercept, data)
+    assert raw.risk is not None
+    assert raw.risk.value == pytest.approx(exact.value, rel=1e-14)
+    found = solve(problem, X, y, solver="descent", tol=1e-5)
+    assert found.value == pytest.approx(raw.risk.value, rel=1e-14)
+    assert found.lower_bound == raw.lower
+
+
+def test_known_rows_answer_combinations_and_ask_for_the_rest():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    rows, vectors = as_rows(X), np.random.default_rng(1).normal(size=(2, 30))
+    known = KnownRows(rows, vectors, vectors @ X)
+    np.testing.assert_allclose(known.transpose_dot(2.0 * vectors[0] - vectors[1]), (2.0 * vectors[0] - vectors[1]) @ X)
+    other = np.arange(30.0)
+    np.testing.assert_allclose(known.transpose_dot(other), other @ X)
+
+
+@pytest.mark.parametrize("scale", [1e-22, 1.0, 1e22])
+def test_columns_of_single_precision_at_the_ends_of_its_range(scale):
+    X, y = made(500, 4)
+    X = (X * np.float32(scale)).astype(np.float32)
+    problem = Problem("logistic", radius=0.05 * scale)
+    oracle = MemoryOracle(problem, problem.validate(X, y))
+    np.testing.assert_allclose(oracle.columns.scale, X.astype(np.float64).std(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(
+        oracle.data.rows.column_sizes(None), np.sqrt((X.astype(np.float64) ** 2).mean(axis=0)), rtol=1e-3
+    )
+
+
+def test_the_moments_of_columns_with_an_offset_keep_their_digits():
+    X, y = made(500, 4)
+    X += np.float32(1000.0)
+    problem = Problem("logistic", radius=0.05)
+    oracle = MemoryOracle(problem, problem.validate(X, y))
+    np.testing.assert_allclose(oracle.columns.scale, X.astype(np.float64).std(axis=0), rtol=1e-5)
