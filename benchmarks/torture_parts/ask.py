@@ -139,7 +139,7 @@ def ask_linear(case: Case, limit: float) -> Answers:
             _certify(answers, "certify bare", problem, bare, case, limit)
         if asks["perturbed"]:
             _certify(answers, "certify perturbed", problem, _perturbed(case, solution, noise), case, limit)
-        if asks["assess"] and case.support is None:
+        if asks["assess"] and not case.moves_rows:
             said, seconds = answers.call("assess", lambda: dualcore.assess(problem, bare, X, y, w), limit)
             _claim_certificate(answers, "assess", said, bare, seconds)
     if asks["foreign"]:
@@ -158,7 +158,7 @@ def ask_linear(case: Case, limit: float) -> Answers:
             _claim_certificate(answers, "fit_coreset", fit.certificate, fit.solution, seconds)
     if asks["path"] and case.radius > 0.0 and case.numbers <= 20_000:
         radii = case.radius * np.array([0.5, 1.0, 1.3, 4.0])
-        chosen = size if case.X.shape[0] > size and case.support is None else None
+        chosen = size if case.X.shape[0] > size and not case.moves_rows else None
         path, seconds = answers.call(
             "radius_path", lambda: dualcore.radius_path(problem, X, y, radii, chosen, w, random_state=0), limit
         )
@@ -204,6 +204,7 @@ def ask_softmax(case: Case, limit: float) -> Answers:
 ASKING: dict[str, Callable[[Case, float], Answers]] = {
     "plain": ask_linear,
     "box": ask_linear,
+    "categories": ask_linear,
     "softmax": ask_softmax,
 }
 
@@ -215,7 +216,7 @@ def _asking_rng(case: Case) -> np.random.Generator:
 def _foreign(case: Case, rng: np.random.Generator) -> tuple[str, dict[str, float]]:
     """Return another loss for the same targets; of order 1 on a support."""
     names = [name for name in (MARGIN_LOSSES if case.is_classification else RESIDUAL_LOSSES) if name != "power"]
-    if case.support is not None:
+    if case.moves_rows:
         names = [name for name in names if name in ORDER_ONE]
     name = str(rng.choice(names))
     parameters = {"huber": {"delta": 10.0 ** rng.uniform(-2, 3)}, "pinball": {"quantile": rng.uniform(0.05, 0.95)}}

@@ -156,7 +156,7 @@ class BoxReferee(Referee):
                 total = sum((self.w[rows] * self.loss(way.start)).sum() for rows, way in stays)
                 return (total if case.is_classification else total / 2) + ridge
             kappa = self.kappa(point.theta)
-            table = _Table(self, ways)
+            table = Table(self, ways)
             lam, value = table.minimise(sigma, kappa)
             if case.norm == "l2":  # candidates bound the risk from below; with the best moves at lam, from above
                 above = Long(np.inf)
@@ -170,7 +170,7 @@ class BoxReferee(Referee):
             return value + ridge
 
 
-class _Table:
+class Table:
     """Costs and losses of all candidate moves of all rows, and the minimum over the multiplier."""
 
     def __init__(self, referee: BoxReferee, ways: list[tuple[Any, Way]]) -> None:

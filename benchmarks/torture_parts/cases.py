@@ -51,6 +51,13 @@ class Case:
     weights: Array | None
     traits: list[str] = field(default_factory=list)
     forced: bool = False
+    categories: list[list[int | None]] | None = None
+    category_cost: list[float] | None = None
+
+    @property
+    def moves_rows(self) -> bool:
+        """Whether the adversary moves every row in its own way."""
+        return self.support is not None or self.categories is not None
 
     @property
     def dense(self) -> Array:
@@ -86,6 +93,8 @@ class Case:
             settings["feature_weights"] = self.prices
         if self.support is not None:
             settings["support"] = self.support
+        if self.categories is not None:
+            settings |= {"categories": self.categories, "category_cost": self.category_cost}
         return settings
 
     def describe(self) -> dict[str, Any]:
@@ -201,6 +210,46 @@ def draw_box(draw: Draw, small: bool) -> Case:
     return _binary_or_real(draw, "box", loss, parameters, rows, settings)
 
 
+def draw_categories(draw: Draw, small: bool) -> Case:
+    """A problem of one to three groups of one-hot columns, at most 64 assignments, and up to two numbers."""
+    rng = draw.rng
+    n, n_numbers = int(rng.integers(6, 30 if small else 80)), int(rng.integers(0, 3))
+    sizes = [int(rng.integers(1, 5)) for _ in range(int(rng.integers(1, 4)))]
+    dropped = [size == 1 or bool(rng.random() < 0.4) for size in sizes]
+    while np.prod([size + drop for size, drop in zip(sizes, dropped, strict=True)]) > 64:
+        sizes[int(np.argmax(sizes))] -= 1
+    m = n_numbers + sum(sizes)
+    loss, parameters = draw_loss(draw, ORDER_ONE)
+    X = np.zeros((n, m))
+    groups: list[list[int | None]] = []
+    order, at = rng.permutation(m), 0
+    for size, drop in zip(sizes, dropped, strict=True):
+        columns, at = order[at : at + size], at + size
+        shares = rng.dirichlet(np.full(size + drop, rng.choice([0.3, 2.0])))
+        chosen = rng.choice(size + drop, size=n, p=shares)
+        X[np.flatnonzero(chosen < size), columns[chosen[chosen < size]]] = 1.0
+        groups.append([None] * drop + columns.tolist())
+    numbers = order[at:]
+    if numbers.size:
+        X[:, numbers] = draw_features(draw, n, numbers.size)
+    settings = draw_problem(draw, loss, m)
+    if settings["radius"] == 0.0 and rng.random() < 0.8:
+        settings["radius"] = draw.power(-3, 1)
+    if numbers.size and draw.chance(0.4, "walls"):
+        low, high = np.full(m, -np.inf), np.full(m, np.inf)
+        room = rng.choice([0.0, 0.5]) * np.maximum(np.ptp(X[:, numbers], axis=0), 1e-6)
+        low[numbers], high[numbers] = X[:, numbers].min(axis=0) - room, X[:, numbers].max(axis=0) + room
+        if draw.chance(0.3, "open walls"):
+            high[numbers[0]] = np.inf
+        settings["support"], settings["norm"] = (low, high), "l1"
+    case = _binary_or_real(draw, "categories", loss, parameters, X, settings)
+    case.categories = groups
+    case.category_cost = [draw.power(-2, 1) for _ in groups]
+    if draw.chance(0.15, "immovable group"):
+        case.category_cost[0] = np.inf
+    return case
+
+
 def draw_softmax(draw: Draw, small: bool) -> Case:
     """A problem of many classes, up to 2,500 coefficients."""
     n_classes = int(draw.rng.integers(2, 6 if small else 13))
@@ -258,4 +307,6 @@ FAMILIES: dict[str, tuple[float, Callable[[Draw, bool], Case]]] = {
     "plain": (0.65, draw_plain),
     "box": (0.15, draw_box),
     "softmax": (0.2, draw_softmax),
+    # Drawn by name only, so that the problems of a seed stay what they were.
+    "categories": (0.0, draw_categories),
 }

@@ -10,6 +10,7 @@ import numpy as np
 from torture_parts.boxrisk import BoxReferee
 from torture_parts.boxsearch import descend_box, solve_box
 from torture_parts.cases import Case
+from torture_parts.categories import CategoriesReferee, solve_categories
 from torture_parts.cones import solve_plain
 from torture_parts.referees import PlainReferee, Point, Referee
 from torture_parts.search import descend
@@ -51,5 +52,6 @@ def _enclosure(case: Case) -> float:
 PARTIES: dict[str, Party] = {
     "plain": Party(PlainReferee, solve_plain, descend_plain, _nothing),
     "box": Party(BoxReferee, solve_box, descend_box, _enclosure),
+    "categories": Party(CategoriesReferee, solve_categories, descend_box, _nothing),
     "softmax": Party(SoftmaxReferee, solve_softmax_cones, descend_softmax, _nothing),
 }

@@ -38,10 +38,14 @@ class Refusal(NamedTuple):
 
 def _is_loose(case: Case) -> bool:
     """Whether some feature has a coefficient that neither adversary nor ridge bounds, on a support."""
-    if case.support is None or case.ridge > 0.0:
+    if not case.moves_rows or case.ridge > 0.0:
         return False
+    fixed = np.zeros(case.X.shape[1], dtype=bool) if case.prices is None else np.isinf(case.prices)
+    for group, cost in zip(case.categories or (), case.category_cost or (), strict=True):
+        fixed[[column for column in group if column is not None]] = np.isinf(cost)
+    if case.support is None:
+        return bool(fixed.any())
     low, high = case.support
-    fixed = np.zeros(low.size, dtype=bool) if case.prices is None else np.isinf(case.prices)
     return bool((fixed | (low == high)).any())
 
 

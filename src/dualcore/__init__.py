@@ -47,12 +47,13 @@ if TYPE_CHECKING:
         WassersteinLogisticRegression,
         WassersteinLogisticRegressionCV,
         WassersteinQuantileRegressor,
+        find_categories,
     )
     from dualcore.problem import Problem
     from dualcore.problem.anchor import Anchor
     from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
     from dualcore.problem.losses import check_loss
-    from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+    from dualcore.problem.worstcase import WorstCase, changed_categories, worst_case_distribution
     from dualcore.reading.assess import assess, certify
     from dualcore.solvers import IncompatibleError, Solution, solve
 
@@ -90,7 +91,9 @@ __all__ = [
     "WorstCase",
     "assess",
     "certify",
+    "changed_categories",
     "check_loss",
+    "find_categories",
     "fit_coreset",
     "grid_coreset",
     "lipschitz_bounds",
@@ -139,8 +142,10 @@ _MODULES = {
     "WassersteinQuantileRegressor": "estimators",
     "WorstCase": "problem.worstcase",
     "assess": "reading.assess",
+    "changed_categories": "problem.worstcase",
     "certify": "reading.assess",
     "check_loss": "problem.losses",
+    "find_categories": "estimators",
     "fit_coreset": "coresets.refine",
     "grid_coreset": "coresets.samplers",
     "lipschitz_bounds": "problem.bounds",

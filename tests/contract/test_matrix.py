@@ -31,6 +31,10 @@ FAMILIES: dict[str, Problem] = {
     "squared hinge that flips": Problem("squared_hinge", radius=0.05, label_cost=3.0),
     "box, classes": Problem("hinge", radius=0.1, norm="linf", label_cost=2.0, support=(-8.0, 8.0)),
     "box, residuals": Problem("huber", radius=0.1, norm="l1", support=(-8.0, 8.0)),
+    "categories, classes": Problem("logistic", radius=0.1, label_cost=2.0, categories=[[1, 2], [None, 3]]),
+    "categories, residuals": Problem(
+        "huber", radius=0.1, norm="l1", support=(-8.0, 8.0), categories=[[1, 2], [None, 3]], category_cost=[1.0, 2.0]
+    ),
 }
 SAMPLERS: dict[str, Sampler] = {
     "uniform": UniformCoreset(size=40, random_state=1),
@@ -44,7 +48,7 @@ SAMPLERS: dict[str, Sampler] = {
 # (family, sampler): what the error says.
 FORBIDDEN: dict[tuple[str, str], str] = {
     **{(name, "epsilon"): "needs a loss of order 1" for name in ("squared", "power", "squared hinge that flips")},
-    **{(name, "epsilon"): "knows no constants" for name in ("box, classes", "box, residuals")},
+    **{(name, "epsilon"): "knows no constants" for name in FAMILIES if name.startswith(("box", "categories"))},
 }
 ROWS, FEATURES = 1300, 3
 
@@ -55,7 +59,14 @@ def table_of(problem: Problem) -> Table:
     order = np.argsort(table.y, kind="stable")
     weights = table.weights[order]
     weights[::9] = 0.0
-    return Table(table.X[order], table.y[order], weights)
+    return Table(one_hot(problem, table.X[order]), table.y[order], weights)
+
+
+def one_hot(problem: Problem, X: np.ndarray) -> np.ndarray:
+    """Of a problem with categories: signs in the place of the second and the third number."""
+    if problem.geometry.categories is None:
+        return X
+    return np.column_stack([X[:, 0], X[:, 1] > 0.0, X[:, 1] <= 0.0, X[:, 2] > 0.0]).astype(X.dtype)
 
 
 def from_csr(table: Table, folder: Path) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore.estimators.onehot import find_categories
 from dualcore.estimators.regressors import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
@@ -25,4 +26,5 @@ __all__ = [
     "WassersteinLogisticRegression",
     "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
+    "find_categories",
 ]

@@ -59,11 +59,17 @@ class WassersteinLinearModel(BaseEstimator):
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
     feature_weights : array-like of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable (a category, for example).
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable.
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
         Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
+    categories : list of lists, optional
+        Groups of one-hot columns, by number or, where X is a frame, by name. The adversary changes a group from one
+        category to any other at a price. None in a group stands for a category without a column. `find_categories`
+        returns the groups of a fitted encoder.
+    category_cost : float or list of float, default=1.0
+        Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -109,6 +115,8 @@ class WassersteinLinearModel(BaseEstimator):
     feature_weights: npt.ArrayLike | None = None
     label_cost: float = np.inf
     support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
+    categories: Any = None
+    category_cost: Any = 1.0
     ridge: float = 0.0
     fit_intercept: bool = True
     coreset: Any = None
@@ -133,8 +141,8 @@ class WassersteinLinearModel(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
-    def _make_problem(self) -> Problem:
-        """Check every parameter and return the problem they state."""
+    def _make_problem(self, X: Any = None) -> Problem:
+        """Check every parameter and return the problem they state about ``X``."""
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         if not check_number("tol", self.tol) > 0.0:
@@ -151,6 +159,8 @@ class WassersteinLinearModel(BaseEstimator):
             feature_weights=self.feature_weights,
             label_cost=self.label_cost,
             support=self.support,
+            categories=_numbered(self.categories, X),
+            category_cost=self.category_cost,
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
         )
@@ -341,3 +351,21 @@ def _anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any
     if not isinstance(coreset, (int, float, np.integer, np.floating)):
         return coreset
     return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]
+
+
+def _numbered(categories: Any, X: Any) -> Any:
+    """Return groups of columns by number: names are looked up in a frame."""
+    if not isinstance(categories, (list, tuple)) or not any(
+        isinstance(name, str) for group in categories if isinstance(group, (list, tuple)) for name in group
+    ):
+        return categories
+    names = [str(name) for name in getattr(X, "columns", [])]
+    if not names:
+        raise TypeError(
+            f"categories holds column names, and {type(X).__name__} has none. Give column numbers, or X as a frame."
+        )
+    places = {name: place for place, name in enumerate(names)}
+    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in places]
+    if unknown:
+        raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {names[:5]}.")
+    return [[places.get(column, column) for column in group] for group in categories]

@@ -97,7 +97,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         self.__dict__.pop("_streams", None)
         if is_source_like(X):
             return self._fit_source(problem, X, y, sample_weight)
@@ -161,7 +161,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
                 "a dict, or sample_weight."
             )
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         X, y = self._read_pair(X, y, reset=first, y_numeric=False)
         if first:
             self.classes_ = np.unique(classes)
@@ -384,9 +384,9 @@ class WassersteinLogisticRegression(WassersteinClassifier):
 
     multi_class: str = "ovr"
 
-    def _make_problem(self) -> Problem:
+    def _make_problem(self, X: Any = None) -> Problem:
         check_multi_class(self)
-        return super()._make_problem()
+        return super()._make_problem(X)
 
     def _joins(self, n_classes: int) -> bool:
         return self.multi_class == "multinomial" and n_classes > 2

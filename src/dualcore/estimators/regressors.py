@@ -54,7 +54,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         self.__dict__.pop("_streams", None)
         if is_source_like(X):
             X = open_source(X, y, sample_weight)
@@ -91,7 +91,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self._make_problem(X)
         X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
         self.problem_ = problem
         streams = open_streams(self, problem, 1)

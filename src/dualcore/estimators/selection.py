@@ -91,7 +91,9 @@ class RadiusSearch(WassersteinLinearModel):
                 f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
             )
         plain = self._plain()
-        problem = plain._make_problem()
+        problem = plain._make_problem(X)
+        if problem.geometry.categories is not None:  # folds have no column names
+            plain.set_params(categories=problem.geometry.categories.groups)
         given = X
         classification = problem.is_classification
         X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
@@ -191,7 +193,7 @@ class RadiusSearch(WassersteinLinearModel):
         train: npt.NDArray[np.int64],
         test: npt.NDArray[np.int64],
     ) -> list[float]:
-        """Train a model for every radius: softmax models and problems with a support have no paths."""
+        """Train a model for every radius: softmax models and problems whose rows are moved one by one have no paths."""
         rows = as_rows(X)
         held, labels = rows.take(test), y[test]
         part, left = (None, None) if weights is None else (weights[train], weights[test])

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
+
+if TYPE_CHECKING:
+    from dualcore.problem.families.categories import Categories
 
 # Coefficients this near to zero, or to the largest, relatively, count as there.
 _TIED = 1e-6
@@ -368,12 +371,15 @@ class Geometry:
     order : float, default=1
         At least 1.
         Order of the Wasserstein distance.
+    categories : Categories or None, default=None
+        Groups of one-hot columns that change at a price.
     """
 
     norm: Norm = field(default_factory=L2Norm)
     label_cost: float = np.inf
     support: Box | None = None
     order: float = 1
+    categories: Categories | None = None
 
     def __post_init__(self) -> None:
         if not self.label_cost > 0.0:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
-from dualcore.problem.families import get_family
+from dualcore.problem.families import Categories, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
@@ -65,10 +65,18 @@ class Problem:
         ``gamma``: price of one label flip; ``inf`` forbids flips. In regression a unit of target costs ``gamma / 2``.
     feature_weights : array-like of shape (n_features,), optional
         Price of moving each feature by one unit: the norm becomes ``||weights * (x - x')||``. ``inf`` makes a
-        feature immovable, which is also how to treat a categorical column that changes all or nothing.
+        feature immovable.
     support : (low, high) or None, default=None
         Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for a side without a wall. None is all
         of R^m. Needs a loss of order 1.
+    categories : list of lists of int, optional
+        Groups of one-hot columns, by column number. The adversary changes a group from one category to any other at
+        the group's price, never by parts. None in a group stands for a category without a column, as the first one
+        that an encoder dropped: ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are legal in such groups only. Needs a
+        loss of order 1 with one score, and ``norm="l1"`` where there is a support. Weights and walls of one-hot columns
+        have no meaning.
+    category_cost : float or list of float, default=1.0
+        Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
     ridge : float, default=0.0
         ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
     fit_intercept : bool, default=True
@@ -102,6 +110,8 @@ class Problem:
         label_cost: float = np.inf,
         feature_weights: npt.ArrayLike | None = None,
         support: Any = None,
+        categories: Any = None,
+        category_cost: Any = 1.0,
         ridge: float = 0.0,
         fit_intercept: bool = True,
         order: float | None = None,
@@ -116,6 +126,7 @@ class Problem:
             label_cost=_number("label_cost", label_cost, allow_inf=True, allow_zero=False),
             support=Box.of(support),
             order=self.loss.order if order is None else order,
+            categories=Categories.of(categories, category_cost),
         )
         _check_scale(self.radius, self.geometry, is_classification=self.loss.has_labels)
         self.family = get_family(self.loss, self.geometry, self.radius)
@@ -136,7 +147,8 @@ class Problem:
         return float(self.radius**self.geometry.order)
 
     def replace(self, **changes: Any) -> Problem:
-        """Return the same problem with some of radius, norm, label_cost, support, ridge, fit_intercept, loss new."""
+        """Return the same problem with some of its parameters new; new categories cost 1 unless a cost is given."""
+        groups = self.geometry.categories
         settings: dict[str, Any] = {
             "loss": self.loss,
             "radius": self.radius,
@@ -144,6 +156,8 @@ class Problem:
             "feature_weights": self.geometry.norm.weights,
             "label_cost": self.geometry.label_cost,
             "support": self.geometry.support,
+            "categories": None if groups is None else groups.groups,
+            "category_cost": 1.0 if groups is None or "categories" in changes else groups.costs,
             "ridge": self.ridge,
             "fit_intercept": self.fit_intercept,
         }
@@ -153,7 +167,11 @@ class Problem:
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
-        return self.replace(support=None) if self.radius == 0.0 and self.family.moves_rows else self
+        return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
+
+    def unwalled(self, **changes: Any) -> Problem:
+        """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
+        return self.replace(support=None, categories=None, **changes)
 
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
@@ -177,6 +195,9 @@ class Problem:
         parts.append(f"label_cost={geometry.label_cost!r}")
         if geometry.support is not None:
             parts.append(f"support={geometry.support!r}")
+        if geometry.categories is not None:
+            parts.append(f"categories={[list(group) for group in geometry.categories.groups]!r}")
+            parts.append(f"category_cost={list(geometry.categories.costs)!r}")
         parts += [f"ridge={self.ridge!r}", f"fit_intercept={self.fit_intercept!r}"]
         return f"Problem({', '.join(parts)})"
 

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
 
-__all__ = ["WorstCase", "worst_case_distribution"]
+__all__ = ["CategoryChange", "WorstCase", "changed_categories", "worst_case_distribution"]
 
 
 @dataclass(frozen=True)
@@ -295,6 +296,62 @@ def _spend(
     return mass, distance, lost
 
 
+class CategoryChange(NamedTuple):
+    """A change of category and the mass of the rows that make it.
+
+    ``group``: number of the group. ``before``, ``after``: columns of the two categories; None is the one without a
+    column.
+    """
+
+    group: int
+    before: int | None
+    after: int | None
+    mass: float
+
+
+def changed_categories(problem: Problem, worst: WorstCase, X: Any) -> list[CategoryChange]:
+    """Return which categories become which in a worst case, the largest mass first.
+
+    Parameters
+    ----------
+    problem : Problem
+        With categories.
+    worst : WorstCase
+        Of `worst_case_distribution`.
+    X
+        The features that it was made from.
+
+    Examples
+    --------
+    >>> problem = Problem("hinge", radius=0.25, categories=[[0, 1]])
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
+    >>> worst = worst_case_distribution(problem, [1.0, -1.0], 0.0, X, y)
+    >>> changed_categories(problem, worst, X)
+    [CategoryChange(group=0, before=0, after=1, mass=0.25)]
+    """
+    groups = problem.geometry.categories
+    if groups is None:
+        raise ValueError("This problem has no categories: nothing changes. Give Problem(categories=...).")
+    rows = as_rows(X)
+    before, after = (
+        np.asarray(part.toarray() if sp.issparse(part) else part, dtype=np.float64)
+        for part in (rows.take(worst.source), worst.X)
+    )
+    found: list[CategoryChange] = []
+    for number, columns in enumerate(groups.columns):
+        old, new = (_chosen(part[:, columns]) for part in (before, after))
+        for pair in {*zip(old[old != new].tolist(), new[old != new].tolist(), strict=True)}:
+            mass = float(worst.weights[(old == pair[0]) & (new == pair[1])].sum())
+            ends = [None if place < 0 else int(columns[place]) for place in pair]
+            found.append(CategoryChange(number, ends[0], ends[1], mass))
+    return sorted(found, key=lambda change: (-change.mass, change.group, str(change.before), str(change.after)))
+
+
+def _chosen(block: FloatArray) -> npt.NDArray[np.intp]:
+    """Return the place of the one in every row; -1 where there is none."""
+    return np.where(block.any(axis=1), block.argmax(axis=1), -1)
+
+
 def _inside_box(
     problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, tol: float
 ) -> WorstCase:
@@ -412,5 +469,6 @@ def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms
 _WORST_CASES: dict[str, Callable[..., WorstCase]] = {
     "closed": _anywhere,
     "box": _inside_box,
+    "categories": _inside_box,
     "softmax": _among_classes,
 }

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
+from dualcore.certificates.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -19,7 +20,7 @@ __all__ = ["BoxSolver"]
 # A step of the bundle is worth less than one of an interior point, and costs far less: allow this many for one.
 _STEPS = 5
 # How near the problem without walls is solved, and the risk of its optimum found: only a start is wanted.
-_START = 1e-4
+_START, _ROUGH = 1e-4, 1e-3
 # A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
 # where data are this small, passes of the bundle cost less than more starts.
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
@@ -40,9 +41,9 @@ def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _S
 
 
 class BoxSolver(Solver):
-    """Level bundle method for problems with a support: one pass over the rows a step, O(n + m) memory beyond them.
+    """Level bundle method for problems with a support or categories.
 
-    Starts from the best of a few optima without the support.
+    One pass over the rows a step, O(n + m) memory beyond them. Starts from the best of a few optima without either.
     """
 
     name = "box"
@@ -50,20 +51,34 @@ class BoxSolver(Solver):
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if not problem.family.moves_rows:
             return (
-                f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. "
+                f"BoxSolver cannot solve {type(problem.loss).__name__} without a support or categories. "
                 f"Use solver='{able_solver(problem)}'."
             )
         loose = np.flatnonzero(unbounded_features(problem, data.rows.m))
         if loose.size:
             return (
-                f"Nothing bounds the coefficient of feature {loose[0]}: on a support, features that cannot move "
-                "(infinite weight, or walls without room and no intercept) need ridge > 0."
+                f"Nothing bounds the coefficient of feature {loose[0]}: on a support or with categories, features that "
+                "cannot move (infinite weight or category cost, or walls without room and no intercept) need ridge > 0."
             )
         return None
 
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
+        if can_use_atoms(problem, data):
+            found = self._by_atoms(problem, data, tol, max_iter, start)
+            if found.upper - found.lower <= tol * abs(found.upper):
+                history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
+                return RawSolution(
+                    found.coef,
+                    found.intercept,
+                    None,
+                    len(history),
+                    history,
+                    lower=found.lower,
+                    rounding=found.rounding,
+                )
+            start = found.coef, found.intercept
         floor, still = _unmoved(problem, data, 0.1 * tol, max_iter)
         first = self._start(problem, data, tol, max_iter, 1.0) if start is None else start
         best = _scored(problem, data, first)
@@ -78,16 +93,26 @@ class BoxSolver(Solver):
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
 
+    def _by_atoms(
+        self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    ) -> AtomsResult:
+        """Go as far as Newton's method goes, from the optimum with numeric one-hot columns and l1."""
+        if start is None:
+            free = problem.unwalled(norm="l1", feature_weights=None)
+            found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
+            start = found.coef, found.intercept
+        return run_atoms(problem, data, *start, tol)
+
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""
-        free = problem.replace(support=None, radius=share * problem.radius)
+        free = problem.unwalled(radius=share * problem.radius)
         found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
         return found.coef, found.intercept
 
 
 def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> tuple[float, tuple[FloatArray, float]]:
     """Return a lower bound on the least risk of an adversary who does nothing, and the model behind it."""
-    plain = problem.replace(support=None, radius=0.0)
+    plain = problem.unwalled(radius=0.0)
     found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
     t = plain.signal(found.coef, found.intercept, data)
     upper = plain.evaluate(found.coef, found.intercept, data).value

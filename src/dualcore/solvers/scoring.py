@@ -54,7 +54,7 @@ def score(
                     best, dual = bound, point
         withheld = bounds.level_set.withheld
     else:
-        plain = RowLevelSet(inner.replace(support=None), data, value)
+        plain = RowLevelSet(inner.unwalled(), data, value)
         error = plain.risk_error(theta, level) + inner.family.enclosure
         goal = max(tol * abs(value), plain.risk_error(theta, level))
     lower = min(best.value, value)

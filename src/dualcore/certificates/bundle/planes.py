@@ -19,17 +19,14 @@ import scipy.sparse as sp
 from dualcore.certificates.bundle.caps import find_caps
 from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, Planes
 from dualcore.certificates.bundle.region import Region, find_region
-from dualcore.certificates.bundle.sums import lengths, mean_squares, pairwise
+from dualcore.certificates.bundle.sums import mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.constant import best_constant
 from dualcore.problem.families import BoxFamily, Moves
-from dualcore.problem.geometry import L2Norm
 
 __all__ = ["Bundle"]
 
-# A radius of this share of the box takes most rows anywhere.
-_EVERYWHERE = 0.2
 # Planes of one pass: a row each where that many numbers, or groups, are not exceeded.
 _MOST_NUMBERS, _MOST_GROUPS = 300_000, 4000
 # Features that vary less than this share of the mean are scaled as if they varied so much.
@@ -91,6 +88,8 @@ class Bundle:
             raise ValueError("a bundle is for problems with a support and a positive radius")
         self.problem, self.box, self.data = problem, BoxFamily.of(problem.family), data
         w, m = data.masses, data.rows.m
+        if problem.ridge == 0.0:
+            coef, intercept = self.box.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
         # Offsets of features and target are taken out before anything is summed.
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
         shifted = problem.fit_intercept and not problem.is_classification
@@ -99,10 +98,10 @@ class Bundle:
         # adversary moves it as much as others.
         spread = np.sqrt(mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
-        prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+        prices = self.box.prices(m)
         self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(typical, self._room(prices)))
         self.spread[self.spread == 0.0] = typical
-        self.parts = 2 if self._has_edges() else 1
+        self.parts = 2 if self.box.has_edges(m) else 1
         # A multiplier is of the size of the largest coefficient, in units of its price.
         ease = float((1.0 / (self.spread * prices)).mean())
         self.scale = np.append(np.tile(self.spread, self.parts), [1.0, 1.0 / ease if ease > 0.0 else typical])
@@ -140,15 +139,6 @@ class Bundle:
         return np.where(
             np.isinf(prices), 0.0, np.where(np.isfinite(high - low), high - low, self.problem.radius / prices)
         )
-
-    def _has_edges(self) -> bool:
-        """Whether features move at no extra cost, so that the objective has an edge where a coefficient is zero."""
-        low, high = self.box.support.spread(self.data.rows.m)
-        width = np.where(np.isfinite(high - low), high - low, 0.0)
-        prices = self.problem.geometry.norm.weights
-        if prices is not None:
-            width[np.isinf(prices)] = 0.0
-        return self.box.is_free or self.problem.radius >= _EVERYWHERE * self.problem.geometry.norm.value(width) > 0.0
 
     @property
     def best(self) -> tuple[FloatArray, float, float]:
@@ -377,7 +367,7 @@ class Bundle:
         x = self.place(coef, intercept, multiplier)
         planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
         sizes, total = np.zeros((self.n_groups, 4)), 0.0
-        curved = isinstance(problem.geometry.norm, L2Norm) and self.parts == 1
+        curved = self.box.is_curved and self.parts == 1
         bend = np.zeros((x.size, x.size)) if curved else None
         for part, block in self.data.rows.dense_blocks():
             rows = np.flatnonzero(self.group[part] >= 0)
@@ -459,10 +449,10 @@ class Bundle:
         price = found.cost - found.travel
         if self.parts == 1:
             moved = found.X - self.centre
-            cost = price + lengths(problem, found.X - X)
+            cost = price + self.box.lengths(found.X - X)
         else:
             moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
-            cost = price + np.maximum(lengths(problem, found.rising - X), lengths(problem, found.falling - X))
+            cost = price + np.maximum(self.box.lengths(found.rising - X), self.box.lengths(found.falling - X))
         self.furthest = np.maximum(
             self.furthest, np.abs(moved).max(axis=0, initial=0.0).reshape(self.parts, -1).max(axis=0)
         )
@@ -475,8 +465,5 @@ class Bundle:
     def _units(self) -> FloatArray:
         """Return the units in which the region measures coefficients."""
         low, high = self.box.support.spread(self.data.rows.m)
-        prices = self.problem.geometry.norm.weights
-        walled = np.isfinite(high - low) & (high > low)
-        if prices is not None:
-            walled &= np.isfinite(prices)
+        walled = np.isfinite(high - low) & (high > low) & np.isfinite(self.box.prices(low.size))
         return np.where(walled, high - low, self.spread)

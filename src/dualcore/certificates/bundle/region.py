@@ -42,7 +42,7 @@ def find_region(
     alpha, beta = _growth(problem)
     low, high = box.support.spread(m)
     width = high - low
-    prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
+    prices = box.prices(m)
     movable = np.isfinite(prices)
     walled = movable & np.isfinite(width) & (width > 0.0)
     # A constant feature does nothing that an intercept does not.
@@ -52,7 +52,7 @@ def find_region(
     bound[runs] = upper / sigma * prices[runs] / min(rates)
     held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
     bound = np.minimum(bound, held)
-    span = problem.geometry.norm.value(np.where(walled, width, 0.0))
+    span = box.span(np.where(walled, width, 0.0))
     share = min(1.0, sigma / span) if span > 0.0 else 1.0
     if problem.is_classification:
         sides = [data.y > 0.0, data.y < 0.0]
@@ -69,17 +69,28 @@ def find_region(
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
         reach = 2.0 * (upper / share + beta) / alpha
     bound[walled] = np.minimum(reach / width[walled], held)
+    levels = box.levels(m) & walled
+    if not problem.fit_intercept and levels.any():
+        # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
+        others = ~levels & (bound > 0.0)
+        rise = float(np.max((upper / np.array(mass) + beta) / alpha + np.abs(means[:, others]) @ bound[others]))
+        if not problem.is_classification:
+            rise += abs(float(w @ data.y))
+        bound[levels] = np.minimum(2.0 * reach + rise, held)
+    if problem.ridge == 0.0:
+        bound[box.pinned(m, fit_intercept=problem.fit_intercept)] = 0.0
     units = np.where(walled, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
     rest = ~walled & (bound > 0.0)
     total = float((units * bound)[walled].sum())
-    size = min(reach if walled.any() else 0.0, total) + float((units * bound)[rest].sum())
+    together = box.crowd * reach if problem.fit_intercept or not levels.any() else np.inf
+    size = min(together if walled.any() else 0.0, total) + float((units * bound)[rest].sum())
     size = min(size, float(np.linalg.norm(units)) * held)
     level = 0.0
     if problem.fit_intercept:
         off = np.abs(means - centre)
         swings = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
-        together = np.divide(off, units, out=np.zeros_like(off), where=units > 0.0).max(axis=1, initial=0.0) * size
-        swings = np.minimum(swings, together)
+        at_most = np.divide(off, units, out=np.zeros_like(off), where=units > 0.0).max(axis=1, initial=0.0) * size
+        swings = np.minimum(swings, at_most)
         level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
         if not problem.is_classification:
             level += abs(float(w @ data.y) - middle)

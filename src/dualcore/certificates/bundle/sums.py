@@ -5,23 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem import Data, Problem
+from dualcore.problem import Data
 
-__all__ = ["lengths", "mean_squares", "pairwise"]
+__all__ = ["mean_squares", "pairwise"]
 
 
 def pairwise(rows: FloatArray, mix: FloatArray) -> FloatArray:
     """Return ``mix @ rows`` with the error of a pairwise sum."""
     return np.asarray((np.ascontiguousarray(rows.T) * mix).sum(axis=1))
-
-
-def lengths(problem: Problem, moves: FloatArray) -> FloatArray:
-    """Return the feature norm of every row."""
-    norm = problem.geometry.norm
-    if norm.weights is not None:
-        moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
-    order = {"l1": 1, "l2": 2, "linf": np.inf}[norm.name]
-    return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
 
 
 def mean_squares(data: Data, centre: FloatArray) -> FloatArray:

@@ -26,13 +26,15 @@ from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
-from dualcore.problem.geometry import Box, Geometry, LinfNorm
+from dualcore.problem.geometry import Box, Geometry, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
 __all__ = ["BoxFamily"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
+# A radius of this share of the box takes most rows anywhere.
+_EVERYWHERE = 0.2
 
 
 class _Way(NamedTuple):
@@ -58,12 +60,16 @@ class BoxFamily(MovingFamily):
     """
 
     name = "box"
+    support: Box
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
             raise ValueError("BoxFamily needs a geometry with a support.")
         super().__init__(loss, geometry, radius)
-        self.support: Box = geometry.support
+        self.support = geometry.support
+        # Whether a feature moves as far as the furthest at no further cost, and whether what moves earn is curved.
+        self.is_free = isinstance(geometry.norm, LinfNorm)
+        self.is_curved = isinstance(geometry.norm, L2Norm)
 
     @classmethod
     def of(cls, family: Family) -> BoxFamily:
@@ -75,9 +81,7 @@ class BoxFamily(MovingFamily):
     def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
         """Return which coefficients nothing bounds without a ridge: those of features that cannot move."""
         low, high = self.support.spread(n_features)
-        prices = self.geometry.norm.weights
-        held = np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
-        return np.where(low == high, not fit_intercept, held)
+        return np.where(low == high, not fit_intercept, np.isinf(self.prices(n_features)))
 
     # One block of rows
 
@@ -170,11 +174,6 @@ class BoxFamily(MovingFamily):
         low, high = self.support.spread(X.shape[1])
         return np.minimum(low, X), np.maximum(high, X)
 
-    @property
-    def is_free(self) -> bool:
-        """Whether a feature moves as far as the furthest at no further cost: linf."""
-        return isinstance(self.geometry.norm, LinfNorm)
-
     def _swung(
         self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -188,6 +187,49 @@ class BoxFamily(MovingFamily):
         up, down = np.minimum(X + far, high), np.maximum(X - far, low)
         with_it = push[:, None] > 0.0
         return np.where(with_it, up, down), np.where(with_it, down, up)
+
+    # What a bundle of planes asks of it
+
+    def prices(self, n_features: int) -> FloatArray:
+        """Return what moving each feature by one unit costs."""
+        weights = self.geometry.norm.weights
+        return np.ones(n_features) if weights is None else weights.copy()
+
+    def lengths(self, moves: FloatArray) -> FloatArray:
+        """Return what every row's change of features costs."""
+        norm = self.geometry.norm
+        if norm.weights is not None:
+            moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
+        order = {"l1": 1, "l2": 2, "linf": np.inf}[norm.name]
+        return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
+
+    def span(self, width: FloatArray) -> float:
+        """Return what it costs to send a row from one corner to the opposite one, by the features' widths."""
+        return self.geometry.norm.value(width)
+
+    def has_edges(self, n_features: int) -> bool:
+        """Whether features are moved for nothing, so that the risk has an edge where a coefficient is zero."""
+        low, high = self.support.spread(n_features)
+        width = np.where(np.isfinite(high - low), high - low, 0.0)
+        width[np.isinf(self.prices(n_features))] = 0.0
+        return self.is_free or self.radius >= _EVERYWHERE * self.span(width) > 0.0
+
+    @property
+    def crowd(self) -> int:
+        """How many coefficients the adversary sets against each other with one move: of a box each is alone."""
+        return 1
+
+    def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
+        """Return which coefficients are 0 in one of several models that say the same of every row."""
+        return np.zeros(n_features, dtype=bool)
+
+    def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
+        """Return the model that says the same of every row and whose `pinned` coefficients are 0."""
+        return coef, intercept
+
+    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+        """Return the columns of which every row has one: together they are an intercept."""
+        return np.zeros(n_features, dtype=bool)
 
     # Constants
 

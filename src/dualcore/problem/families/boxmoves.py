@@ -28,7 +28,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
-__all__ = ["TOLERANCE", "Best", "Path", "get_path"]
+__all__ = ["TOLERANCE", "Best", "Path", "best_corner", "get_path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
 TOLERANCE = 1e-9
@@ -81,7 +81,7 @@ class Path(ABC):
         return np.asarray(self.caps[:, pushed] @ self.slopes[pushed])
 
 
-def _best_corner(
+def best_corner(
     loss: Loss, start: FloatArray, side: float, multiplier: float, gain: FloatArray, cost: FloatArray
 ) -> Best:
     """Choose among corners; of equal ones the cheapest, which stands first."""
@@ -105,7 +105,7 @@ class L1Path(Path):
         gain, cost = np.zeros((room.shape[0], room.shape[1] + 1)), np.zeros((room.shape[0], room.shape[1] + 1))
         np.cumsum(room, axis=1, out=cost[:, 1:])
         np.cumsum(room * self.slopes[self.order], axis=1, out=gain[:, 1:])
-        return _best_corner(loss, start, side, multiplier, gain, cost)
+        return best_corner(loss, start, side, multiplier, gain, cost)
 
     def displacement(self, key: FloatArray) -> FloatArray:
         rank = np.empty(self.order.size)
@@ -127,7 +127,7 @@ class LinfPath(Path):
         cost[:, 1:] = walls
         free = np.cumsum(steep[:, ::-1], axis=1)[:, ::-1]  # slope of the features not at their wall yet
         gain[:, 1:] = np.cumsum(np.diff(cost, axis=1) * free, axis=1)
-        found = _best_corner(loss, start, side, multiplier, gain, cost)
+        found = best_corner(loss, start, side, multiplier, gain, cost)
         return found._replace(key=found.cost)
 
     def displacement(self, key: FloatArray) -> FloatArray:

@@ -216,6 +216,10 @@ class MovingFamily(Family):
             return Minimum(value, low), Bracket(low, low, cost, cost)
         high_value, high_slope, high_cost = at(high)
         best = min((high_value, high), (value, low))
+        if high_slope < 0.0:  # rows that are undecided at the very end, by rounding: beyond it they stay
+            low, value, slope, cost = high, high_value, high_slope, high_cost
+            high *= 1.0 + 1e-12
+            high_value, high_slope, high_cost = at(high)
         for count in range(_MOST_PASSES):
             if high_slope <= 0.0:
                 break

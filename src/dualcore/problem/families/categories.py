@@ -1,0 +1,391 @@
+"""Categories: groups of one-hot columns that the adversary changes at a price, beside numbers that move at a norm.
+
+Changing group ``j`` of a row to any other category costs ``c_j``; costs add. Of a row with label ``y`` and category
+``z_j`` it can take ``delta_j = y theta_j[z_j] - min_k y theta_j[k] >= 0`` off the margin. Because the loss is convex
+the best sets of groups are nested: sort them by ``delta_j / c_j``, descending; with prefix sums ``D_k`` and ``C_k``
+
+    h_y = max over k of  L(t - D_k) - lam C_k,      h = max { h_y, h_{-y} - lam gamma } .
+
+This is exact for every convex loss and any prices, O(g log g) a row. Of residuals it is the same twice, with the
+largest rises and the largest falls. Numbers without walls move in no best move, whatever their norm, because ``lam`` is
+at least ``Lip ||theta_num||_*``. On a box with l1 they join the list: number ``j`` has the ratio ``|theta_j|`` and its
+room as its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.data.rows import Rows
+from dualcore.problem.families.base import Family
+from dualcore.problem.families.box import BoxFamily
+from dualcore.problem.families.boxmoves import Best, Path, best_corner
+from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
+from dualcore.problem.losses import Loss, Softmax
+
+__all__ = ["Categories", "CategoriesFamily"]
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Groups of one-hot columns, and what changing each costs.
+
+    Parameters
+    ----------
+    groups : tuple of tuples of int
+        Columns of every group. ``None`` in a group stands for a category that has no column, as the first one that an
+        encoder dropped: a row of zeros is then a category too.
+    costs : tuple of float
+        Price of a change, one a group; ``inf`` makes a group immovable.
+
+    Examples
+    --------
+    >>> Categories.of([[0, 1, 2], [None, 3]], 2.0)
+    Categories(groups=((0, 1, 2), (None, 3)), costs=(2.0, 2.0))
+    """
+
+    groups: tuple[tuple[int | None, ...], ...]
+    costs: tuple[float, ...]
+
+    @classmethod
+    def of(cls, categories: Any, cost: Any = 1.0) -> Categories | None:
+        """Return the groups, checked; None where there are none."""
+        if categories is None:
+            return None
+        if isinstance(categories, (str, bytes)) or not isinstance(categories, (Sequence, np.ndarray)):
+            raise TypeError(
+                f"categories must be a list of groups of column numbers, got {type(categories).__name__}. "
+                "Example: categories=[[3, 4, 5], [None, 6]]; None stands for a dropped category."
+            )
+        groups = tuple(_group(number, group) for number, group in enumerate(categories))
+        if not groups:
+            return None
+        seen: dict[int, int] = {}
+        for number, group in enumerate(groups):
+            for column in group:
+                if column is None:
+                    continue
+                if column in seen:
+                    raise ValueError(
+                        f"categories: column {column} is in the groups {seen[column]} and {number}. A column belongs "
+                        "to one group, once."
+                    )
+                seen[column] = number
+        return cls(groups, _costs(cost, len(groups)))
+
+    @property
+    def columns(self) -> list[npt.NDArray[np.intp]]:
+        """Columns of every group."""
+        return [np.array([c for c in group if c is not None], dtype=np.intp) for group in self.groups]
+
+    @property
+    def is_dropped(self) -> list[bool]:
+        """Whether a row of zeros is a category, for every group."""
+        return [None in group for group in self.groups]
+
+
+def _group(number: int, group: Any) -> tuple[int | None, ...]:
+    if isinstance(group, (str, bytes)) or not isinstance(group, (Sequence, np.ndarray)):
+        raise TypeError(f"categories: group {number} must be a list of column numbers, got {type(group).__name__}.")
+    out: list[int | None] = []
+    for column in group:
+        if column is None:
+            out.append(None)
+            continue
+        if isinstance(column, (bool, np.bool_)) or not isinstance(column, (int, np.integer)):
+            raise TypeError(
+                f"categories: group {number} must hold column numbers (None for a dropped category), got {column!r}."
+            )
+        if column < 0:
+            raise ValueError(f"categories: group {number} names column {column}; columns are counted from 0.")
+        out.append(int(column))
+    if not any(column is not None for column in out) or out.count(None) > 1:
+        raise ValueError(f"categories: group {number} needs at least one column, and None at most once, got {out}.")
+    return tuple(out)
+
+
+def _costs(cost: Any, n_groups: int) -> tuple[float, ...]:
+    values = plain_array("category_cost", cost).astype(np.float64)
+    if values.ndim > 1 or (values.ndim == 1 and values.size != n_groups):
+        raise ValueError(
+            f"category_cost must be a number, or one for each of the {n_groups} groups, got shape {values.shape}."
+        )
+    values = np.broadcast_to(values, n_groups)
+    if not (values > 0.0).all():
+        raise ValueError(
+            f"category_cost must be positive (inf forbids changes), got {cost!r}. A category that can be changed for "
+            "nothing carries no information: leave its columns out."
+        )
+    for value in values.tolist():
+        check_range("category_cost", value)
+    return tuple(values.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class _Corners(Box):
+    """The user's walls, and those of one-hot columns: 0 and 1."""
+
+    columns: Any = None
+
+    def spread(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        low, high = super().spread(n_features)
+        low[self.columns], high[self.columns] = 0.0, 1.0
+        return low, high
+
+
+class _CategoryPath(Path):
+    """Changes of groups and moves of numbers, those that earn most per cost first; ``key`` counts them.
+
+    ``gains``, ``costs`` of shape (n_rows, n_items): a group each, then a number each. What never pays has neither.
+    """
+
+    def __init__(self, gains: FloatArray, costs: FloatArray) -> None:
+        super().__init__(np.zeros(gains.shape[1]), costs)
+        self.gains, self.costs = gains, costs
+        ratio = np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
+        self.order = np.argsort(-ratio, axis=1, kind="stable")
+
+    def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
+        n, items = self.gains.shape
+        gain, cost = np.zeros((n, items + 1)), np.zeros((n, items + 1))
+        np.cumsum(np.take_along_axis(self.gains, self.order, axis=1), axis=1, out=gain[:, 1:])
+        np.cumsum(np.take_along_axis(self.costs, self.order, axis=1), axis=1, out=cost[:, 1:])
+        return best_corner(loss, start, side, multiplier, gain, cost)
+
+    def displacement(self, key: FloatArray) -> FloatArray:
+        """Return 1 for every item that is taken, 0 for the others."""
+        rank = np.empty(self.order.shape)
+        np.put_along_axis(rank, self.order, np.arange(self.order.shape[1], dtype=np.float64)[None, :], axis=1)
+        return ((rank < key[:, None]) & (self.gains > 0.0)).astype(np.float64)
+
+
+class CategoriesFamily(BoxFamily):
+    """``h`` and the minimum over the multiplier where groups of one-hot columns change at a price.
+
+    One-hot columns are features of a box, [0, 1], of which only the corners are used. Their entries in
+    ``feature_weights`` and in the support have no meaning.
+
+    Parameters
+    ----------
+    loss : Loss
+        Of order 1, with one score a row.
+    geometry : Geometry
+        With categories; a support needs l1.
+    radius : float
+    """
+
+    name = "categories"
+
+    def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
+        if geometry.categories is None:
+            raise ValueError("CategoriesFamily needs a geometry with categories.")
+        if isinstance(loss, Softmax):
+            raise ValueError(
+                "categories need a loss with one score a row, and 'softmax' has one for each class. Use one model a "
+                "class ('logistic'), or numeric one-hot columns (categories=None)."
+            )
+        if geometry.order != 1:
+            raise ValueError(
+                f"categories need a loss of order 1: of order {geometry.order:g} the cost of a change does not add to "
+                "those of others. Use 'hinge', 'logistic', 'huber', ..., or categories=None."
+            )
+        walls = geometry.support
+        if walls is not None and not isinstance(geometry.norm, L1Norm):
+            raise ValueError(
+                f"categories with a support need norm='l1', found {geometry.norm.name!r}: only there do numbers and "
+                "categories share one list of moves. Use norm='l1', or support=None."
+            )
+        Family.__init__(self, loss, geometry, radius)
+        self.categories: Categories = geometry.categories
+        self.columns, self.is_dropped = self.categories.columns, self.categories.is_dropped
+        self.costs = np.array(self.categories.costs)
+        self.has_walls, self.is_free, self.is_curved = walls is not None, False, False
+        either = walls if walls is not None else Box(np.array(-np.inf), np.array(np.inf))
+        self.one_hot = np.concatenate(self.columns)
+        self.support = _Corners(either.low, either.high, self.one_hot)
+
+    # Rows
+
+    def check_rows(self, rows: Rows, first: int = 0) -> None:
+        """Raise ValueError where a row is not one-hot in a group, or lies outside the box."""
+        self._require_columns(rows.m)
+        for part, X in rows.dense_blocks():
+            for number, (columns, dropped) in enumerate(zip(self.columns, self.is_dropped, strict=True)):
+                values = X[:, columns]
+                total = values.sum(axis=1)
+                wrong = ((values != 0.0) & (values != 1.0)).any(axis=1) | (total > 1.0)
+                if not dropped:
+                    wrong |= total != 1.0
+                if wrong.any():
+                    row = int(np.flatnonzero(wrong)[0])
+                    rule = "at most one column" if dropped else "exactly one column"
+                    more = "" if dropped else " If zeros are a category, put None in the group."
+                    raise ValueError(
+                        f"Row {first + part.start + row} is not one-hot in group {number} of categories, columns "
+                        f"{columns[:8].tolist()}: it holds {values[row, :8].tolist()}. There {rule} must be 1 and the "
+                        f"others 0.{more}"
+                    )
+        if self.has_walls:
+            super().check_rows(rows, first)
+
+    def _require_columns(self, n_features: int) -> None:
+        highest = int(self.one_hot.max())
+        if highest >= n_features:
+            raise ValueError(f"categories name column {highest}, but X has {n_features} features.")
+
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> _CategoryPath:
+        self._require_columns(coef.size)
+        movable = np.isfinite(self.costs)
+        by_group = np.zeros((coef.size, self.costs.size))
+        ends = np.array([self._ends(coef, j) for j in range(self.costs.size)])
+        for j, columns in enumerate(self.columns):
+            by_group[columns, j] = coef[columns]
+        here = X @ by_group  # of a group one coefficient, exactly: the others are multiplied by zero
+        gains = np.where(push[:, None] > 0.0, ends[:, 1] - here, here - ends[:, 0])
+        gains = np.where(movable, np.maximum(gains, 0.0), 0.0)
+        costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
+        if not self.has_walls:
+            return _CategoryPath(gains, costs)
+        numbers, walled = self._numbers(coef.size), super()._path(X, coef, push)
+        room = walled.caps[:, numbers]
+        room = np.where(np.isfinite(room), room, 0.0)
+        return _CategoryPath(np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room]))
+
+    def _ends(self, coef: FloatArray, group: int) -> tuple[float, float]:
+        """Return the least and the largest coefficient of a group; a dropped category has 0."""
+        values = coef[self.columns[group]]
+        low, high = float(values.min()), float(values.max())
+        return (min(low, 0.0), max(high, 0.0)) if self.is_dropped[group] else (low, high)
+
+    def _numbers(self, n_features: int) -> npt.NDArray[np.intp]:
+        """Return the columns that are in no group."""
+        return np.setdiff1d(np.arange(n_features), self.one_hot)
+
+    def _displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+        path = self._path(X, coef, push)
+        taken = path.displacement(key) > 0.0
+        out = X.copy()
+        for j, columns in enumerate(self.columns):
+            low, high = self._ends(coef, j)
+            for up, wanted in ((True, high), (False, low)):
+                rows = np.flatnonzero(taken[:, j] & ((push > 0.0) == up))
+                if rows.size == 0:
+                    continue
+                out[np.ix_(rows, columns)] = 0.0
+                there = np.flatnonzero(coef[columns] == wanted)
+                if there.size:  # else it is the category without a column
+                    out[rows, columns[there[0]]] = 1.0
+        if self.has_walls:
+            numbers, prices = self._numbers(X.shape[1]), self.prices(X.shape[1])
+            far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
+            low_wall, high_wall = self._walls(X)
+            step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
+            out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
+        return out
+
+    # Costs and constants
+
+    def prices(self, n_features: int) -> FloatArray:
+        prices = super().prices(n_features)
+        for columns, cost in zip(self.columns, self.costs, strict=True):
+            prices[columns] = cost
+        return prices
+
+    def lengths(self, moves: FloatArray) -> FloatArray:
+        numeric = moves.copy()
+        numeric[:, self.one_hot] = 0.0
+        out = super().lengths(numeric)
+        for columns, cost in zip(self.columns, self.costs, strict=True):
+            changed = moves[:, columns].any(axis=1)
+            if changed.any():
+                out[changed] += cost
+        return out
+
+    def span(self, width: FloatArray) -> float:
+        numeric = width.copy()
+        numeric[self.one_hot] = 0.0
+        return super().span(numeric) + float(self.costs[np.isfinite(self.costs)].sum())
+
+    def has_edges(self, n_features: int) -> bool:
+        """With linf the least multiplier is a sum of sizes of coefficients, which has such edges itself."""
+        return isinstance(self.geometry.norm, LinfNorm) and n_features > self.one_hot.size
+
+    def _swung(
+        self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Nothing goes further for nothing: both are where the move leads."""
+        return moved, moved
+
+    def size(self, coef: FloatArray) -> float:
+        numeric = coef.copy()
+        numeric[self.one_hot] = 0.0
+        return super().size(numeric)
+
+    def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
+        ends = (self._ends(coef, j) for j in range(self.costs.size))
+        steepest = max((high - low) / cost for (low, high), cost in zip(ends, self.costs.tolist(), strict=True))
+        return max(super().largest_multiplier(rows, y, coef, intercept), float(self.loss.lipschitz * steepest))
+
+    def paper_bounds(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
+    ) -> tuple[FloatArray, FloatArray]:
+        raise ValueError("The paper has no bounds for categories. Use rule='exact'.")
+
+    @property
+    def enclosure(self) -> float:
+        return 0.0
+
+    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+        """A row without a category may get one in every group; numbers without walls stay where they are."""
+        label = Family.reach(self, n_features, longest, fit_intercept=fit_intercept)[1]
+        low, high = self.support.spread(n_features)
+        width = np.where(np.isfinite(high - low), high - low, 0.0)
+        numbers = self._numbers(n_features)
+        farther = float(np.linalg.norm(width[numbers])) + float(np.sqrt(self.costs.size))
+        return longest + farther, label + self.span(width)
+
+    # Coefficients that say the same
+
+    @property
+    def crowd(self) -> int:
+        return max(columns.size for columns in self.columns)
+
+    def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
+        out = np.zeros(n_features, dtype=bool)
+        for j in self._shifting(fit_intercept=fit_intercept)[1]:
+            out[self.columns[j][-1]] = True
+        return out
+
+    def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
+        coef = coef.copy()
+        receiver, groups = self._shifting(fit_intercept=fit_intercept)
+        for j in groups:
+            shift = float(coef[self.columns[j][-1]])
+            coef[self.columns[j]] -= shift
+            if receiver is None:
+                intercept += shift
+            else:
+                coef[self.columns[receiver]] += shift
+        return coef, intercept
+
+    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+        out = np.zeros(n_features, dtype=bool)
+        for columns, dropped in zip(self.columns, self.is_dropped, strict=True):
+            out[columns] = not dropped
+        return out
+
+    def _shifting(self, *, fit_intercept: bool) -> tuple[int | None, list[int]]:
+        """Return groups whose coefficients may all move by one number, and the group that makes up for it.
+
+        Where the intercept does there is no such group.
+        """
+        whole = [j for j, dropped in enumerate(self.is_dropped) if not dropped]
+        if fit_intercept or not whole:
+            return None, whole if fit_intercept else []
+        return whole[0], whole[1:]

@@ -1,0 +1,212 @@
+"""Categories that change at a price: ``h`` against every assignment, the invariants, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dualcore import Problem
+from dualcore.problem.families import Categories
+from reference.category_cases import assignments, brute_force, draw_case, draw_rows
+
+LOSSES = ["hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_h_is_the_best_of_all_assignments(loss):
+    rng = np.random.default_rng(len(loss))
+    worst, rows = 0.0, 0
+    while rows < 1500:  # 10,500 over the losses
+        case = draw_case(rng, loss)
+        X, y = draw_rows(rng, case, 15)
+        coef, intercept = rng.normal(size=X.shape[1]) * rng.choice([0.3, 1.0, 3.0]), float(rng.normal())
+        coef[rng.random(coef.size) < 0.1] = 0.0
+        lam = case.problem.kappa(coef) + float(rng.exponential(rng.choice([0.1, 1.0])))
+        expected = brute_force(case, coef, intercept, lam, X, y)
+        lower, upper = case.problem.bounds(coef, intercept, lam, X, y)
+        np.testing.assert_array_equal(lower <= upper, True)
+        worst = max(worst, float(np.max(np.abs(upper - expected) / np.maximum(1.0, np.abs(expected)))))
+        worst = max(worst, float(np.max(np.abs(lower - expected) / np.maximum(1.0, np.abs(expected)))))
+        rows += len(y)
+    assert worst <= 1e-12
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
+def test_moved_rows_are_legal_and_earn_what_is_said(loss):
+    rng = np.random.default_rng(5)
+    for _ in range(40):
+        case = draw_case(rng, loss)
+        problem = case.problem
+        X, y = draw_rows(rng, case, 20)
+        coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+        lam = problem.kappa(coef) + float(rng.exponential(0.3))
+        found = problem.family.moves(X, y, coef, intercept, lam, points=True)
+        data = problem.validate(found.X, y)  # every group is still one-hot, numbers inside their walls
+        score = data.rows.dot(coef) + intercept
+        signal = found.label * score if problem.is_classification else score - y
+        np.testing.assert_allclose(signal, found.signal, atol=1e-12)
+        price = found.cost - found.travel
+        np.testing.assert_allclose(problem.family.lengths(found.X - X) + price, found.cost, atol=1e-12)
+        np.testing.assert_allclose(problem.loss.value(signal) - lam * found.cost, found.lower, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
+def test_the_risk_is_the_least_over_multipliers_and_its_gradient_a_subgradient(loss):
+    rng = np.random.default_rng(6)
+    for _ in range(10):
+        case = draw_case(rng, loss)
+        problem = case.problem
+        X, y = draw_rows(rng, case, 20)
+        coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+        risk = problem.risk(coef, intercept, X, y)
+        low, high = problem.multiplier_interval(coef, intercept, X, y)
+        trials = [problem.objective(coef, intercept, lam, X, y) for lam in np.linspace(low, high + 1e-9, 50)]
+        assert risk <= min(trials) + 1e-12
+        assert risk >= min(trials) - problem.radius * (high - low) / 49 - 1e-12
+        slope = problem.gradient(coef, intercept, X, y)
+        for _ in range(5):
+            step, rise = 0.3 * rng.normal(size=coef.size), 0.3 * float(rng.normal())
+            ahead = problem.risk(coef + step, intercept + rise, X, y)
+            assert ahead >= risk + slope.coef @ step + slope.intercept * rise - 1e-9
+
+
+def test_infinite_prices_are_immovable_columns():
+    rng = np.random.default_rng(7)
+    for loss in ("hinge", "logistic", "huber"):
+        case = draw_case(rng, loss, walls=False)
+        X, y = draw_rows(rng, case, 30)
+        still = case.problem.replace(category_cost=np.inf)
+        weights = np.ones(X.shape[1])
+        weights[np.concatenate(case.columns)] = np.inf
+        closed = case.problem.unwalled(norm=case.problem.geometry.norm.name, feature_weights=weights)
+        for _ in range(10):
+            coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+            assert still.risk(coef, intercept, X, y) == pytest.approx(closed.risk(coef, intercept, X, y), abs=1e-12)
+
+
+def test_a_binary_column_of_price_one_is_the_unit_interval_for_the_hinge():
+    rng = np.random.default_rng(8)
+    X = rng.integers(0, 2, size=(60, 4)).astype(float)
+    y = np.where(rng.random(60) < 0.5, 1.0, -1.0)
+    settings = {"radius": 0.2, "norm": "l1", "label_cost": 1.5}
+    changed = Problem("hinge", categories=[[None, j] for j in range(4)], category_cost=1.0, **settings)
+    walled = Problem("hinge", support=(0.0, 1.0), **settings)
+    for _ in range(50):
+        coef, intercept = rng.normal(size=4), float(rng.normal())
+        assert changed.risk(coef, intercept, X, y) == pytest.approx(walled.risk(coef, intercept, X, y), abs=1e-12)
+        lam = float(rng.exponential())
+        np.testing.assert_allclose(
+            changed.h(coef, intercept, lam, X, y), walled.h(coef, intercept, lam, X, y), atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_without_a_budget_it_is_the_plain_risk(loss):
+    rng = np.random.default_rng(9)
+    case = draw_case(rng, loss)
+    X, y = draw_rows(rng, case, 30)
+    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+    none = case.problem.replace(radius=0.0)
+    assert none.risk(coef, intercept, X, y) == pytest.approx(none.unwalled().risk(coef, intercept, X, y), abs=1e-12)
+    assert none.reduced().geometry.categories is None
+
+
+def test_the_order_of_categories_says_nothing():
+    rng = np.random.default_rng(10)
+    case = draw_case(rng, "logistic", walls=False)
+    X, y = draw_rows(rng, case, 40)
+    order = np.arange(X.shape[1])
+    for columns in case.columns:
+        order[columns] = rng.permutation(columns)
+    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+    lam = case.problem.kappa(coef) + 0.2
+    np.testing.assert_allclose(
+        case.problem.h(coef, intercept, lam, X, y),
+        case.problem.h(coef[order], intercept, lam, X[:, order], y),
+        atol=1e-12,
+    )
+
+
+def test_rows_that_are_not_one_hot_are_named():
+    problem = Problem("hinge", radius=0.1, categories=[[0, 1], [None, 2, 3]])
+    good = np.array([[1.0, 0, 0, 0, 5], [0, 1, 0, 1, -2]])
+    y = np.array([1.0, -1.0])
+    problem.validate(good, y)
+    for row, column, value, group in ((1, 1, 0.0, 0), (0, 1, 1.0, 0), (1, 2, 1.0, 1), (0, 3, 0.5, 1), (1, 0, -1.0, 0)):
+        bad = good.copy()
+        bad[row, column] = value
+        with pytest.raises(ValueError, match=f"Row {row} is not one-hot in group {group} of categories"):
+            problem.validate(bad, y)
+
+
+def test_problems_compare_print_and_copy_by_value():
+    one = Problem("hinge", radius=0.1, categories=[[0, 1], [None, 2]], category_cost=[1.0, np.inf])
+    same = Problem("hinge", radius=0.1, categories=((0, 1), (None, 2)), category_cost=(1.0, np.inf))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert one != one.replace(category_cost=2.0)
+    assert one != one.replace(categories=[[0, 1], [2]])
+    assert one.replace(radius=0.3).geometry.categories == one.geometry.categories
+    assert eval(repr(one).replace("Problem(Hinge()", "Problem('hinge'"), {"Problem": Problem, "inf": np.inf}) == one
+    assert one.replace(categories=None) == Problem("hinge", radius=0.1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"categories": "ab"}, TypeError, "list of groups"),
+        ({"categories": [3, 4]}, TypeError, "group 0 must be a list"),
+        ({"categories": [["a"]]}, TypeError, "column numbers"),
+        ({"categories": [[True]]}, TypeError, "column numbers"),
+        ({"categories": [[-1, 0]]}, ValueError, "counted from 0"),
+        ({"categories": [[0, 1], [1, 2]]}, ValueError, "column 1 is in the groups 0 and 1"),
+        ({"categories": [[None]]}, ValueError, "at least one column"),
+        ({"categories": [[0, 1]], "category_cost": 0.0}, ValueError, "positive"),
+        ({"categories": [[0, 1]], "category_cost": [1.0, 2.0]}, ValueError, "each of the 1 groups"),
+        ({"categories": [[0, 1]], "category_cost": np.nan}, ValueError, "positive"),
+        ({"categories": [[0, 1]], "support": (0.0, 1.0)}, ValueError, "norm='l1'"),
+        ({"categories": [[0, 1]], "loss": "squared_hinge"}, ValueError, "order 1"),
+        ({"categories": [[0, 1]], "loss": "softmax", "n_classes": 3}, ValueError, "one score"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(settings, error, words):
+    settings = {"loss": "hinge", "radius": 0.1, **settings}
+    with pytest.raises(error, match=words):
+        Problem(**settings)
+
+
+def test_a_column_that_is_not_there_is_named():
+    problem = Problem("hinge", radius=0.1, categories=[[0, 7]])
+    with pytest.raises(ValueError, match="column 7, but X has 3 features"):
+        problem.validate(np.eye(3), np.array([1.0, -1.0, 1.0]))
+
+
+def test_constants_hold():
+    rng = np.random.default_rng(11)
+    case = draw_case(rng, "logistic", walls=False)
+    X, y = draw_rows(rng, case, 30)
+    known = case.problem.constants(X)
+    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
+    lam = case.problem.kappa(coef) + 1.0
+    for _ in range(20):
+        step = 0.05 * rng.normal(size=coef.size)
+        change = case.problem.h(coef + step, intercept, lam, X, y) - case.problem.h(coef, intercept, lam, X, y)
+        assert np.abs(change).max() <= known.parameters * np.linalg.norm(step) + 1e-12
+        change = case.problem.h(coef, intercept, lam + 0.1, X, y) - case.problem.h(coef, intercept, lam, X, y)
+        assert np.abs(change).max() <= 0.1 * known.multiplier + 1e-12
+
+
+def test_groups_are_what_was_given():
+    assert Categories.of(None) is None
+    assert Categories.of([]) is None
+    found = Categories.of([np.array([2, 0]), (None, 1)], [1.0, 3.0])
+    assert found == Categories(((2, 0), (None, 1)), (1.0, 3.0))
+    assert [columns.tolist() for columns in found.columns] == [[2, 0], [1]]
+    assert found.is_dropped == [False, True]
+
+
+def test_every_assignment_is_looked_at():
+    groups, dropped = [np.array([0, 1]), np.array([2])], [False, True]
+    assert set(assignments(groups, dropped)) == set(itertools.product([0, 1], [2, None]))
