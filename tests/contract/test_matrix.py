@@ -18,28 +18,14 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, assess, solve
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource, Source
-from dualcore.problem.losses import ResidualLoss
+from own_losses import PseudoHuber
 from source_kinds import KINDS, NEEDS, Table, make_table
-
-
-class Pseudo(ResidualLoss):
-    """A user's own loss: ``sqrt(1 + r^2) - 1``."""
-
-    name = "pseudo"
-    lipschitz = 1.0
-
-    def value(self, t):
-        return np.sqrt(1.0 + t * t) - 1.0
-
-    def slope(self, t):
-        return t / np.sqrt(1.0 + t * t)
-
 
 FAMILIES: dict[str, Problem] = {
     "margins that flip": Problem("logistic", radius=0.1, norm="l1", label_cost=1.0),
     "margins with a kink": Problem("hinge", radius=0.1, norm="linf", ridge=0.01),
     "residuals": Problem("huber", radius=0.1, label_cost=3.0),
-    "own loss": Problem(Pseudo(), radius=0.1),
+    "own loss": Problem(PseudoHuber(), radius=0.1),
     "squared": Problem("squared", radius=0.2),
     "power": Problem("power", power=3.0, radius=0.1),
     "squared hinge that flips": Problem("squared_hinge", radius=0.05, label_cost=3.0),

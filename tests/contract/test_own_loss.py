@@ -17,19 +17,7 @@ from dualcore import (
 from dualcore.estimators.classifiers import WassersteinClassifier
 from dualcore.estimators.regressors import WassersteinRegressor
 from dualcore.problem.losses import LOSSES, EpsilonInsensitive, Huber, Loss, MarginLoss, Pinball, ResidualLoss
-
-
-class LogCosh(ResidualLoss):
-    """``log cosh r``."""
-
-    name = "log_cosh"
-    lipschitz = 1.0
-
-    def value(self, t):
-        return np.abs(t) + np.log1p(np.exp(-2.0 * np.abs(t))) - np.log(2.0)
-
-    def slope(self, t):
-        return np.tanh(t)
+from own_losses import LogCosh
 
 
 class RootHinge(MarginLoss):

@@ -8,7 +8,6 @@ from dualcore.certificates.rounding import (
     RowLevelSet,
     Steepness,
     column_sizes,
-    residual_size,
     sum_error,
 )
 from dualcore.certificates.rows import Bound, RowBounds, lower_bound
@@ -33,7 +32,6 @@ __all__ = [
     "first_order_bound",
     "inner_minimum",
     "lower_bound",
-    "residual_size",
     "side_bound",
     "smoothing_widths",
     "squared_bound",

@@ -90,7 +90,7 @@ class ConeSolution(NamedTuple):
     trace: tuple[tuple[int, float, float], ...]
 
     def value(self, expression: Affine) -> FloatArray:
-        """Return what an affine expression is worth at the solution."""
+        """Return the value of an affine expression at the solution."""
         out = expression.offset.copy()
         for start, matrix in expression.terms:
             out += matrix @ self.x[start : start + matrix.shape[1]]
@@ -98,7 +98,10 @@ class ConeSolution(NamedTuple):
 
 
 def _entries(matrix: Any) -> tuple[Place, Place, FloatArray]:
-    """Return rows, columns and values of the entries; of small matrices scipy's own way costs more than the program."""
+    """Return rows, columns and values of the entries.
+
+    For small matrices scipy's conversion takes longer than solving the program.
+    """
     if matrix.format not in ("csc", "csr"):
         matrix = matrix.tocsc()
     first, second = np.repeat(np.arange(matrix.indptr.size - 1), np.diff(matrix.indptr)), matrix.indices

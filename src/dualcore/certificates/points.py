@@ -80,9 +80,8 @@ def dual_point(problem: Problem, t: FloatArray, data: Data, size: float, width: 
 
 
 def smoothing_widths(problem: Problem, t: FloatArray) -> tuple[float, ...]:
-    """Return the smoothing widths worth trying: none for smooth losses without flips."""
-    flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
-    if problem.geometry.order > 1 or not (problem.loss.kinks or flips):
+    """Return the smoothing widths worth trying: none where ``h`` is smooth."""
+    if not problem.form.has_kinks:
         return (0.0,)
     spread = max(float(np.median(np.abs(t - np.median(t)))), 1e-12)
     return (0.0, *(share * spread for share in _WIDTHS))

@@ -36,7 +36,6 @@ __all__ = [
     "Steepness",
     "column_sizes",
     "free_features",
-    "residual_size",
     "sum_error",
 ]
 
@@ -52,9 +51,10 @@ _FEW_NUMBERS = 2_000_000
 _SMALL = 1e-9
 # Columns whose least singular value is below this share of their length count as dependent up to rounding.
 _DEPENDENT = 1e-12
-# Below this share a solver cannot tell them apart, and a certificate that is not tight has no other reason.
+# The same for solvers: below this share they cannot separate the columns, and certificates may stay loose for it.
 _NEARLY = 1e-8
-# Slopes below these shares of the largest are left out in turn: a row with hardly any slope bounds the scores weakly.
+# Slopes below the first of these shares of the largest are left out, then below the second: small slopes bound the
+# scores weakly.
 _LEAST_WEIGHTS = (1e-2, 1e-5, 0.0)
 
 BoolArray = npt.NDArray[np.bool_]
@@ -73,17 +73,6 @@ def free_features(problem: Problem, n_features: int) -> BoolArray:
         return np.ones(n_features, dtype=bool)
     prices = problem.geometry.norm.weights
     return np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
-
-
-def residual_size(problem: Problem, mean_loss: float) -> float:
-    """Return the most that the mean of ``|r|`` can be where the mean loss is known."""
-    loss, order = problem.loss, problem.geometry.order
-    if order > 1:
-        return float(mean_loss ** (1.0 / order))
-    # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.
-    slope = 0.5 * min(abs(end) for end in loss.slope_range)
-    extra = float(np.max(loss.conjugate(np.array([-slope, slope]))))
-    return (mean_loss + max(extra, 0.0)) / slope
 
 
 class Moment(NamedTuple):
@@ -130,13 +119,11 @@ class LevelSet:
         self.target_size = target_size
         self.free = free_features(problem, sizes.size)
         self.error = sum_error(n_rows)
-        order = problem.geometry.order
         if problem.radius == 0.0:
             self.limit = np.inf
-        elif order == 1:
-            self.limit = self.upper / (problem.loss.lipschitz * problem.radius)
         else:
-            self.limit = self.upper ** (1.0 / order) / problem.radius
+            root = self.upper ** (1.0 / problem.geometry.order)
+            self.limit = root / (problem.loss.root_lipschitz * problem.radius)
 
     def held(self, sizes: FloatArray) -> float:
         """Return the most that ``sum_j sizes_j |theta_j|`` can be, free features left out."""
@@ -161,10 +148,7 @@ class LevelSet:
         scores = sum_error(coef.size) * (float(np.abs(coef) @ self.sizes) + abs(intercept))
         if not self.problem.is_classification:
             scores += EPS * self.target_size
-        order, error = self.problem.geometry.order, self.error * self.upper
-        if order == 1:
-            return self.problem.loss.lipschitz * scores + error
-        return float((self.upper ** (1.0 / order) + scores) ** order - self.upper) + error
+        return self.problem.loss.largest_rise(self.upper, scores) + self.error * self.upper
 
     def _sway(self, root: float, free: BoolArray) -> float:
         """Return the most that ``sum_i w_i D_i |x_i . theta|`` can be over the features that are not free.
@@ -179,11 +163,10 @@ class LevelSet:
     def _scores(self, slopes: Steepness, moment: FloatArray) -> float:
         """Return the most that ``sum_i w_i D_i |theta . x_i + b|`` can be on the level set, less the price itself."""
         problem, loss, upper = self.problem, self.problem.loss, self.upper
-        order = problem.geometry.order
         if not problem.is_classification:
-            return residual_size(problem, upper) + self.target_size
+            return loss.largest_size(upper) + self.target_size
         held = self.held(moment)
-        if order > 1:
+        if not loss.is_lipschitz:
             # z_- <= [1 - z]_+ and z_+ <= [1 + z]_+; the flipped mass earns at most upper, and pays at most upper.
             return float(2.0 * np.sqrt(upper) * (slopes.root + np.sqrt(2.0) * slopes.flip_root) + held)
         slope = 0.5 * loss.lipschitz

@@ -75,7 +75,6 @@ class RowBounds:
         self.masses = data.masses
         self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
         self.level_set = RowLevelSet(problem, data, upper)
-        self.of_order_one = problem.geometry.order == 1
 
     def bound(
         self,
@@ -95,9 +94,9 @@ class RowBounds:
         repair : bool, default=True
             Whether to try the nearest feasible point as well, at the cost of one weighted Gram matrix.
         width, t
-            How the point was made by `dual_point`, if it was; tells the repair which rows can give.
+            The arguments with which `dual_point` made the point, if it did; the repair changes slopes near kinks only.
         coef : ndarray of shape (m,), optional
-            The model the point was made at: tells the repair which moment would make that model optimal.
+            The model the point was made at; the repair aims at the moment that would make this model optimal.
         """
         point = feasible(self.problem, point)
         best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
@@ -279,7 +278,7 @@ class RowBounds:
     def _budget(self, point: DualPoint) -> float:
         """Return how long a moment the radius holds."""
         problem, w, order = self.problem, self.masses, self.problem.geometry.order
-        if self.of_order_one:
+        if problem.loss.is_lipschitz:
             spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
             return problem.loss.lipschitz * max(problem.radius - spent, 0.0)
         if point.share is not None:
@@ -294,7 +293,7 @@ class RowBounds:
         if coef is None:
             return moment if ridge > 0.0 else norm.project(moment, budget)
         floor = 0.0 if problem.is_classification else problem.geometry.target_slope
-        if problem.size(coef) < floor * (1.0 - 1e-9):  # the norm is not felt below the price of the target
+        if problem.size(coef) < floor * (1.0 - 1e-9):  # below the price of the target the norm has no slope
             return -ridge * coef
         return -(norm.face(coef, -moment - ridge * coef, budget) + ridge * coef)
 

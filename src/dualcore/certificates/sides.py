@@ -60,7 +60,7 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
         scale[side] = max(balance[1 - side], 0.0) / balance[side]
     total, moment, order = float(scale @ sums.value), scale @ sums.moment, problem.geometry.order
     steepness = 0.0
-    if order == 1:
+    if problem.loss.is_lipschitz:
         root = problem.loss.lipschitz
     else:
         dual = order / (order - 1.0)
@@ -71,7 +71,7 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
     if np.isinf(price):
         return -np.inf
     rounding = price + level_set.error * terms
-    if order > 1:
+    if not problem.loss.is_lipschitz:
         steepness *= 1.0 + level_set.error
         return squared_bound(problem, total, steepness, moment, level_set.upper, rounding=rounding)
     # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.

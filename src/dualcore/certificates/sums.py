@@ -1,4 +1,4 @@
-"""Lower bounds on the optimal worst-case risk from a few sums over the rows: what is left of a dual point.
+"""Lower bounds on the optimal worst-case risk from a few sums over the rows of a dual point.
 
 A dual point bounds the optimum by the sum of its conjugates and by what minimising over the model makes of the moment
 ``v = sum_i w_i s_i y_i x_i`` of its slopes. Neither needs the rows again, so one read of any source will do; see
@@ -22,10 +22,8 @@ def trivial_bound(problem: Problem) -> float:
     """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""
     if problem.is_classification:
         return 0.0
-    slope = problem.geometry.target_slope
-    if problem.geometry.order > 1:
-        return float((problem.radius * slope) ** problem.geometry.order)
-    return problem.radius * problem.loss.lipschitz * slope
+    least = problem.radius * problem.loss.root_lipschitz * problem.geometry.target_slope
+    return float(least**problem.geometry.order)
 
 
 def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: float, limit: float) -> float:
@@ -68,7 +66,7 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
 
     reach = budget
     if budget > 0.0 and slack(budget) > 0.0:
-        # Relative to the budget: what is left of a small one counts times a floor that may be large.
+        # The tolerance is relative to the budget: an error in the reach counts times a floor that may be large.
         reach = float(brentq(slack, 0.0, budget, xtol=1e-10 * budget)) if slack(0.0) < 0.0 else 0.0
     return max(reached(reach), priced)
 

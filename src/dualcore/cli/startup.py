@@ -1,6 +1,6 @@
 """What happens before anything else is imported: an interrupt ends the command, without a traceback.
 
-Importing takes a second or two, and whoever presses Ctrl-C in it wants to leave. Only the command line is treated so:
+Importing takes a second or two, and Ctrl-C meanwhile should end the command. Only the command line is treated so:
 in a program that imports the package, an interrupt is that program's business.
 """
 
@@ -49,7 +49,7 @@ def _leave(*_: Any) -> None:
 
 
 def begin() -> None:
-    """Let an interrupt end the process, where that is the command line and nobody else has a say in it."""
+    """Let an interrupt end the process, if it is the command line and no other handler is set."""
     is_main = threading.current_thread() is threading.main_thread()
     if (
         is_main

@@ -121,8 +121,8 @@ def _multiplier(problem: Problem, data: Data, coef: FloatArray, intercept: Any, 
     low, high = family.kappa(coef), family.largest_multiplier(data.rows, data.y, coef, intercept)
     if not np.isfinite(high):
         high = 2.0 * low + 1.0
-    if problem.geometry.order > 1:
-        low += 1e-3 * (high - low)  # h is infinite at kappa itself
+    if not family.finite_at_kappa:
+        low += 1e-3 * (high - low)
     return low + share * (high - low)
 
 

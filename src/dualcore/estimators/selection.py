@@ -145,7 +145,7 @@ class RadiusSearch(WassersteinLinearModel):
         test: npt.NDArray[np.int64],
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
-        if plain.support is not None or (problem.is_classification and plain._is_joint):
+        if not problem.family.is_closed or (problem.is_classification and plain._is_joint):
             return self._score_each(plain, problem, X, y, weights, radii, train, test)
         rows = as_rows(X)
         part = None if weights is None else weights[train]
@@ -220,7 +220,7 @@ class RadiusSearch(WassersteinLinearModel):
 def _targets(
     plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None
 ) -> tuple[list[FloatArray], FloatArray | None]:
-    """Return what is learned from rows and what they weigh; sees to the class weights of the estimator."""
+    """Return targets and masses of rows, and set the class weights of the estimator."""
     if problem.is_classification:
         code = np.searchsorted(plain.classes_, y)
         missing = plain.classes_[np.bincount(code, minlength=plain.classes_.size) == 0]

@@ -398,7 +398,8 @@ class _FeasibleSet:
 
     def _on_slab_face(self, direction: FloatArray, offset: FloatArray, side: float) -> FloatArray:
         # normal . v(nu) falls as the slab's multiplier nu grows, v(nu) being the maximiser for
-        # direction - nu * side * normal; bracket its crossing of the face, then halve.
+        # direction - nu * side * normal. Bracket its crossing of the face, then halve. No root finder: v may jump
+        # there, and the points on both sides are needed.
         face = side * self.normal
         lower, upper = 0.0, float(np.linalg.norm(direction) / np.linalg.norm(face))
         beyond, within = offset, self._in_ball_and_box(direction - upper * face)
@@ -412,7 +413,7 @@ class _FeasibleSet:
                 lower, beyond = middle, trial
             else:
                 upper, within = middle, trial
-        # v may jump at the crossing; the mixture that meets the face is feasible, for the set is convex.
+        # The mixture of the two that meets the face is feasible, for the set is convex.
         outer, inner = float(face @ beyond), float(face @ within)
         share = min(max((self.width - inner) / (outer - inner), 0.0), 1.0) if outer > inner else 0.0
         return share * beyond + (1.0 - share) * within

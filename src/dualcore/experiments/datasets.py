@@ -2,7 +2,7 @@
 
 A loader looks for its file in the folder ``data_home``, else in the folder that the environment variable
 ``DUALCORE_DATA`` names; if the file is not there it asks OpenML by name through scikit-learn, which keeps a copy for
-the next time. Either way the arrays must have a known SHA-256 sum, so both roads lead to the same numbers in the same
+the next time. Either way the arrays must have a known SHA-256 sum, so both give the same numbers in the same
 order. No data set ships with the package.
 """
 

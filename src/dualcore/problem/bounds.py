@@ -60,14 +60,15 @@ def lipschitz_bounds(
     """
     base, slope = _rows(loss, "lipschitz", lipschitz)
     lam, reach = _check(multiplier, diameter, order)
-    if order == 1 and np.isinf(reach):
-        if (slope > lam).any():
+    price, bend = _cost(lam, order)
+    if bend == 0.0 and np.isinf(reach):
+        if (slope > price).any():
             raise ValueError(
                 f"multiplier {lam!r} is below the Lipschitz constant {float(slope.max())!r}: without a diameter h may "
-                "be infinite. Give diameter, or a multiplier of at least the Lipschitz constant."
+                "be infinite. Give diameter, or a multiplier of at least that constant (order 2: above 0)."
             )
         return Bounds(base, base.copy())
-    gain = _best_gain(slope, lam if order == 1 else 0.0, -lam if order == 2 else 0.0, reach)
+    gain = _best_gain(slope, price, -bend, reach)
     return Bounds(base, base + gain)
 
 
@@ -116,14 +117,16 @@ def smooth_bounds(
     beta = float(smoothness)
     if not (beta >= 0.0 and np.isfinite(beta)):
         raise ValueError(f"smoothness must be finite and non-negative, got {smoothness!r}.")
-    if np.isinf(reach) and (order == 1 or lam <= 0.5 * beta):
-        asked = "order 1 needs it" if order == 1 else f"multiplier {lam!r} is not above smoothness / 2 = {0.5 * beta!r}"
+    price, bend = _cost(lam, order)
+    if np.isinf(reach) and bend <= 0.5 * beta:
         raise ValueError(
-            f"Without a diameter the upper bound is infinite: {asked}. Give diameter, or a larger multiplier."
+            f"Without a diameter the upper bound is infinite (order {order}, multiplier {lam!r}): order 1 needs it, "
+            f"order 2 where the multiplier is not above smoothness / 2 = {0.5 * beta!r}. Give diameter, or a larger "
+            "multiplier of order 2."
         )
-    gain = _best_gain(slope, lam if order == 1 else 0.0, 0.5 * beta - (lam if order == 2 else 0.0), reach)
+    gain = _best_gain(slope, price, 0.5 * beta - bend, reach)
     lower = base.copy()
-    if np.isinf(reach) and order == 2:
+    if np.isinf(reach):
         lower += slope**2 / (4.0 * lam + (0.0 if convex else 2.0 * beta))
     return Bounds(lower, base + gain)
 
@@ -153,6 +156,9 @@ def _check(multiplier: float, diameter: float | None, order: int) -> tuple[float
         raise ValueError(f"order must be 1 or 2, got {order!r}.")
     if not (lam >= 0.0 and np.isfinite(lam)) or not reach >= 0.0:
         raise ValueError(f"multiplier and diameter must be non-negative numbers, got {multiplier!r} and {diameter!r}.")
-    if order == 2 and lam == 0.0 and np.isinf(reach):
-        raise ValueError("Of order 2 a multiplier of 0 needs a diameter: moves cost nothing.")
     return lam, reach
+
+
+def _cost(lam: float, order: int) -> tuple[float, float]:
+    """Return what a move over a distance ``r`` costs, as the factors of ``r`` and of ``r^2``."""
+    return (lam, 0.0) if order == 1 else (0.0, lam)

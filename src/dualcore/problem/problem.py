@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
-from dualcore.problem.families import BoxFamily, get_family
+from dualcore.problem.families import get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
@@ -126,11 +126,6 @@ class Problem:
         return self.family.form
 
     @property
-    def box(self) -> BoxFamily | None:
-        """The family where the problem has a support, else None."""
-        return self.family if isinstance(self.family, BoxFamily) else None
-
-    @property
     def is_classification(self) -> bool:
         """Whether rows carry labels rather than a real target."""
         return self.loss.has_labels
@@ -158,8 +153,7 @@ class Problem:
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
-        idle = self.radius == 0.0 and self.geometry.support is not None
-        return self.replace(support=None) if idle else self
+        return self.replace(support=None) if self.radius == 0.0 and self.family.moves_rows else self
 
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
@@ -303,16 +297,14 @@ class Problem:
         ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
         """
         self.family.require_one_score("growth")
-        size, offset = self.size(coef), abs(float(intercept))
+        size, offset, scale = self.size(coef), abs(float(intercept)), self.loss.root_lipschitz
+        order = self.geometry.order
         if self.is_classification:
-            rate = size if self.geometry.order > 1 else self.loss.lipschitz * size
-            base = 1.0 + offset if self.geometry.order > 1 else float(self.loss.value(np.array([-offset]))[0])
+            rate, base = scale * size, float(self.loss.value(np.array([-offset]))[0]) ** (1.0 / order)
         else:
             if y is not None and np.isinf(self.geometry.label_cost):
                 offset += float(np.abs(np.asarray(y, dtype=np.float64)).max(initial=0.0))
-            scale = 1.0 if self.geometry.order > 1 else self.loss.lipschitz
             rate, base = scale * max(size, self.geometry.target_slope), scale * offset
-        order = self.geometry.order
         return float(2.0 ** (order - 1) * max(base, rate) ** order)
 
     def multiplier_bound(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> float:
@@ -336,7 +328,7 @@ class Problem:
 
     def constants(self, X: Any) -> Constants:
         """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
-        if self.geometry.order != 1:
+        if not self.loss.is_lipschitz:
             raise ValueError("The Lipschitz constants of h exist for order 1 only; the squared losses have none.")
         rows = as_rows(X)
         rows.check_finite()

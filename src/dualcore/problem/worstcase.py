@@ -7,6 +7,7 @@ its best move at the optimal multiplier, and rows undecided between two moves sh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,9 +17,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily, SoftmaxFamily
+from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
-from dualcore.problem.forms import MarginForm
 
 __all__ = ["WorstCase", "worst_case_distribution"]
 
@@ -97,31 +97,33 @@ def worst_case_distribution(
     """
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be positive, got {tol!r}.")
-    if problem.geometry.order != 1:
+    if not problem.family.linear_in_multiplier:
         raise ValueError(
             "Worst-case distributions are available for transport order 1; this problem has order "
             f"{problem.geometry.order:g}."
         )
     data = problem.validate(X, y, sample_weight)
-    if isinstance(problem.family, SoftmaxFamily):
-        return _among_classes(problem, problem.family, *problem.family.as_model(coef, intercept), data, tol)
-    theta = np.asarray(coef, dtype=np.float64)
-    if problem.box is not None:
-        return _inside_box(problem, problem.box, theta, float(intercept), data, tol)
+    theta, level = problem.family.as_model(coef, intercept)
+    return _WORST_CASES[problem.family.name](problem, problem.family, theta, level, data, tol)
+
+
+def _anywhere(
+    problem: Problem, family: Family, theta: FloatArray, intercept: float, data: Data, tol: float
+) -> WorstCase:
+    """Flip the rows that gain most, then move a row along the dual direction of the coefficients."""
     t, size = problem.signal(theta, intercept, data), problem.size(theta)
-    value = problem.form.minimise(t, data.weights, size).value
+    value = family.form.minimise(t, data.weights, size).value
 
     source, labels, masses = np.arange(data.rows.n), data.y, data.masses
     rest = problem.radius
-    if isinstance(problem.form, MarginForm):  # of order 1 labels flip here only
-        rows, share = problem.form.flip_shares(t, data.weights, size)
+    rows, share = family.form.flip_shares(t, data.weights, size)
+    if rows.size:
         flipped = share * masses[rows]
         left = masses.copy()
         left[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
         source, labels = np.concatenate([source, rows]), np.concatenate([labels, -labels[rows]])
         masses, t = np.concatenate([left, flipped]), np.concatenate([t, -t[rows]])
-        if rows.size:
-            rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
+        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
     keep = masses > 0.0
     source, labels, masses, t = source[keep], labels[keep], masses[keep], t[keep]
     points = data.rows.take(source)
@@ -404,3 +406,11 @@ def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms
     new.cost[-1] += distance
     new.signal[-1] += (new.y[-1] if flipping else 1.0) * float(step @ theta) - rise
     return new
+
+
+# By the name of the family.
+_WORST_CASES: dict[str, Callable[..., WorstCase]] = {
+    "closed": _anywhere,
+    "box": _inside_box,
+    "softmax": _among_classes,
+}

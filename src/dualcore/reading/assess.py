@@ -60,8 +60,8 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
     This is `Problem.risk` for data that are not in memory. ``upper`` is the exact risk, but for classifiers with label
     flips where more than 65,536 rows gain by one: then it is an upper bound, a fraction of a per mille above (see
     `FlipTail`). ``lower`` comes from sums alone; with all rows in memory `certify` can repair a dual point and finds a
-    tighter one. Squared hinges that may flip are settled by a dozen reads and one number a row instead: sums tell too
-    little of them.
+    tighter one. For squared hinges with label flips sums do not determine the risk: a dozen reads, and one number kept
+    for each row, do.
 
     Examples
     --------

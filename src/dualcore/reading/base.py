@@ -85,10 +85,10 @@ class Reading(ABC):
     @property
     @abstractmethod
     def needs_rows(self) -> bool:
-        """Whether sums leave the risk or the bound open, so that a model that is kept deserves a closer look."""
+        """Whether sums do not determine the risk or the bound, so that both take further reads (`settle`)."""
 
     def settle(self, known: Certificate, multiplier: float) -> None:
-        """Put what a closer look has found in the place of what sums could tell."""
+        """Replace risk and bound by those that further reads have found."""
         self.risk, self.multiplier, self.is_exact = known.upper, multiplier, True
         self.known_bound, self.known_rounding = known.lower, known.rounding
 

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from dualcore.certificates import (
     LevelSet,
     SideSums,
-    residual_size,
     side_bound,
     trivial_bound,
 )
@@ -339,7 +338,7 @@ class ClosedReading(Reading):
     def _level_set(self, upper: float) -> LevelSet:
         targets = 0.0
         if not self.problem.is_classification:  # |y| <= |score| + |r|
-            targets = self._score_size() + residual_size(self.problem, float(self.mean_loss))
+            targets = self._score_size() + self.problem.loss.largest_size(float(self.mean_loss))
         return LevelSet(self.problem, upper, self._sizes(), self.summary.n_rows, target_size=targets)
 
     def _bound(self, sums: FloatArray, at: LevelSet, *, closely: bool = True) -> float:

@@ -31,7 +31,7 @@ def evaluate(problem: Problem, source: Source, solution: Any) -> Reading:
     The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
     """
     coef, intercept = problem.family.as_model(solution.coef, solution.intercept)
-    lowest = problem.kappa(coef) if problem.geometry.order == 1 else np.inf
+    lowest = problem.kappa(coef) if problem.family.finite_at_kappa else np.inf
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0

@@ -198,7 +198,7 @@ class RowwiseReading(Reading):
 
     @property
     def rounding(self) -> float:
-        """What is left open of ``h`` by its two bounds, or what a closer look left open."""
+        """How far the two bounds of ``h`` are apart, or the rounding of the certificate that replaced them."""
         return max(self.mean_h - self.mean_lower, 0.0, self.known_rounding)
 
     def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import LevelSet, LinearModel, SideSums, residual_size, side_bound, trivial_bound
+from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sums import FlipTail
@@ -215,7 +215,7 @@ class Scores:
     def _level_set(self, problem: Problem, model: int, upper: float) -> LevelSet:
         targets = 0.0
         if not problem.is_classification:  # |y| <= |score| + |r|
-            targets = self._score_size(model) + residual_size(problem, float(self._sums.loss[model]))
+            targets = self._score_size(model) + problem.loss.largest_size(float(self._sums.loss[model]))
         return LevelSet(problem, upper, self.column_sizes, self._n_rows, target_size=targets)
 
     def _bound(self, at: LevelSet, model: int, dual: FloatArray, flipped: float) -> float:
@@ -366,7 +366,7 @@ def _add_smooth(
     slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
     worth = -loss.conjugate(slope)
     if label:
-        total = _weigh(worth + slope * t, mass)  # which the other takes off again
+        total = _weigh(worth + slope * t, mass)  # `_add_margins` subtracts slope * t
         _add_margins(dual, plan, X, label, mass, t, slope, total)
     else:
         _add_residuals(dual, plan, X, mass, slope, worth - slope * y)

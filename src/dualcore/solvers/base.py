@@ -165,6 +165,6 @@ def able_solver(problem: Problem) -> str:
     """Return the name of the solver that is made for a problem, for messages."""
     if not problem.family.is_closed:
         return "box"
-    if problem.geometry.order == 1:
+    if problem.family.linear_in_multiplier:
         return "structured"
     return "power" if isinstance(problem.loss, Power) else "conic"

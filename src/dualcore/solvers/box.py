@@ -10,6 +10,7 @@ from dualcore.certificates import dual_point, lower_bound
 from dualcore.certificates.bundle import Bundle, unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -34,9 +35,7 @@ class _Scored(NamedTuple):
 
 def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
     """Return a model with its risk, or a little more: it is only a start."""
-    if problem.box is None:
-        raise ValueError("a start on a box needs a problem with a support")
-    least, _ = problem.box.search(data.rows, data.y, data.weights, *model, sharpness=_START)
+    least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, sharpness=_START)
     return _Scored(least.value + problem.penalty(model[0]), least.multiplier, model)
 
 
@@ -49,7 +48,7 @@ class BoxSolver(Solver):
     name = "box"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        if problem.box is None:
+        if not problem.family.moves_rows:
             return (
                 f"BoxSolver cannot solve {type(problem.loss).__name__} without a support. "
                 f"Use solver='{able_solver(problem)}'."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import IncompatibleError, Solver
+from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
@@ -54,7 +54,7 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
 def _is_wide(problem: Problem, data: Data) -> bool:
     """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
     n, m = data.rows.n, data.rows.m
-    if not problem.family.is_closed or problem.geometry.order != 1 or m < _MANY_FEATURES:
+    if able_solver(problem) != "structured" or m < _MANY_FEATURES:
         return False
     smooth = not (problem.loss.kinks or problem.family.flips)
     return float(n) * m * min(n, m) >= (_WIDE_SMOOTH if smooth else _WIDE)

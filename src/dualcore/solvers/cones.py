@@ -174,7 +174,7 @@ class Scene:
         program = ConeProgram()
         coef = program.variables(design.scale.size)
         level = program.variables(1) if problem.fit_intercept else None
-        first = problem.geometry.order == 1
+        first = problem.family.linear_in_multiplier
         if problem.ridge > 0.0:
             # In scaled units the objective is divided by unit^order, and the ridge term by unit^2 already.
             left = design.unit ** (2.0 - problem.geometry.order)
@@ -182,7 +182,7 @@ class Scene:
         if problem.radius == 0.0:
             return cls(program, problem, design, coef, level, None, sizes)
         steepness = program.variables(1)
-        rate = problem.loss.lipschitz if first else 1.0
+        rate = problem.loss.root_lipschitz
         norm = problem.geometry.norm
         prices = design.scale if norm.weights is None else design.scale * norm.weights
         movable = np.isfinite(prices)
@@ -198,6 +198,11 @@ class Scene:
     def n(self) -> int:
         """How many rows carry mass."""
         return self.design.masses.size
+
+    @property
+    def minimises_root(self) -> bool:
+        """Whether the cost is the root of the risk: as good as its square where nothing else is minimised."""
+        return not (self.problem.family.linear_in_multiplier or self.flips) and self.problem.ridge == 0.0
 
     @property
     def flips(self) -> bool:

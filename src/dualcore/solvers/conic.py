@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
@@ -160,7 +161,7 @@ def _root_cost(scene: Scene, rms: Affine) -> Callable[[ConeSolution], float]:
     Where nothing else is minimised the root is as good as its square, and far better conditioned near zero.
     """
     root = rms if scene.steepness is None else rms + scene.problem.radius * scene.steepness
-    if scene.problem.ridge == 0.0:
+    if scene.minimises_root:
         scene.program.minimise(root)
         return lambda solution: 2.0 * float(solution.value(root)[0])
     square = scene.program.variables(1)
@@ -190,7 +191,7 @@ def squared_rows(scene: Scene) -> Reading:
         direction = -steep(solution) * solution.multipliers[inside]
         if factor is None:
             return DualPoint(design.unit * direction / roots)
-        # The slopes live in the span of the columns, where the factor tells their coordinates.
+        # The slopes lie in the span of the columns; the factor gives their coordinates.
         return DualPoint(design.unit * table @ np.linalg.lstsq(factor, direction)[0])
 
     return read
@@ -242,8 +243,8 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Pl
     def read(solution: ConeSolution) -> DualPoint:
         z, w = solution.multipliers, scene.design.masses
         slope, v = z[earned] / w, np.maximum(1.0 + solution.value(signal), 1e-12)
-        # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 nothing is at stake and the cones leave
-        # q open, so the slope decides.
+        # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 the cones do not
+        # determine q, so the slope decides.
         share = np.minimum((z[total] + z[difference]) / (risk * w), 0.5 * slope / v)
         return DualPoint(-z[lifted] / w, slope, share)
 
@@ -279,7 +280,7 @@ class ConicSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
-        if problem.box is not None:
+        if problem.family.moves_rows:
             if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
                 return (
                     f"ConicSolver would need {data.rows.n} x {data.rows.m} auxiliary variables for every piece of the "
@@ -287,7 +288,7 @@ class ConicSolver(Solver):
                 )
             return BoxSolver().obstacle(problem, data)
         # Only this very class will do: a subclass may mean another loss.
-        if type(loss) not in ROW_CONES and (loss.pieces is None or loss.order != 1):
+        if type(loss) not in ROW_CONES and loss.pieces is None:
             return (
                 f"ConicSolver knows no cones for the loss {type(loss).__name__}: it needs one of "
                 f"{sorted(cls.__name__ for cls in ROW_CONES)} or a loss with `pieces`. "
@@ -307,9 +308,9 @@ class ConicSolver(Solver):
         if obstacle is not None:
             raise IncompatibleError(obstacle)
         data.rows.check_finite()
-        if problem.box is not None:
+        if problem.family.moves_rows:
             accuracy = max(_TIGHTER * tol, _TIGHTEST)
-            coef, intercept, count = hypercube_model(problem, problem.box, data, accuracy, max_iter)
+            coef, intercept, count = hypercube_model(problem, BoxFamily.of(problem.family), data, accuracy, max_iter)
             # The bound of the bundle is rigorous; from the optimum it takes a few passes.
             return replace(
                 BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count
@@ -325,13 +326,12 @@ class ConicSolver(Solver):
         )
         if not (isinstance(problem.loss, SquaredHinge) and problem.family.flips):
             found = attempt(problem)
-            if problem.geometry.order == 2 and found.iterations < max_iter:
-                found = _closer(found, attempt, problem, data, design)
-            if problem.geometry.order == 1 and found.iterations < max_iter:
-                found = _finer(found, attempt, problem, data, design)
+            if found.iterations < max_iter:
+                improve = _finer if problem.family.linear_in_multiplier else _closer
+                found = improve(found, attempt, problem, data, design)
             return _no_worse_than(start, found, problem, data)
-        # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and that
-        # invites no flip, is best where they may flip.
+        # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and at
+        # which no flip pays, is best where they may flip.
         settled = problem.replace(label_cost=np.inf)
         fixed = descend(settled, data, design, start, max_iter)
         if fixed.stopped_early:
@@ -340,7 +340,8 @@ class ConicSolver(Solver):
         if risk <= settled.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
             return _no_worse_than(start, fixed, problem, data)
         found, gap = _best_of([fixed, attempt(problem)], problem, data)
-        # Of these cones Clarabel reads the multipliers to six digits or so, more or fewer by chance: ask differently.
+        # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with
+        # other scales.
         for enough, factor in ((0.1 * tol, 1.0), (tol, 10.0), (tol, 0.1)):
             if gap > enough:
                 sizes = Sizes.at(problem, found, data)
@@ -363,7 +364,7 @@ class ConicSolver(Solver):
         scene = Scene.of(problem, design, sizes)
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
-        stretch = (10.0 * float(np.sqrt(scene.n)) if problem.geometry.order == 1 else 1.0) / sizes.risk
+        stretch = (10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0) / sizes.risk
         found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
         if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
@@ -471,9 +472,7 @@ def _dual_point(problem: Problem, data: Data, design: ScaledRows, point: DualPoi
 
 def _history(scene: Scene, found: ConeSolution) -> tuple[Iterate, ...]:
     """Return Clarabel's iterates in the units of the risk."""
-    order = scene.problem.geometry.order
-    rooted = order == 2 and scene.problem.ridge == 0.0 and not scene.flips
-    factor = scene.design.unit**order
+    rooted, factor = scene.minimises_root, scene.design.unit**scene.problem.geometry.order
     return tuple(
         Iterate(k, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
         for k, cost, gap in found.trace

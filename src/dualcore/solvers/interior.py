@@ -27,9 +27,9 @@ _CORRECTORS = 4
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
 # products are enormous would otherwise set the direction for all: with label flips the iterations double.
 _MODEST = 3.0
-# The relative gap at which a run marks the point from which a run on similar data may set out.
+# The relative gap at which a run marks the point from which a run on similar data may start.
 _WAYPOINT = 0.05
-# Iterations without progress after which the best point is handed back.
+# Iterations without progress after which the best point is returned.
 _PATIENCE = 30
 
 
@@ -122,7 +122,7 @@ class InteriorPoint:
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
-        #: whether Newton overshot before: then rows are taken to curve as their secants do
+        # Whether a Newton step was too long before: then curvatures are those of secants.
         self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
         thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
@@ -136,9 +136,9 @@ class InteriorPoint:
             x[: self.m], x[self.m] = start[0] * self.design.scales, start[1] if self.problem.fit_intercept else 0.0
         z = self.design.signal(x[: self.m], x[self.m])
         spread = max(1.0, float(self.w @ np.abs(z)) / mass)
-        if start is not None:  # near the optimum already: closer to the boundary, but a start that hugs it crawls
+        if start is not None:  # near the optimum: nearer to the boundary, but not so near that steps become short
             spread = max(1e-2, 0.3 * float(self.w @ np.abs(z - self.w @ z / mass)) / mass)
-        left = float(self.linear[self.lam_at])  # what settled flips leave of the radius
+        left = float(self.linear[self.lam_at])  # of the radius, after the flips that are held fixed
         self.x = self.cone.start(x, 0.5 * spread, left if left > 0.0 else self.problem.radius)
         self.rows = RowState(self.pieces, self.w, z)
         self.rows.rise(self.lam, spread)
@@ -178,7 +178,8 @@ class InteriorPoint:
                 break
             if iteration == max_iter or iteration - best_at > _PATIENCE or not np.isfinite(state.merit):
                 break
-            if state.value < -abs(history[0].value):  # losses are not negative: settled rows alone can run away
+            # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
+            if state.value < -abs(history[0].value):
                 break
             if not self._iterate(state):
                 break

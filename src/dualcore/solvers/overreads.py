@@ -198,7 +198,11 @@ def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
 def _run_settled(loop: _Loop, guess: RawSolution) -> RawSolution | None:
     """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
     problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
-    if problem.geometry.order != 1 or not (problem.loss.kinks or problem.family.flips) or not can_settle(problem):
+    if (
+        not problem.family.linear_in_multiplier
+        or not (problem.loss.kinks or problem.family.flips)
+        or not can_settle(problem)
+    ):
         return None
     loose = loose_share(data, loop.pilot.rows.n)
     held = loose * rows.n * rows.m

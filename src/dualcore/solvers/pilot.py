@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import Source
+from dualcore.data.sources import Smallest, Source
 from dualcore.problem import Data, Problem
 
 __all__ = ["draw_pilot", "pilot_size"]
@@ -37,16 +36,8 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Da
     labels = (-1.0, 1.0) if problem.is_classification else (None,)
     groups = [source.smallest(seed, size, label) for label in labels]
     total = sum(group.mass for group in groups)
-    rows, weights = [], []
-    for group in groups:
-        count = max(1, round(size * group.mass / total))
-        masses = group.masses[:count]
-        if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
-            masses = np.ones(masses.size)
-        rows.append(group.rows[:count])
-        weights.append(group.mass / total * (masses / masses.sum()))
-    numbers: np.ndarray = np.concatenate(rows)
-    given: FloatArray = np.concatenate(weights)
+    counts = [max(1, round(size * group.mass / total)) for group in groups]
+    numbers, given = Smallest.join(groups, counts)
     order = np.argsort(numbers)
     X, y = source.take(numbers[order])
     return Data(as_rows(X), y, given[order] / given.sum())

@@ -35,16 +35,16 @@ __all__ = ["Descent", "Outcome", "descend"]
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 _SAME = 1.0 + 1e-15
-# A model that promises less than this, relatively, is at its end: the rest is rounding.
+# The descent ends where the local model predicts a smaller relative decrease: the rest is rounding.
 _EXHAUSTED = 1e-15
-# A mean of the residuals that is a smaller share of the root of the risk is no more than an exact fit leaves.
+# A mean of the residuals below this share of the root of the risk counts as an exact fit.
 _FITTED = 1e-6
-# The same, of what an empty model leaves.
+# The same, as a share of the mean with zero coefficients.
 _NOISE = 1e-10
 _LEAST_CURVATURE = 1e-10
-# Steps are looked for in units of at least this share of what an empty model leaves.
+# Steps are measured in units of at least this share of the mean with zero coefficients.
 _LEAST_REACH = 1e-4
-# Below this share of what an empty model leaves, an exact fit (or a margin on every row) is tried.
+# Below this share of the mean with zero coefficients, an exact fit (or a margin on every row) is tried.
 _NEARLY = 1e-3
 # How many dual points of a descent are compared, and how many of the last.
 _CANDIDATES, _LAST = 8, 3
@@ -188,14 +188,14 @@ class Descent:
         total = self.design.unit**self.p * (place.cost if self.problem.ridge > 0.0 else place.cost**self.p)
         return total, total * max(promised, 0.0) * (1.0 if self.problem.ridge > 0.0 else self.p)
 
-    # The way down
+    # Descent
 
     def run(self, x: FloatArray, *, max_iter: int) -> Outcome:
         """Descend from ``x`` until the local model promises nothing more."""
         history: list[tuple[float, float]] = []
         slopes: list[FloatArray] = []
         best, finished = self.at(x), False
-        if best.mean <= _FITTED * self.scale:  # where everything fits, residuals of rounding show no way down
+        if best.mean <= _FITTED * self.scale:  # an exact fit: residuals are rounding errors, and so are their slopes
             best = self.at(np.zeros_like(x))
         for share in _WIDTHS if self.p < 2.0 else (0.0,):
             here = self.at(best.x, share * best.mean)
@@ -210,10 +210,10 @@ class Descent:
                 there = self._cleaned(self._search(here, step.change, width), width)
                 gain = (here.cost - there.cost) / here.cost
                 slopes += [] if step.slopes is None else [step.slopes]
-                # Near an exact fit the mean is a small part of the cost, but its slopes decide what a bound is worth.
+                # Near an exact fit the mean is a small part of the cost, but the bound depends on its slopes.
                 part = min(1.0, max(here.mean / here.cost, 1e-3)) if self.problem.ridge == 0.0 else 1.0
                 finished = 0.0 <= step.promised <= part * enough
-                # A negative promise is Clarabel's rounding, or a model that does not reach far enough.
+                # A predicted decrease below zero is Clarabel's rounding, or a local model valid on too small a region.
                 finished |= not gain > (1e-3 * part * enough if step.promised > 0.0 else max(enough, 1e-13))
                 # The last step may gain less than rounding hides, and still bring digits of the model.
                 here = there if there.cost <= here.cost * _SAME else here
@@ -238,13 +238,13 @@ class Descent:
 
     @staticmethod
     def _ahead(near: _Expansion, change: FloatArray) -> float:
-        """Return what the model of the mean is worth some way ahead."""
+        """Return the value of the local model of the mean after a change."""
         return float(np.hypot(near.mean + near.gradient @ change, np.linalg.norm(near.factor @ change)))
 
     def _conic_step(self, place: Place, near: _Expansion) -> Step:
         problem, p, m = self.problem, self.p, self.m
         program = ConeProgram()
-        # Steps are measured by the mean, but near an exact fit not by what is left of it.
+        # Steps are measured in units of the mean, but near an exact fit, where it vanishes, of the data's scale.
         phi, reach = place.x[:m], max(near.mean, _LEAST_REACH * self.scale)
         root = place.mean + problem.radius * place.steepness
         penalty = 0.5 * float(self.ridge @ phi**2)
@@ -340,7 +340,7 @@ class Descent:
             lift = np.maximum(share ** (p - 2.0), _LEAST_CURVATURE) if p != 2.0 else np.ones_like(share)
             if self.one_sided:
                 lift = np.where(u > 0.0, lift, 0.0)
-            bend = 1.0 + (p - 2.0) * side**2  # p - 1 but where the smoothing is felt
+            bend = 1.0 + (p - 2.0) * side**2  # p - 1 without smoothing
             slopes = share ** (p - 1.0) * side
             weights = w * lift * bend
             roots = np.sqrt(weights)

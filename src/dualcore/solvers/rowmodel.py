@@ -37,11 +37,11 @@ class Pieces:
         The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with
         flips, because there ``h = L(z) + max(0, z - gamma lam)``.
     spring : bool
-        The loss is a Moreau envelope: its polyhedral function behind a unit spring, which eliminates like the rest.
+        The loss is a Moreau envelope: a polyhedral function of ``t - u`` plus ``u^2 / 2``; ``u`` is eliminated too.
     curved : bool
         A full Newton step may overshoot and needs a line search.
 
-    With ``bare`` the smooth part is left out: somebody else looks after it. Without ``springs`` envelopes are smooth.
+    With ``bare`` the smooth part is left out: the caller adds it. Without ``springs`` envelopes count as smooth.
     """
 
     def __init__(self, problem: Problem, *, bare: bool = False, springs: bool = True) -> None:

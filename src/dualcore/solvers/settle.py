@@ -2,8 +2,8 @@
 
 ``h`` is a smooth part and a maximum of linear pieces. Far from the kinks a row lies on one piece and stays there while
 the model moves little; together such rows are one linear function of the model, and the smooth parts of all rows are
-nearly one quadratic. What is left is a small problem: the few rows near a kink, and the norm. It is set up at the
-solution on a sample and again at its own solution, until that explains the risk of all rows.
+nearly one quadratic. The few rows near a kink, that linear function, that quadratic and the norm make a small problem.
+It is set up at the solution on a sample, then at its own solution, until its value agrees with the risk of all rows.
 
 Without a smooth part it is a relaxation, because a piece never exceeds the maximum; with one it is a Newton step, taken
 as far as the risk falls.
@@ -30,28 +30,29 @@ __all__ = ["can_settle", "loose_share", "sample_rows", "solve_settled", "worth_s
 
 # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
 _MANY_SMOOTH, _MANY = 5000, 20000
-# One row in this many is in the sample that guesses.
+# One row in this many is in the sample whose solution is the first guess.
 _SAMPLE = 8
 # A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that are
 # not settled at first; as densities of margins are of order one, so is the share of such rows.
 _REACH = 1.5
-# Too many rows to be worth the trouble.
+# If more than this share of the rows is near a kink, the small problem is not small enough.
 _TOO_MANY = 0.4
-# How well, relatively, the last small problem must have explained the risk for the next to start from its path.
+# The next small problem starts from the path of the last if that one's value was this near to the risk, relatively.
 _NEAR = 0.02
-# A start from an earlier path either pays within this many iterations or not at all.
+# A start from an earlier path that has not converged after this many iterations is given up.
 _WARM = 25
 # How often the small problem is set up before the whole one is solved after all.
 _ROUNDS = 12
 # By how much the small problem may miss the risk of all rows, as a share of the tolerance.
 _MISS = 0.05
-# How much the last Newton step may have gained, as a share of the root of the tolerance: what is left is its square.
-# Not so where the curvature jumps; there it must gain nothing any more.
+# The last Newton step may have lowered the risk by this share of the root of the tolerance: Newton's method converges
+# quadratically, so the next step would lower it by about the square. Where the curvature of the loss jumps it does not
+# converge quadratically; there the steps go on until they lower the risk by less than the tolerance.
 _STEP = 0.1
 
 
 class _Place(NamedTuple):
-    """A model and how the rows stand there: which piece is on top, and by how much."""
+    """A model, and for every row which linear piece is the largest there, and by how much."""
 
     coef: FloatArray
     intercept: float
@@ -120,13 +121,13 @@ def solve_settled(
             loose |= (place.lead <= width) & (data.masses > 0.0)
             if np.count_nonzero(loose) > most * data.rows.n:
                 return None
-        # Where the last problem was much like the rows, so is this one, and may set out from its path.
+        # Where the last small problem was close to the whole one, so is this one, and it may start from its path.
         near = bool(found.history) and abs(place.value - found.history[-1].value) <= _NEAR * abs(place.value)
         trial = _solve_small(
             _small_problem(problem, pieces, data, place, loose, scales), found.waypoint if near else None, tol, max_iter
         )
         spent, history = spent + trial.iterations, history + trial.history
-        if trial.stopped_early:  # too few rows hold the model back
+        if trial.stopped_early:  # with too few rows near kinks the small problem is unbounded
             if share >= most:
                 return None
             share = min(2.0 * share, most)
@@ -173,7 +174,7 @@ def _stand(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, inter
 
 
 def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Place, after: _Place) -> _Place | None:
-    """Return the point ahead where the risk has fallen, or one on the way to it; None where it falls nowhere."""
+    """Return ``after`` if the risk is lower there, else a point between the two where it is; None if there is none."""
     step, here = 1.0, after
     while here.value > before.value:
         step *= 0.5

@@ -12,7 +12,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data, Problem
-from dualcore.problem.forms import MarginForm
 from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
@@ -38,7 +37,7 @@ class StructuredSolver(Solver):
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if not problem.family.is_closed:
             return f"StructuredSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
-        if problem.geometry.order != 1:
+        if not problem.family.linear_in_multiplier:
             return (
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "
                 f"Use solver='{able_solver(problem)}'."
@@ -73,11 +72,11 @@ def _run(
             found = solve_settled(problem, data, tol, max_iter, guess)
             if found is not None:
                 return found
-    if isinstance(problem.form, MarginForm) and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
-        whole = _flips_last(problem, problem.form, data, tol, max_iter, start)
+    if problem.family.flips:
+        whole = _flips_last(problem, data, tol, max_iter, start)
     else:
         whole = InteriorPoint(problem, data, start).run(tol, max_iter)
-        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: once more from afar
+        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
             whole = InteriorPoint(problem, data).run(tol, max_iter)
     if whole.stopped_early and can_settle(problem):  # Newton with a line search is slower, and harder to stop
         guess = replace(whole, waypoint=None)
@@ -112,7 +111,7 @@ def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArra
 
 
 def _flips_last(
-    problem: Problem, form: MarginForm, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
     """Solve without label flips first; where none would pay at that optimum, it is the optimum with flips too.
 
@@ -121,10 +120,10 @@ def _flips_last(
     """
     found = InteriorPoint(problem.replace(label_cost=np.inf), data, start).run(tol, max_iter)
     t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
-    if not form.candidates(t, size)[0].size:
+    if not problem.form.flip_candidates(t, size)[0].size:
         return found
     spent, history = found.iterations, found.history
-    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: once more from afar
+    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: again without one
         found = InteriorPoint(problem, data, here).run(tol, max_iter)
         spent, history = spent + found.iterations, history + found.history
         if not found.stopped_early:

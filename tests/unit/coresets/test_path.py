@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import DualCoreset, Problem, UniformCoreset, solve
-from dualcore.coresets.path import PathStep, radius_path, select_radius, suggest_radius
+from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.coresets.path.run import _doubling
 from dualcore.data.sources import ArraySource
 from dualcore.reading.evaluate import as_source
@@ -385,6 +385,19 @@ def test_a_suggestion_exists_for_every_loss(loss, settings):
     low, high = (suggest_radius(problem, X, y, c, random_state=0) for c in (0.5, 0.99))
     assert 0.0 < low < high < 1.0
     assert suggest_radius(problem, 10.0 * X, y, 0.5, random_state=0) == pytest.approx(10.0 * low, rel=0.3)
+
+
+@pytest.mark.parametrize("power", [1.5, 2.0, 3.0])
+def test_suggestion_and_grid_do_not_depend_on_the_unit_of_the_target(power):
+    problem = Problem("power", power=power)
+    X, y = make_data(False, n=300)
+    here, there = (suggest_radius(problem, X, unit * y, draws=200, random_state=0) for unit in (1.0, 100.0))
+    assert there == pytest.approx(here, rel=1e-6)
+    last = radius_grid(problem, X, y, 3)[-1]
+    assert radius_grid(problem, X, 100.0 * y, 3)[-1] == pytest.approx(last, rel=1e-9)
+    # From the last radius on nothing is learned; a little below something is.
+    grown = [np.abs(solve(problem.replace(radius=share * last), X, y).coef).max() for share in (0.95, 1.01)]
+    assert grown[0] > 1e-3 > grown[1]
 
 
 def test_suggestions_for_odd_data():

@@ -240,7 +240,7 @@ class TestTraining:
     def test_tangents_in_the_cone_program_agree_with_the_bundle(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.0, ridge=0.01)
         X, y = make_data(20, 3, problem)
-        coef, intercept, _ = hypercube_model(problem, problem.box, problem.validate(X, y), 1e-8, 200)
+        coef, intercept, _ = hypercube_model(problem, problem.family, problem.validate(X, y), 1e-8, 200)
         best = solve(problem, X, y, solver="box", tol=1e-7)
         assert problem.risk(coef, intercept, X, y) == pytest.approx(best.value, rel=1e-6)
         assert solve(problem, X, y, solver="conic").value == pytest.approx(best.value, rel=1e-6)
@@ -477,6 +477,6 @@ class TestBadInput:
     def test_replace_and_repr_keep_it(self):
         problem = make_problem("hinge", "l2", support=(0.0, 1.0))
         assert "support=(0.0, 1.0)" in repr(problem.replace(radius=0.3))
-        assert problem.replace(support=None).box is None
+        assert problem.replace(support=None).family.is_closed
         assert Box.of((-np.inf, np.inf)) is None
         assert "support" not in repr(Problem("hinge"))

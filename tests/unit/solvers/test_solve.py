@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import IncompatibleError, Problem, Solution, solve
 from dualcore.problem.geometry import get_norm
-from dualcore.problem.losses import ResidualLoss
 from dualcore.solvers import SOLVERS, Status
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.structured import StructuredSolver
+from own_losses import PseudoHuber
 
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
 both_solvers = pytest.mark.parametrize("solver", ["structured", "conic"])
@@ -51,20 +51,6 @@ def targets(n: int = 60, m: int = 3, seed: int = 2) -> tuple[np.ndarray, np.ndar
 
 def data_for(problem: Problem, n: int = 60, m: int = 3) -> tuple[np.ndarray, np.ndarray]:
     return classes(n, m) if problem.is_classification else targets(n, m)
-
-
-class PseudoHuber(ResidualLoss):
-    """A smooth loss that no cone describes: ``sqrt(1 + r^2) - 1``."""
-
-    name = "pseudo_huber"
-    lipschitz = 1.0
-
-    def value(self, t):
-        size = np.hypot(1.0, t)
-        return t / size * t * size / (1.0 + size)
-
-    def slope(self, t):
-        return t / np.hypot(1.0, t)
 
 
 # What a Solution says

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import ndtr
 
 from dualcore import Problem, solve
-from dualcore.problem.losses import Logistic, MarginLoss, ResidualLoss
+from dualcore.problem.losses import Logistic
 from dualcore.solvers import settle, structured
 from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design
@@ -16,6 +15,7 @@ from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.newton import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver, _row_space
+from own_losses import CappedExponential, LogCosh, Probit
 
 NORMS = ("l1", "l2", "linf")
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
@@ -36,19 +36,6 @@ def sample(problem: Problem, n: int = 50, m: int = 4, seed: int = 0) -> tuple[np
 # Losses of the user's own
 
 
-class LogCosh(ResidualLoss):
-    """``log cosh r``."""
-
-    name = "log_cosh"
-    lipschitz = 1.0
-
-    def value(self, t):
-        return np.abs(t) + np.log1p(np.exp(-2.0 * np.abs(t))) - np.log(2.0)
-
-    def slope(self, t):
-        return np.tanh(t)
-
-
 class Steep(LogCosh):
     """``3 log cosh(r)``: a Lipschitz constant that is not one."""
 
@@ -60,33 +47,6 @@ class Steep(LogCosh):
 
     def slope(self, t):
         return 3.0 * super().slope(t)
-
-
-class Probit(MarginLoss):
-    """``E max(0, N - z)`` with ``N`` standard normal."""
-
-    name = "probit"
-    lipschitz = 1.0
-
-    def value(self, t):
-        return np.exp(-0.5 * np.minimum(t * t, 1400.0)) / np.sqrt(2.0 * np.pi) - t * ndtr(-t)
-
-    def slope(self, t):
-        return -ndtr(-t)
-
-
-class CappedExponential(MarginLoss):
-    """``exp(-z)`` for ``z >= 0``, its tangent ``1 - z`` below."""
-
-    name = "capped_exponential"
-    lipschitz = 1.0
-    bends = (0.0,)
-
-    def value(self, t):
-        return np.exp(-np.maximum(t, 0.0)) - np.minimum(t, 0.0)
-
-    def slope(self, t):
-        return -np.exp(-np.maximum(t, 0.0))
 
 
 class PlainLogistic(Logistic):

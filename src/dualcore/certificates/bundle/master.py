@@ -23,7 +23,7 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["MOST_STEPS", "Caps", "Cuts", "Found", "Master"]
 
-# Of one solution; seldom more than thirty but where rounding is in the way.
+# Interior-point steps of one solution; seldom more than thirty unless rounding slows them down.
 MOST_STEPS = 80
 # How near to the edge of the positive orthant a step may go.
 _FRACTION = 0.995
@@ -306,7 +306,7 @@ class Master:
             wanted, move, primal, dual = wanted + change, again, new_primal, new_dual
         dx, shares, slack, mult = move
         primal, dual = _FRACTION * primal, _FRACTION * dual
-        # A step that goes all the way could have asked for more.
+        # After a long step the target of the next one can be more ambitious.
         short = min(primal, dual)
         if short > 0.7:
             self.boldness = max(0.1, 0.5 * self.boldness)

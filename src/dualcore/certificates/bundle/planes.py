@@ -5,10 +5,10 @@ gives, for each row or for each of many groups of rows, a plane below its share 
 moves at every other. The planes' minimum over a region that must hold the optimum bounds it from below. A rough
 minimiser of the planes, not too far from the best point so far, is the next point to look at.
 
-With linf a feature moves along with the others for nothing, whatever the sign of its coefficient, and so it does in any
-norm if the radius takes rows anywhere. The objective then has an edge wherever a coefficient is zero, and planes would
-have to learn every pattern of signs. There the coefficients are split, ``theta = theta+ - theta-``, and a plane lets
-either part earn its own move. It stays below: at a model one part of each feature is zero.
+With linf a feature moves along with the others at no extra cost, whatever the sign of its coefficient. So it does in
+any norm if the radius takes rows anywhere. The objective then has an edge wherever a coefficient is zero, and there
+would have to be planes for every pattern of signs. There the coefficients are split, ``theta = theta+ - theta-``, and a
+plane takes the best move of either part. It stays below: at a model one part of each feature is zero.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ class Bundle:
         floor: float = 0.0,
         multiplier: float | None = None,
     ) -> None:
-        if not isinstance(problem.family, BoxFamily) or problem.radius == 0.0:
+        if problem.radius == 0.0:
             raise ValueError("a bundle is for problems with a support and a positive radius")
-        self.problem, self.box, self.data = problem, problem.family, data
+        self.problem, self.box, self.data = problem, BoxFamily.of(problem.family), data
         w, m = data.masses, data.rows.m
         # Offsets of features and target are taken out before anything is summed.
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
         shifted = problem.fit_intercept and not problem.is_classification
         self.middle = float(w @ data.y) if shifted else 0.0
-        # Unit steps of the scaled variables move the scores alike. A feature that hardly varies is felt through the
-        # adversary, who moves it as others.
+        # Unit steps of the scaled variables move the scores alike. A feature that hardly varies still matters: the
+        # adversary moves it as much as others.
         spread = np.sqrt(mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
         prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights
@@ -144,7 +144,7 @@ class Bundle:
         )
 
     def _has_edges(self) -> bool:
-        """Whether features are moved for nothing, so that the objective has an edge where a coefficient is zero."""
+        """Whether features move at no extra cost, so that the objective has an edge where a coefficient is zero."""
         low, high = self.box.support.spread(self.data.rows.m)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         prices = self.problem.geometry.norm.weights
@@ -172,7 +172,7 @@ class Bundle:
         return np.asarray(np.append(parts, [level, multiplier]) * self.scale)
 
     def _group(self, t: FloatArray) -> None:
-        """Give every row of positive mass a group: rows of like margin turn at like places, so they stay together."""
+        """Give every row of positive mass a group: of rows with similar margins, whose best moves change together."""
         kept = np.flatnonzero(self.data.masses > 0.0)
         self.n_groups = min(kept.size, _MOST_GROUPS, max(8, _MOST_NUMBERS // self.scale.size))
         self.group = np.full(self.data.rows.n, -1, dtype=np.intp)
@@ -257,7 +257,7 @@ class Bundle:
         near = np.append(np.full(self.scale.size - 1, self.reach), 10.0 * self.reach)
         near[-1] = max(near[-1], 0.5 * self.point[-1])
         low, high = np.maximum(self.least, self.point - near), np.minimum(self.most, self.point + near)
-        # A point at the very edge of the region still needs room.
+        # Variables whose two limits coincide are held fixed.
         free = np.flatnonzero(high - low > 1e-14 * (np.abs(low) + np.abs(high)))
         firm = np.append(np.full(self.scale.size - 2, self.parts == 2), [False, True]) & (low <= self.floor)
         cuts = self.cuts.near(self.point, free)

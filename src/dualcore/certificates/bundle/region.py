@@ -100,10 +100,6 @@ def _growth(problem: Problem) -> tuple[float, float]:
 
 def unbounded_features(problem: Problem, n_features: int) -> npt.NDArray[np.bool_]:
     """Return which coefficients nothing bounds: without ridge, those of features that no adversary can move."""
-    support = problem.geometry.support
-    if support is None or problem.ridge > 0.0:
+    if problem.ridge > 0.0:
         return np.zeros(n_features, dtype=bool)
-    low, high = support.spread(n_features)
-    prices = problem.geometry.norm.weights
-    held = np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
-    return np.where(low == high, not problem.fit_intercept, held)
+    return problem.family.unbounded_features(n_features, fit_intercept=problem.fit_intercept)

@@ -64,10 +64,6 @@ class Layout(ABC):
     # The target where rows have one that is no column.
     own_target: str | None = None
 
-    def holds(self, name: str) -> bool:
-        """Whether there is a target of this name."""
-        return name == self.own_target or name in self.names
-
     def find(self, name: str) -> str:
         """Return the name of a column, given by name or by position."""
         return find_column(self.path.name, self.names, name)

@@ -69,7 +69,7 @@ class WatchedSource(PreparedSource):
 
 
 class Watch:
-    """A line of progress that callbacks keep up to date; silent where nobody looks."""
+    """A line of progress that callbacks keep up to date; nothing is shown where the output is no terminal."""
 
     def __init__(self, progress: Progress | None, total: int | None) -> None:
         self._progress = progress

@@ -333,12 +333,13 @@ def _constant(problem: Problem, data: Data) -> float:
 
 def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:
     """Return the slope of every row, and what ``sigma ||theta||_*`` is multiplied by; 0 where no slope is left."""
-    slope = np.asarray(problem.loss.slope(t), dtype=np.float64)
-    if problem.geometry.order == 1:
-        return slope, problem.loss.lipschitz
-    # sigma stands beside the root of the mean loss: slopes of that root
-    root = float(np.sqrt(data.masses @ problem.loss.value(t)))
-    return (slope / (2.0 * root), 1.0) if root > 0.0 else (slope, 0.0)
+    loss, order = problem.loss, problem.geometry.order
+    slope = np.asarray(loss.slope(t), dtype=np.float64)
+    if loss.is_lipschitz:
+        return slope, loss.lipschitz
+    # sigma stands beside the mean of order p of the residuals: slopes of that mean
+    root = float((data.masses @ loss.value(t)) ** (1.0 / order))
+    return (slope / (order * root ** (order - 1.0)), 1.0) if root > 0.0 else (slope, 0.0)
 
 
 def _noise_quantile(

@@ -41,6 +41,7 @@ from dualcore.reading.reading import read
 from dualcore.reading.score import score_models
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.base import able_solver
 
 __all__ = ["radius_path"]
 
@@ -218,7 +219,7 @@ class _CoresetPath:
         self.problems = [problem.replace(radius=radius) for radius in radii]
         self.source, self.sampler, self.radii, self.target_gap = source, sampler, radii, target_gap
         self.settings = dict(settings)
-        if problem.geometry.order == 1:  # the structured solver ends well below its tolerance
+        if able_solver(problem) == "structured":  # which ends well below its tolerance
             self.settings["tol"] = max(settings["tol"], 0.1 * target_gap)
         self.callback = callback
         self.seed = seed_from(sampler.random_state)
@@ -345,7 +346,7 @@ class _CoresetPath:
             return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
 
     def _pilot(self, position: int) -> tuple[Solution | None, WeightedRows | None]:
-        """Return where to begin, and rows to estimate cells from; nothing where the sampler sees to it itself."""
+        """Return a model to start from, and rows to estimate cells from; None where the sampler draws its own."""
         if not self.refines:
             return None, None
         rows = pilot_sample(self.problems[position], self.source, self.size, seed_from(self.seed, 1))

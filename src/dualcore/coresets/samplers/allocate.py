@@ -44,7 +44,7 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
         if not share.any():
             share = room.astype(np.float64)
         top = share.max()
-        # Against the largest: sums of the smallest and of the largest numbers there are go wrong.
+        # Divided by the largest, or their sum might overflow or underflow.
         share = share / top if np.isfinite(top) else np.isinf(share).astype(np.float64)
         ideal = left * (share / share.sum())
         whole = np.minimum(np.floor(ideal).astype(np.int64), room)

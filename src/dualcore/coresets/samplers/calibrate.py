@@ -11,11 +11,11 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["Calibrated", "calibrate", "keeps_classes"]
 
-# As good as no softness at all.
+# Softness of a calibration that meets the means exactly.
 _EXACT = 1e-14
-# What calibration must leave of the mass of a class.
+# Share of the mass of a class that calibration must leave.
 _LEAST_CLASS = 1e-3
-# How many times the largest value in the coreset a mean may be and still be approached.
+# A mean beyond this many times the largest value in the coreset is not approached.
 _FAR = 1000.0
 
 
@@ -54,14 +54,15 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     centre = weights @ moments[:, varied]
     basis = np.column_stack([np.ones(weights.size), (moments[:, varied] - centre) / spread[varied]])
     goal = np.concatenate([[1.0], (targets[varied] - centre) / spread[varied]])
-    # A moment far beyond that of any row comes from rows that were not drawn: chasing it would leave a row or two.
+    # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
+    # row or two.
     within = np.abs(goal) <= _FAR * np.abs(basis).max(axis=0)
     missed = float(np.abs(goal[~within]).max(initial=0.0))
     basis, goal = basis[:, within], goal[within]
     nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
     if goal.size < weights.size:
         exact_nu, exact_lift, off = _dual_newton(weights, basis, goal, nu, _EXACT)
-        # Far-out multipliers mean that the match hangs on a few rows: the soft one is then the better estimate.
+        # With large multipliers the exact match depends on a few rows: the soft one is then the better estimate.
         if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
             lift = exact_lift
     new = weights * lift
@@ -88,7 +89,7 @@ def _dual_newton(
 ) -> tuple[FloatArray, FloatArray, float]:
     """Minimise the dual by semismooth Newton from ``nu``; return it, the weights' factors, the gradient's size."""
     soft = np.full(goal.size, softness)
-    # The mass is as good as exact always; the other moments may give way.
+    # The total mass is met almost exactly; the other moments only up to the softness.
     soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
 
     def dual(nu: FloatArray) -> tuple[float, FloatArray, FloatArray]:

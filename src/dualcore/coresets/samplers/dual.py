@@ -184,7 +184,7 @@ class DualCoreset(Sampler):
             raise ValueError(
                 f"epsilon mode knows no constants for the {problem.family.name!r} family. Give a size instead."
             )
-        if problem.geometry.order != 1:
+        if not problem.loss.is_lipschitz:
             raise ValueError(
                 "epsilon mode needs a loss of order 1: squared losses and higher powers are not Lipschitz."
             )

@@ -41,21 +41,13 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
                 raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
         mass = sum(group.mass for group in groups)
         shares = [max(1, round(size * group.mass / mass)) for group in groups]
-    total = sum(group.mass for group in groups)
-    chosen = []
-    for label, group, share in zip(labels, groups, shares, strict=True):
-        part = slice(0, int(share))
-        masses = group.masses[part]
+    for label, group in zip(labels, groups, strict=True):
         if label is not None and not group.mass > 0.0:
             raise ValueError(
                 f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
                 "Give the classes weights that can be compared."
             )
-        if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
-            masses = np.ones(masses.size)
-        chosen.append((group.rows[part], group.mass / total * (masses / masses.sum())))
-    rows = np.concatenate([rows for rows, _ in chosen])
-    weights = np.concatenate([masses for _, masses in chosen])
+    rows, weights = Smallest.join(groups, [int(share) for share in shares])
     order = np.argsort(rows)
     X, y = source.take(rows[order])
     return Pilot(rows[order], X, y, normalised(weights[order]))

@@ -99,9 +99,9 @@ class Refinement:
         self.solver, self.callback = solver, callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
-        # Where the certificate needs the rows it takes many reads: one more a round, for a shorter step, is worth it.
+        # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
-        # Nothing before the end measures such a model finer than a coreset of a few rows can tell.
+        # Rounds before the last need no more digits than the error of a coreset of a few rows.
         self.inner_tol, self.inner_steps = tol, max_iter
         if self.spares:
             few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS

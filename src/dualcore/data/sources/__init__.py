@@ -1,7 +1,7 @@
 """Where rows come from: memory, memory maps, files, Python iterables, Dask. One interface, `Source`, for all.
 
-Nothing outside this room knows which it is: a source runs a function on its chunks, in row order, and the same seed
-gives the same coreset from every source of the same rows.
+Nothing outside this package asks which of them it has: a source runs a function on its chunks, in row order. The same
+seed gives the same coreset from every source of the same rows.
 """
 
 from __future__ import annotations

@@ -85,38 +85,28 @@ class LocalSource(Source):
         features: bool = True,
         wanted: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[T]:
-        self.check_files()
-        yield from self._run_pieces(function, merge, features=features, wanted=wanted)
-        self.check_files()  # what was rewritten on the way is noticed too
-
-    def _run_pieces(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None,
-        *,
-        features: bool,
-        wanted: npt.NDArray[np.int64] | None,
-    ) -> Iterator[T]:
         def work(piece: Callable[[], Iterable[Chunk]]) -> list[T]:
-            results = [function(chunk) for chunk in piece()]
+            results = list(map(function, piece()))
             return [merge(results)] if merge is not None and len(results) > 1 else results
 
+        self.check_files()
         threads = allowed_threads() + self.extra_threads
         pieces = self._pieces(features=features, wanted=wanted)
         with one_blas_thread():  # our threads already fill the cores
             if threads <= 1:
                 for piece in pieces:
                     yield from work(piece)
-                return
-            waiting: deque[Future[list[T]]] = deque()
-            with ThreadPoolExecutor(threads) as pool:
-                try:
-                    for piece in pieces:  # pieces that come one by one are read here, while the pool computes
-                        waiting.append(pool.submit(work, piece))
-                        if len(waiting) > threads:
+            else:
+                waiting: deque[Future[list[T]]] = deque()
+                with ThreadPoolExecutor(threads) as pool:
+                    try:
+                        for piece in pieces:  # pieces that come one by one are read here, while the pool computes
+                            waiting.append(pool.submit(work, piece))
+                            if len(waiting) > threads:
+                                yield from waiting.popleft().result()
+                        while waiting:
                             yield from waiting.popleft().result()
-                    while waiting:
-                        yield from waiting.popleft().result()
-                finally:
-                    for future in waiting:
-                        future.cancel()
+                    finally:
+                        for future in waiting:
+                            future.cancel()
+        self.check_files()  # what was rewritten meanwhile is noticed too

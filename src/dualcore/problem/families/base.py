@@ -81,6 +81,10 @@ class Family(ABC):
         What a row's target is called in messages.
     n_outputs : int
         Scores of a row: 1, or one for each of many classes.
+    linear_in_multiplier : bool
+        Whether ``h`` is piecewise linear in the multiplier: moving twice as far costs twice as much.
+    finite_at_kappa : bool
+        Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
     is_closed : bool
         Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
     may_shift : bool
@@ -96,6 +100,8 @@ class Family(ABC):
     moves_rows: ClassVar[bool] = False
     flips_only: ClassVar[bool] = False
     target_name: ClassVar[str] = "target"
+    linear_in_multiplier: bool = True
+    finite_at_kappa: bool = True
     n_outputs: int = 1
     flip_form: MarginForm
 
@@ -237,6 +243,10 @@ class Family(ABC):
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """Return the length of the longest row after a move, a one for the intercept included, and the largest cost."""
         return longest, self.geometry.label_cost if self.is_classification and self._has_label_cost else 0.0
+
+    def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
+        """Return which coefficients nothing bounds without a ridge, for bounds that need a region of the optimum."""
+        return np.zeros(n_features, dtype=bool)
 
     @property
     def _has_label_cost(self) -> bool:

@@ -19,9 +19,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
+from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.geometry import Box, Geometry, LinfNorm
@@ -62,6 +64,20 @@ class BoxFamily(MovingFamily):
             raise ValueError("BoxFamily needs a geometry with a support.")
         super().__init__(loss, geometry, radius)
         self.support: Box = geometry.support
+
+    @classmethod
+    def of(cls, family: Family) -> BoxFamily:
+        """Return a family that is one of boxes as such; ValueError for any other."""
+        if not isinstance(family, cls):
+            raise ValueError(f"This needs a problem with a support, got one of the {family.name!r} family.")
+        return family
+
+    def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
+        """Return which coefficients nothing bounds without a ridge: those of features that cannot move."""
+        low, high = self.support.spread(n_features)
+        prices = self.geometry.norm.weights
+        held = np.zeros(n_features, dtype=bool) if prices is None else np.isinf(prices)
+        return np.where(low == high, not fit_intercept, held)
 
     # One block of rows
 

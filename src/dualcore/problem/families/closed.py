@@ -26,6 +26,8 @@ class ClosedFamily(Family):
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         super().__init__(loss, geometry, radius)
         self._form = get_form(loss, geometry, radius)
+        self.linear_in_multiplier = self._form.linear_in_multiplier
+        self.finite_at_kappa = self._form.finite_at_kappa
 
     @property
     def form(self) -> DualForm:

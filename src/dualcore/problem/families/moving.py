@@ -153,7 +153,7 @@ class MovingFamily(Family):
                 share * low.intercept + rest * high.intercept,
                 share * low.spent + rest * high.spent,
             )
-        # What is left of the budget runs away where there is no wall.
+        # The rest of the budget moves a vanishing mass ever farther, along the features without a wall.
         rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
             rest = max(self.radius - low.spent, 0.0) * rate

@@ -202,7 +202,7 @@ class SoftmaxFamily(Family):
     ) -> Minimum:
         loss, gain = self.terms(rows, y, coef, intercept)
         size = self.size(coef)
-        chosen, delta = self.flip_form.candidates(gain, size)
+        chosen, delta = self.flip_form.flip_candidates(gain, size)
         masses = np.full(chosen.size, 1.0 / gain.size) if weights is None else weights[chosen]
         return self.flip_form.minimise_sums(weighted_sum(loss, weights), delta, masses, size)
 

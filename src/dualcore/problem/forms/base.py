@@ -106,6 +106,10 @@ class DualForm(ABC):
     sums_decide: ClassVar[bool] = True
     # Whether a mean of dual points is a dual point whose value is at least the mean of theirs, sum by sum.
     sums_mix: ClassVar[bool] = True
+    # Whether ``h`` is piecewise linear in the multiplier, so that the risk is a mean loss plus a multiple of ``size``.
+    linear_in_multiplier: ClassVar[bool] = True
+    # Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
+    finite_at_kappa: ClassVar[bool] = True
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         self.loss = loss
@@ -141,6 +145,19 @@ class DualForm(ABC):
         if self.radius == 0.0 and isinstance(self.loss, MarginLoss) and np.isfinite(self.geometry.label_cost):
             return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
         return max(multiplier, self.kappa(size))
+
+    @property
+    def has_kinks(self) -> bool:
+        """Whether `dual_slopes` makes use of a width: ``h`` has kinks, of the loss or where labels begin to flip."""
+        return bool(self.loss.kinks) or (self.loss.has_labels and bool(np.isfinite(self.geometry.label_cost)))
+
+    def flip_candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the rows that flip at some multiplier from `kappa` on, and the multiplier at which each stops to."""
+        return np.zeros(0, dtype=np.intp), np.zeros(0)
+
+    def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
+        """Return the flipped rows and the share of each that flips in the worst case; none where labels stay."""
+        return np.zeros(0, dtype=np.intp), np.zeros(0)
 
     def flip_gains(self, t: FloatArray) -> FloatArray | None:
         """Return what a flip earns before it is paid for, shape (n,); None where it is no number of the row alone."""

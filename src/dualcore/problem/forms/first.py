@@ -118,7 +118,7 @@ class MarginForm(DualForm):
         best = int(np.argmin(values))
         return Minimum(float(values[best]), float(at[best]))
 
-    def candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
+    def flip_candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
         gamma = self.geometry.label_cost
         if np.isinf(gamma):
@@ -137,7 +137,7 @@ class MarginForm(DualForm):
         return np.concatenate(rows), np.concatenate(deltas)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        rows, delta = self.candidates(t, size)
+        rows, delta = self.flip_candidates(t, size)
         masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
         return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
 
@@ -163,7 +163,7 @@ class MarginForm(DualForm):
 
     def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
-        rows, delta = self.candidates(t, size)
+        rows, delta = self.flip_candidates(t, size)
         share = np.ones(rows.size)
         masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
         gamma = self.geometry.label_cost
@@ -186,7 +186,7 @@ class MarginForm(DualForm):
         return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
 
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        _, delta = self.candidates(t, size)
+        _, delta = self.flip_candidates(t, size)
         return max(self.kappa(size), float(delta.max(initial=0.0)))
 
 

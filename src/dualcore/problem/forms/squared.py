@@ -41,6 +41,9 @@ class SquaredForm(DualForm):
     """
 
     sums_mix = False
+    linear_in_multiplier = False
+    finite_at_kappa = False
+    has_kinks = False
 
     @property
     def power(self) -> float:
@@ -104,7 +107,7 @@ class SquaredForm(DualForm):
     def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
         """Minimise from the mean loss alone; exact where nothing flips."""
         slope_size, p = self.slope_size(size), self.power
-        if self.radius == 0.0:  # the multiplier costs nothing, and no finite one serves rows that are not seen here
+        if self.radius == 0.0:  # the multiplier costs nothing, and rows that are not seen here may need any
             return Minimum(float(mean_loss), np.inf)
         mean = float(mean_loss ** (1.0 / p))
         root = mean + self.radius * slope_size

@@ -74,6 +74,26 @@ class Loss(ABC):
         return self.value(t), self.slope(t)
 
     @property
+    def is_lipschitz(self) -> bool:
+        """Whether slopes have a bound; else the loss is a power of a loss whose slopes have one."""
+        return bool(np.isfinite(self.lipschitz))
+
+    @property
+    def root_lipschitz(self) -> float:
+        """The largest slope of ``L ** (1 / order)``: of order 1 `lipschitz`, of a power of ``|t|`` or of a hinge 1."""
+        return self.lipschitz if self.is_lipschitz else 1.0
+
+    def largest_rise(self, mean: float, change: float) -> float:
+        """Return how much a mean loss can rise where arguments change by ``change`` in the mean of the loss's order."""
+        if self.is_lipschitz:
+            return self.lipschitz * change
+        return float((mean ** (1.0 / self.order) + change) ** self.order - mean)
+
+    def largest_size(self, mean: float) -> float:
+        """Return the most that the mean of ``|t|`` can be where the mean loss is known; ``inf`` for margins."""
+        return np.inf
+
+    @property
     def slope_range(self) -> tuple[float, float]:
         """Interval that holds every slope, hence the domain of the conjugate."""
         return -self.lipschitz, self.lipschitz
@@ -83,6 +103,7 @@ class Loss(ABC):
 
         The default finds the ``t`` whose slope is ``s`` by bisection, so it needs a slope that is continuous.
         """
+        # By hand: all slopes at once, which scipy's root finders for one function do not do.
         s = np.asarray(s, dtype=np.float64)
         low, high = np.full(s.shape, -1.0), np.full(s.shape, 1.0)
         for _ in range(60):  # grow the bracket until L'(low) <= s <= L'(high), or give up at 2**60
@@ -125,3 +146,12 @@ class MarginLoss(Loss):
 
 class ResidualLoss(Loss):
     """A loss of the residual ``r = theta . x + b - y``: convex, zero where the prediction is right."""
+
+    def largest_size(self, mean: float) -> float:
+        """Return the most that the mean of ``|r|`` can be where the mean loss is known."""
+        if not self.is_lipschitz:  # a power of |r|
+            return float(mean ** (1.0 / self.order))
+        # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.
+        slope = 0.5 * min(abs(end) for end in self.slope_range)
+        extra = float(np.max(self.conjugate(np.array([-slope, slope]))))
+        return (mean + max(extra, 0.0)) / slope

@@ -104,7 +104,7 @@ class Continuation:
     def first_width(self) -> float:
         """Return the width to start with: 0 where nothing has a kink."""
         problem = self.oracle.problem
-        if problem.geometry.order > 1 or not (problem.loss.kinks or problem.family.flips):
+        if not problem.family.linear_in_multiplier or not (problem.loss.kinks or problem.family.flips):
             return 0.0
         return _FIRST_WIDTH * self.oracle.typical_signal()
 

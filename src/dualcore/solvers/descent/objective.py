@@ -52,7 +52,7 @@ class Objective:
         self.oracle, self.width, problem = oracle, width, oracle.problem
         self.problem = problem
         self.order = problem.geometry.order
-        self.radius, self.lipschitz = problem.radius, problem.loss.lipschitz if self.order == 1 else 1.0
+        self.radius, self.lipschitz = problem.radius, problem.loss.root_lipschitz
         scale, prices = oracle.columns.scale, problem.geometry.norm.weights
         self.prices = scale if prices is None else prices * scale
         self.norm: Norm = type(problem.geometry.norm)(self.prices)
@@ -73,7 +73,7 @@ class Objective:
     def _compose(self, point: Point, sums: RowSums) -> Valued:
         bend = self.ridge * point.coef
         penalty = 0.5 * float(bend @ point.coef)
-        if self.order == 1:
+        if self.problem.family.linear_in_multiplier:
             value = sums.value + self.radius * self.lipschitz * point.size + penalty
             spent = self.problem.geometry.label_cost * sums.flipped if sums.flipped else 0.0
             in_size = self.lipschitz * (self.radius - spent)
@@ -92,7 +92,7 @@ class Objective:
 
     def growth(self, point: Point, sums: RowSums) -> float:
         """Return the derivative of the risk in the mean loss: 1 of order 1."""
-        if self.order == 1:
+        if self.problem.family.linear_in_multiplier:
             return 1.0
         mean, root = self._roots(point, sums)
         return float((root / mean) ** (self.order - 1.0)) if mean > 0.0 else 1.0

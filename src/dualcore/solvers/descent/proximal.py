@@ -106,7 +106,7 @@ class _Variables:
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.sized = objective.problem.family.flips or objective.order > 1
+        self.sized = objective.problem.family.flips or not objective.problem.family.linear_in_multiplier
 
     def vector(self, point: Point) -> FloatArray:
         rest = [point.intercept] * self.intercept + [point.size] * self.sized
@@ -146,7 +146,7 @@ def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: Floa
     if isinstance(hessian, SampleHessian):
         matrix = hessian.matrix.copy()
         matrix[np.arange(m), np.arange(m)] += objective.ridge
-        if objective.order > 1:
+        if not objective.problem.family.linear_in_multiplier:
             grown = np.zeros((matrix.shape[0] + 1, matrix.shape[0] + 1))
             grown[:-1, :-1] = matrix
             vector = objective.outer_curvature(at)
@@ -158,7 +158,8 @@ def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: Floa
     if not isinstance(hessian, DiagonalHessian):
         raise TypeError("the Hessian is that of a sample or a diagonal")
     squares = hessian.curvature + objective.ridge
-    in_size = hessian.in_size if objective.order == 1 else float(objective.outer_curvature(at)[-1] ** 2)
+    linear = objective.problem.family.linear_in_multiplier
+    in_size = hessian.in_size if linear else float(objective.outer_curvature(at)[-1] ** 2)
     rest = [hessian.curvature] * variables.intercept + [in_size] * variables.sized
     return LimitedQuadratic(np.concatenate([squares, rest]))
 

@@ -18,7 +18,7 @@ def test_caps_hold_exactly_from_kappa_on(loss: str, norm: str, parts: int, price
         pytest.skip("coefficients are always split with linf")
     parameters = {"quantile": 0.2} if loss == "pinball" else {}
     problem = Problem(loss, radius=0.1, norm=norm, support=OPEN, feature_weights=prices, **parameters)
-    box, rng = problem.box, np.random.default_rng(0)
+    box, rng = problem.family, np.random.default_rng(0)
     scale = np.append(np.tile([1.0, 2.0, 0.5, 3.0], parts), [1.0, 4.0])
     caps = find_caps(box, scale, parts, np.arange(scale.size), 0.0)
     for _ in range(50):
@@ -44,6 +44,6 @@ def test_gradients_and_curvature_of_lengths() -> None:
 
 def test_a_box_with_all_walls_has_no_caps() -> None:
     for norm in ("l1", "l2", "linf"):
-        box = Problem("hinge", radius=0.1, norm=norm, support=(0.0, 1.0)).box
+        box = Problem("hinge", radius=0.1, norm=norm, support=(0.0, 1.0)).family
         scale = np.ones(8)
         assert len(find_caps(box, scale, 2, np.arange(8), 0.0)) == 0

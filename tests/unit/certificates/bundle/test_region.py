@@ -28,7 +28,7 @@ def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str
     data = problem.validate(X, y)
     centre, middle = X.mean(axis=0), 0.0 if problem.is_classification else float(y.mean())
     upper = problem.evaluate(np.zeros(3), middle, data).value
-    region = find_region(problem, problem.box, data, centre, middle, X.std(axis=0), upper)
+    region = find_region(problem, problem.family, data, centre, middle, X.std(axis=0), upper)
     inside = 0
     for size in 10.0 ** rng.uniform(-2, 2.5, 40):
         coef = size * rng.normal(size=3)
