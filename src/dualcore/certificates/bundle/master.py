@@ -1,12 +1,13 @@
-"""The master programme of a bundle: the least value of planes, by a primal-dual interior point of its own.
+"""The master programme of a bundle: the least value of cuts, by a primal-dual interior point of its own.
 
     minimise   cost . x + x' diag(curve) x / 2 + sum_g s_g
-    subject to planes_p . x + offsets_p <= s_g   for every plane p of group g,
+    subject to cuts_p(x) <= s_g   for every cut p of group g,
                low <= x <= high,   caps_k(x) <= 0 .
 
-There may be as many groups as rows, each with a few planes. The shares ``s`` are eliminated, so a step costs
-``planes * variables^2``. A rough solution is the better query point: it lies in the middle of what the planes leave
-open, where an exact one sits in a corner that the next planes cut off.
+A cut is a convex function below the share of its group: a plane, or the loss of a row after a fixed move. There may be
+as many groups as rows, each with a few cuts. The shares ``s`` are eliminated, so a step costs ``cuts * variables^2``. A
+rough solution is the better query point: it lies in the middle of what the cuts leave open, where an exact one sits in
+a corner that the next ones take away.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["MOST_STEPS", "Caps", "Found", "Master", "Planes"]
+__all__ = ["MOST_STEPS", "Caps", "Cuts", "Found", "Master"]
 
 # Interior-point steps of one solution; seldom more than thirty unless rounding slows them down.
 MOST_STEPS = 80
@@ -30,17 +31,28 @@ _FRACTION = 0.995
 _CENTRING = 12
 # Further solutions with one factor that may lengthen a step.
 _CORRECTIONS = 3
+# Halvings of a step along which cuts bend, and how much of the complementarity their bending may add.
+_SHORTENINGS, _EXCESS = 6, 0.3
 # Times that multipliers are moved towards balance at the end.
 _REPAIRS = 8
 
 
-class Planes(NamedTuple):
-    """Planes below the shares of the groups: ``rows @ x + offsets``; every group owns at least one."""
+class Cuts(Protocol):
+    """Convex functions below the shares of the groups; every group owns at least one."""
 
-    rows: FloatArray
-    offsets: FloatArray
     owner: npt.NDArray[np.intp]
     n_groups: int
+    is_linear: bool
+
+    def __len__(self) -> int: ...
+
+    def at(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return values (n,) and gradients (n, d)."""
+        ...
+
+    def curvature(self, x: FloatArray, multipliers: FloatArray) -> FloatArray | None:
+        """Return the Hessian of ``multipliers . cuts``, or None where it is zero."""
+        ...
 
 
 class Caps(Protocol):
@@ -64,8 +76,8 @@ class Found(NamedTuple):
     ----------
     x, value
         The point and the value of the programme there.
-    mix : ndarray of shape (planes,)
-        Multipliers of the planes, summing to one in each group.
+    mix : ndarray of shape (cuts,)
+        Multipliers of the cuts, or of their tangents at ``x``, summing to one in each group.
     weights, gradients : ndarrays of shapes (caps,) and (caps, d)
         Multipliers of the caps and their gradients at ``x``.
     gap : float
@@ -91,7 +103,7 @@ class Found(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Point, shares, and slack and multiplier of every constraint: planes, lower walls, upper walls, caps."""
+    """Point, shares, and slack and multiplier of every constraint: cuts, lower walls, upper walls, caps."""
 
     x: FloatArray
     shares: FloatArray
@@ -100,11 +112,11 @@ class _State(NamedTuple):
 
 
 class Master:
-    """The programme over one set of planes.
+    """The programme over one set of cuts.
 
     Parameters
     ----------
-    planes : Planes
+    cuts : Cuts
     cost, curve, low, high : ndarrays of shape (d,)
         With ``low < high``.
     caps : Caps
@@ -114,13 +126,13 @@ class Master:
     directions : ndarray of shape (k, d), optional
         ``b``, what `Found.spans` is about; by default every variable.
     bend : (ndarray of shape (d, d), ndarray of shape (d,)), optional
-        A quadratic form and its centre that draw the point as curvature which planes do not know yet would. It is no
+        A quadratic form and its centre that draw the point as curvature which cuts do not know yet would. It is no
         part of value and bound.
     """
 
     def __init__(
         self,
-        planes: Planes,
+        cuts: Cuts,
         cost: FloatArray,
         curve: FloatArray,
         low: FloatArray,
@@ -130,12 +142,14 @@ class Master:
         bend: tuple[FloatArray, FloatArray] | None = None,
         directions: FloatArray | None = None,
     ) -> None:
-        self.A, self.offsets, self.owner, self.n_groups = planes
+        self.cuts, self.owner, self.n_groups = cuts, cuts.owner, cuts.n_groups
         self.cost, self.curve, self.low, self.high, self.caps = cost, curve, low, high, caps
-        n, d = self.A.shape
+        n, d = len(cuts), cost.size
         self.n, self.d = n, d
+        # Cuts at the point in hand.
+        self.heights, self.A = np.empty(n), np.empty((n, d))
         self.gather = sp.csr_array((np.ones(n), (self.owner, np.arange(n))), shape=(self.n_groups, n))
-        # Steps of different length suit linear programmes only.
+        # Steps of different length for point and multipliers suit linear programmes, and cuts that bend.
         self.is_linear = not curve.any() and bend is None
         self.bend, self.centre = bend if bend is not None else (np.zeros((d, d)), np.zeros(d))
         self.counts = np.concatenate([np.ones(n, dtype=bool), firm, np.zeros(d, dtype=bool), np.ones(len(caps), bool)])
@@ -149,8 +163,8 @@ class Master:
         steps = 0
         while steps < MOST_STEPS:
             steps += 1
-            heights, self.slopes = self.caps.at(state.x)
-            residual = self._residual(state, heights)
+            caps, self.slopes = self.caps.at(state.x)
+            residual = self._residual(state, caps)
             in_x = self._gradient(state)
             complement = float(state.slack @ state.mult)
             near = np.minimum(state.x - self.low, self.high - state.x)
@@ -164,7 +178,7 @@ class Master:
         _, self.slopes = self.caps.at(state.x)
         return self._finish(state, steps)
 
-    # Building blocks; constraints are stacked as planes, lower walls, upper walls, caps
+    # Building blocks; constraints are stacked as cuts, lower walls, upper walls, caps
 
     def _sums(self, values: FloatArray) -> FloatArray:
         return np.bincount(self.owner, values, self.n_groups).astype(np.float64, copy=False)
@@ -183,23 +197,23 @@ class Master:
     def _gradient(self, state: _State) -> FloatArray:
         return self.cost + self.curve * state.x + self.bend @ (state.x - self.centre) + self._pull(state.mult)
 
-    def _residual(self, state: _State, heights: FloatArray) -> FloatArray:
+    def _residual(self, state: _State, caps: FloatArray) -> FloatArray:
         """Return by how much slack and constraint disagree."""
-        planes = self.A @ state.x + self.offsets - state.shares[self.owner]
-        return np.concatenate([planes, self.low - state.x, state.x - self.high, heights]) + state.slack
+        cuts = self.heights - state.shares[self.owner]
+        return np.concatenate([cuts, self.low - state.x, state.x - self.high, caps]) + state.slack
 
     def _begin(self, start: FloatArray, gap: float) -> _State:
         """Return a point of the central path, but for the gradient, wide enough for the gradient not to matter."""
         width = self.high - self.low
         x = np.clip(start, self.low + 0.05 * width, self.high - 0.05 * width)
-        flat, (heights, self.slopes) = self.A @ x + self.offsets, self.caps.at(x)
+        (self.heights, self.A), (caps, self.slopes) = self.cuts.at(x), self.caps.at(x)
         walls = np.concatenate([x - self.low, self.high - x])
         near, count = np.minimum(walls[: self.d], walls[self.d :]), self.n + 2 * self.d + len(self.caps)
         mu = gap / count
         for _ in range(4):
-            shares = self._central_shares(flat, mu)
-            room = np.maximum(-heights, np.sqrt(mu) + 0.1 * np.abs(heights))
-            slack = np.concatenate([shares[self.owner] - flat, walls, room])
+            shares = self._central_shares(self.heights, mu)
+            room = np.maximum(-caps, np.sqrt(mu) + 0.1 * np.abs(caps))
+            slack = np.concatenate([shares[self.owner] - self.heights, walls, room])
             state = _State(x, shares, slack, mu / slack)
             off = float(np.abs(self._gradient(state)) @ near)
             if off <= mu * count:
@@ -221,7 +235,7 @@ class Master:
         return top
 
     def _centred(self, D: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return planes relative to the mean of their group, and the sums of the weights."""
+        """Return gradients of cuts relative to the mean of their group, and the sums of the weights."""
         total = self._sums(D)
         mean = (self.gather @ (self.A * D[:, None])) / total[:, None]
         return self.A - mean[self.owner], total
@@ -247,11 +261,14 @@ class Master:
         H = self._hessian(D, centred)
         H[np.diag_indices(self.d)] += self.curve
         H += self.bend
-        bent = self.caps.curvature(state.x, state.mult[-len(self.caps) :]) if len(self.caps) else None
-        factor = _factor(H if bent is None else H + bent)
+        bent = [self.cuts.curvature(state.x, state.mult[:n])]
+        bent.append(self.caps.curvature(state.x, state.mult[-len(self.caps) :]) if len(self.caps) else None)
+        for part in bent:
+            H = H if part is None else H + part
+        factor = _factor(H)
         if factor is None:
             return None
-        together = not self.is_linear or bent is not None
+        together = not self.is_linear or bent[1] is not None
 
         def direction(wanted: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
             """Return the changes of point, shares, slacks and multipliers that make ``slack * mult`` as wanted."""
@@ -297,8 +314,24 @@ class Master:
             self.boldness = min(1.0, 3.0 * self.boldness)
         if not min(primal, dual) > 1e-8:
             return None
-        x, shares = state.x + primal * dx, state.shares + primal * shares
-        return _State(x, shares, state.slack + primal * slack, state.mult + dual * mult)
+        x = state.x + primal * dx
+        (heights, A), climb = self.cuts.at(x), self.A @ dx
+        higher = np.zeros(self.n_groups)
+        if not self.cuts.is_linear:
+            # Cuts that bend are higher than expected. The shares are raised by as much, so that no slack is less than
+            # it was to be; a step for which that costs much of what it gains is too long.
+            for _ in range(_SHORTENINGS):
+                higher = self._tops(np.maximum(heights - self.heights - primal * climb, 0.0))
+                if higher.sum() <= _EXCESS * complement:
+                    break
+                primal, dual = 0.5 * primal, 0.5 * dual
+                x = state.x + primal * dx
+                heights, A = self.cuts.at(x)
+            higher = self._tops(np.maximum(heights - self.heights - primal * climb, 0.0))
+        slack = state.slack + primal * slack
+        slack[:n] += higher[self.owner] - (heights - self.heights - primal * climb)
+        self.heights, self.A = heights, A
+        return _State(x, state.shares + primal * shares + higher, slack, state.mult + dual * mult)
 
     # The end
 
@@ -321,12 +354,11 @@ class Master:
                 break
             mult = new
         spans, stray = self._reach(mult, slack)
-        heights, caps = self.A @ x + self.offsets, self.caps.at(x)[0]
-        tops = self._tops(heights)
+        caps, tops = self.caps.at(x)[0], self._tops(self.heights)
         value = float(rest @ x - 0.5 * self.curve @ (x * x) + tops.sum())
         weights = mult[n + 2 * self.d :]
         held = mult[n : n + self.d] @ (x - self.low) + weights @ np.abs(caps)
-        gap = 2.0 * float(mult[:n] @ (tops[self.owner] - heights) + held)
+        gap = 2.0 * float(mult[:n] @ (tops[self.owner] - self.heights) + held)
         left = rest + self._pull(mult)
         return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
 

@@ -14,10 +14,12 @@ plane takes the best move of either part. It stays below: at a model one part of
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates.bundle.caps import find_caps
-from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, Planes
+from dualcore.certificates.bundle.cuts import CurveStore, MovedRows, PlaneStore, Tangents, tangents
+from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master
 from dualcore.certificates.bundle.region import Region, find_region
 from dualcore.certificates.bundle.sums import mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
@@ -108,8 +110,8 @@ class Bundle:
         t = problem.signal(coef, intercept, data)
         self._group(t)
         size = self.scale.size
-        self.planes, self.offsets, self.sizes = np.empty((0, size)), np.empty(0), np.empty((0, 4))
-        self.owner, self.idle = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        self.cuts = self._no_cuts(size)
+        self.idle = np.empty(0, dtype=np.intp)
         self.lower, self.upper, self.rounding = floor, np.inf, 0.0
         self.history: list[tuple[float, float]] = []
         self.bend: FloatArray | None = None
@@ -167,6 +169,14 @@ class Bundle:
         self.group[kept[np.argsort(t[kept], kind="stable")]] = np.arange(kept.size) * self.n_groups // kept.size
         self.largest = -(-kept.size // self.n_groups)
 
+    def _no_cuts(self, size: int) -> PlaneStore | CurveStore:
+        """Return an empty store: of curves where every row is a group of its own and the loss is curved."""
+        none, nobody = np.empty(0), np.empty(0, dtype=np.intp)
+        if self.problem.loss.pieces is not None or self.largest > 1:
+            return PlaneStore(np.empty((0, size)), none, nobody, self.n_groups)
+        loss, unit = self.problem.loss, float(self.scale[-1])
+        return CurveStore(loss, np.empty((0, size)), none, none, none, none, nobody, self.n_groups, unit=unit)
+
     def _constant(self) -> float:
         """Return the best intercept of a model without features, nearly: nothing that costs nothing is missed."""
         if not self.problem.fit_intercept:
@@ -199,7 +209,7 @@ class Bundle:
             finest = 0.05 * tol * abs(self.upper)
             accuracy = max(min(accuracy, _EFFORT * (self.upper - self.lower)), finest)
             found, held = self.solve(accuracy)
-            spent += found.steps * self.owner.size * self.scale.size * (self.scale.size + 20)
+            spent += found.steps * len(self.cuts) * self.scale.size * (self.scale.size + 20)
             self.bound(found, tol)
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
@@ -227,9 +237,9 @@ class Bundle:
                 # Nearer the planes are better. Where they are not, it is their number that counts.
                 last = error / promised
                 self.reach *= float(np.clip(10.0 * share, 0.2, 0.5))
-            if self.owner.size == known and accuracy <= finest and not held:
+            if len(self.cuts) == known and accuracy <= finest and not held:
                 since += 5  # nothing new to learn
-            known = self.owner.size
+            known = len(self.cuts)
         return max_iter
 
     def solve(self, target: float) -> tuple[Found, bool]:
@@ -240,10 +250,7 @@ class Bundle:
         # Variables whose two limits coincide are held fixed.
         free = np.flatnonzero(high - low > 1e-14 * (np.abs(low) + np.abs(high)))
         firm = np.append(np.full(self.scale.size - 2, self.parts == 2), [False, True]) & (low <= self.floor)
-        planes = Planes(self.planes[:, free], self.offsets, self.owner, self.n_groups)
-        if free.size < self.scale.size:
-            fixed = np.setdiff1d(np.arange(self.scale.size), free)
-            planes = planes._replace(offsets=self.offsets + self.planes[:, fixed] @ self.point[fixed])
+        cuts = self.cuts.near(self.point, free)
         caps = find_caps(self.box, self.scale, self.parts, free, 1e-9 * self.upper / self.problem.radius)
         bend = None
         if self.bend is not None and len(self.history) % 2:
@@ -251,7 +258,7 @@ class Bundle:
             bend = (self.bend + np.diag(round_off))[np.ix_(free, free)], self.point[free]
         about = self._directions()
         master = Master(
-            planes, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend, about[:, free]
+            cuts, self.cost[free], self.curve[free], low[free], high[free], caps, firm[free], bend, about[:, free]
         )
         found = master.solve(self.point[free], gap=self.upper - self.lower, target=target)
         x, edge = self.point.copy(), 0.02 * (high - low)
@@ -279,23 +286,24 @@ class Bundle:
         at most that times how far the optimum can be, which the region says: ``sum_j units_j |theta_j|``, the level,
         and the multiplier.
         """
-        mix = found.mix
-        lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+        planes = self.cuts.tangents(found.x)
+        lower, rounding = self._evaluate(planes, found)
         if max(rounding, -self._least(found.left)) > 0.05 * tol * self.upper and self._localise(found, rounding):
-            lower, rounding = self._evaluate(mix, found.weights, found.gradients)
+            lower, rounding = self._evaluate(planes, found)
         if lower - rounding > self.lower:
             self.lower, self.rounding = lower - rounding, rounding
-        self.idle = np.where(mix > 1e-3, 0, self.idle + 1)
-        crowded = self.owner.size > max(3 * self.n_groups, _ROOMY // self.scale.size)
+        self.idle = np.where(found.mix > 1e-3, 0, self.idle + 1)
+        crowded = len(self.cuts) > max(3 * self.n_groups, _ROOMY // self.scale.size)
         keep = self.idle <= (_IDLE if crowded else _OLD)
-        self.planes, self.offsets, self.sizes = self.planes[keep], self.offsets[keep], self.sizes[keep]
-        self.owner, self.idle = self.owner[keep], self.idle[keep]
+        self.cuts.keep(keep)
+        self.idle = self.idle[keep]
 
-    def _evaluate(self, mix: FloatArray, weights: FloatArray, gradients: FloatArray) -> tuple[float, float]:
+    def _evaluate(self, planes: Tangents, found: Found) -> tuple[float, float]:
         """Return the planes' bound and its rounding allowance."""
-        slope = pairwise(self.planes, mix) + weights @ gradients + self.cost
-        value = float((mix * self.offsets).sum()) + self._least(slope)
-        sizes, region = mix @ self.sizes, self.region
+        mix, weights, gradients = found.mix, found.weights, found.gradients
+        slope = pairwise(planes.rows, mix) + weights @ gradients + self.cost
+        value = float((mix * planes.offsets).sum()) + self._least(slope)
+        sizes, region = mix @ planes.sizes, self.region
         caps = np.abs(weights @ np.abs(gradients)) * np.maximum(np.abs(self.least), np.abs(self.most))
         far = min(region.reach * sizes[1], float(region.coef @ self.furthest) * sizes[2])
         terms = sizes[0] + far + region.level * sizes[2] + region.high * sizes[3]
@@ -365,8 +373,8 @@ class Bundle:
         coef, intercept, multiplier = self.model(x)
         multiplier = max(multiplier, box.kappa(coef) * (1.0 + 1e-12))
         x = self.place(coef, intercept, multiplier)
-        planes, offsets = np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups)
-        sizes, total = np.zeros((self.n_groups, 4)), 0.0
+        sums = Tangents(np.zeros((self.n_groups, x.size)), np.zeros(self.n_groups), np.zeros((self.n_groups, 4)))
+        total = 0.0
         curved = self.box.is_curved and self.parts == 1
         bend = np.zeros((x.size, x.size)) if curved else None
         for part, block in self.data.rows.dense_blocks():
@@ -374,16 +382,18 @@ class Bundle:
             X, y = block[rows], self.data.y[part][rows]
             mass, group = self.data.masses[part][rows], self.group[part][rows]
             found = box.moves(X, y, coef, intercept, multiplier, points=True, sides=self.parts == 2)
-            table, offset, size = self._tangents(X, y, found)
-            gather = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
-            planes += gather @ table
-            offsets += gather @ offset
-            sizes += gather @ size
+            moved = self._moved(X, y, found)
+            if isinstance(self.cuts, CurveStore):
+                self._add_curves(moved, mass, group, x)
+            else:
+                gather = sp.csr_array((mass, (group, np.arange(group.size))), shape=(self.n_groups, group.size))
+                for sum_, each in zip(sums, tangents(problem.loss, moved), strict=True):
+                    sum_ += gather @ each
             total += float(mass @ found.upper)
             if bend is not None:
                 bend += self._bending(coef, multiplier, found.X - X, mass * np.abs(problem.loss.slope(found.signal)))
-        planes /= self.scale
-        self._add(planes, offsets, sizes, x)
+        if isinstance(self.cuts, PlaneStore):
+            self._add_planes(self.cuts, sums._replace(rows=sums.rows / self.scale), x)
         value = problem.radius * multiplier + total + problem.penalty(coef)
         if value < self.upper:
             self.upper, self.point = value, x
@@ -418,34 +428,32 @@ class Bundle:
             out[-1, -1] = float(second @ (lam**2)) - float(first.sum())
         return out
 
-    def _add(self, planes: FloatArray, offsets: FloatArray, sizes: FloatArray, x: FloatArray) -> None:
+    def _add_planes(self, cuts: PlaneStore, found: Tangents, x: FloatArray) -> None:
         """Keep the planes that say more at ``x``, where they were made, than those before them."""
-        new = np.arange(self.n_groups)
-        if self.owner.size:
-            top = np.full(self.n_groups, -np.inf)
-            np.maximum.at(top, self.owner, self.planes @ x + self.offsets)
-            height = planes @ x + offsets
-            new = np.flatnonzero(height > top + _NOTHING * (np.abs(height) + np.abs(self.upper) / self.n_groups))
-        self.planes, self.offsets = np.vstack([self.planes, planes[new]]), np.append(self.offsets, offsets[new])
-        self.sizes = np.vstack([self.sizes, sizes[new]])
-        self.owner = np.append(self.owner, new)
+        new = self._news(found.rows @ x + found.offsets, np.arange(self.n_groups), x)
+        cuts.add(Tangents(found.rows[new], found.offsets[new], found.sizes[new]), new)
         self.idle = np.append(self.idle, np.zeros(new.size, dtype=np.intp))
 
-    def _tangents(self, X: FloatArray, y: FloatArray, found: Moves) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the plane of each row, its offset, and the sizes of what was added up for it.
+    def _add_curves(self, moved: MovedRows, mass: FloatArray, group: npt.NDArray[np.intp], x: FloatArray) -> None:
+        """Keep the curves that say more at ``x`` than those before them."""
+        if not isinstance(self.cuts, CurveStore):
+            raise TypeError("curves go to a store of curves")
+        value = self.problem.loss.value(moved.signal) - float(x[-1] / self.scale[-1]) * moved.cost
+        new = self._news(mass * value, group, x)
+        self.cuts.add(MovedRows(*(part[new] for part in moved)), mass[new], self.scale, group[new])
+        self.idle = np.append(self.idle, np.zeros(new.size, dtype=np.intp))
 
-        A tangent of the loss at any signal lies below it, so a signal that rounding has moved does no harm; neither
-        does a move, as its cost is measured where it led.
-        """
-        problem, loss = self.problem, self.problem.loss
-        value, slope = loss.value_and_slope(found.signal)
-        offset = value - slope * found.signal
-        size = np.abs(value) + np.abs(slope * found.signal)
-        if problem.is_classification:
-            slope = slope * found.label
-        else:
-            target = slope * (y - self.middle)
-            offset, size = offset - target, size + np.abs(target)
+    def _news(self, height: FloatArray, group: npt.NDArray[np.intp], x: FloatArray) -> npt.NDArray[np.intp]:
+        """Return the places of the cuts that are higher at ``x`` than all others of their group."""
+        if not len(self.cuts):
+            return np.arange(height.size)
+        top = np.full(self.n_groups, -np.inf)
+        np.maximum.at(top, self.cuts.owner, self.cuts.heights(x))
+        return np.flatnonzero(height > top[group] + _NOTHING * (np.abs(height) + np.abs(self.upper) / self.n_groups))
+
+    def _moved(self, X: FloatArray, y: FloatArray, found: Moves) -> MovedRows:
+        """Return rows after their best moves, with the cost of the moves measured where they led."""
+        problem = self.problem
         price = found.cost - found.travel
         if self.parts == 1:
             moved = found.X - self.centre
@@ -458,9 +466,12 @@ class Bundle:
         )
         units = np.tile(self._units(), self.parts)
         share = np.divide(np.abs(moved), units, out=np.zeros_like(moved), where=units > 0.0).max(axis=1, initial=0.0)
-        steep = np.abs(slope)
-        sizes = np.column_stack([size, steep * share, steep, cost])
-        return np.column_stack([moved * slope[:, None], slope, -cost]), offset, sizes
+        gradient, offset = np.column_stack([moved, np.ones(y.size)]), np.zeros(y.size)
+        if problem.is_classification:
+            gradient *= found.label[:, None]
+        else:
+            offset = self.middle - y
+        return MovedRows(gradient, offset, found.signal, cost, share)
 
     def _units(self) -> FloatArray:
         """Return the units in which the region measures coefficients."""

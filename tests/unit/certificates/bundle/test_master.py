@@ -5,19 +5,21 @@ import numpy as np
 import pytest
 
 from dualcore.certificates.bundle.caps import LengthCaps, LinearCaps
-from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, Planes
+from dualcore.certificates.bundle.cuts import CurveStore, PlaneStore
+from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master
+from dualcore.problem.losses import Logistic, MarginLoss, SmoothHinge
 
 
-def draw(seed: int, d: int = 3, groups: int = 4, each: int = 6) -> tuple[Planes, np.ndarray]:
+def draw(seed: int, d: int = 3, groups: int = 4, each: int = 6) -> tuple[PlaneStore, np.ndarray]:
     """Planes that bound their groups from below in every direction, and a cost."""
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(groups), each)
-    planes = Planes(rng.normal(size=(owner.size, d)), rng.normal(size=owner.size), owner, groups)
+    planes = PlaneStore(rng.normal(size=(owner.size, d)), rng.normal(size=owner.size), owner, groups)
     return planes, 0.1 * rng.normal(size=d)
 
 
 def reference(
-    planes: Planes, cost: np.ndarray, curve: np.ndarray, low: np.ndarray, high: np.ndarray, caps: object = None
+    planes: PlaneStore, cost: np.ndarray, curve: np.ndarray, low: np.ndarray, high: np.ndarray, caps: object = None
 ) -> float:
     x, shares = cp.Variable(cost.size), cp.Variable(planes.n_groups)
     rules = [planes.rows @ x + planes.offsets <= shares[planes.owner], x >= low, x <= high]
@@ -31,7 +33,9 @@ def reference(
     return float(cp.Problem(cp.Minimize(goal), rules).solve(solver=cp.CLARABEL))
 
 
-def solved(planes: Planes, cost: np.ndarray, curve: np.ndarray, size: float, caps: object, firm: bool = False) -> Found:
+def solved(
+    planes: PlaneStore, cost: np.ndarray, curve: np.ndarray, size: float, caps: object, firm: bool = False
+) -> Found:
     d = cost.size
     low, high = np.full(d, 0.0 if firm else -size), np.full(d, size)
     master = Master(planes, cost, curve, low, high, caps, np.full(d, firm))
@@ -110,3 +114,54 @@ def test_a_bend_draws_the_point_and_is_no_part_of_the_value() -> None:
     heights = planes.rows @ found.x + planes.offsets
     tops = sum(heights[planes.owner == g].max() for g in range(planes.n_groups))
     assert found.value == pytest.approx(cost @ found.x + tops, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SmoothHinge()])
+@pytest.mark.parametrize("seed", range(3))
+def test_curves_reach_the_value_of_cvxpy(loss: MarginLoss, seed: int) -> None:
+    """Two moves of every row, each at its cost: the programme with the losses as they are, not as planes."""
+    rng = np.random.default_rng(seed)
+    rows, d = 25, 4
+    owner = np.tile(np.arange(rows), 2)
+    gradients = np.column_stack([rng.normal(size=(2 * rows, d - 1)), np.zeros(2 * rows)])
+    costs, masses = rng.uniform(0.1, 1.0, 2 * rows), np.tile(rng.dirichlet(np.ones(rows)), 2)
+    curves = CurveStore(loss, gradients, np.zeros(2 * rows), costs, masses, np.ones(2 * rows), owner, rows, unit=2.0)
+    cost, low, high = np.array([0.0, 0.0, 0.0, 0.2]), np.array([-9.0, -9.0, -9.0, 0.0]), np.full(d, 9.0)
+    firm = np.array([False, False, False, True])
+    found = Master(curves, cost, np.full(d, 0.01), low, high, LinearCaps(np.empty((0, d))), firm).solve(
+        np.zeros(d), gap=1.0, target=1e-9
+    )
+    x, shares = cp.Variable(d), cp.Variable(rows)
+    signal = gradients @ x
+    if isinstance(loss, Logistic):
+        value = cp.logistic(-signal)
+    else:
+        value = 0.5 * cp.huber(cp.pos(1 - signal), 1)
+    rules = [cp.multiply(masses, value - costs * x[3] / 2.0) <= shares[owner], x >= low, x <= high]
+    goal = cp.Minimize(cost @ x + 0.005 * cp.sum_squares(x) + cp.sum(shares))
+    best = float(cp.Problem(goal, rules).solve(solver=cp.CLARABEL))
+    assert found.steps < MOST_STEPS
+    assert found.value == pytest.approx(best, abs=1e-7)
+    # The multipliers of the tangents at the solution bound the programme from below.
+    planes = curves.tangents(found.x)
+    slope = found.mix @ planes.rows + cost
+    at = np.clip(-slope / 0.01, low, high)
+    lower = found.mix @ planes.offsets + float(slope @ at + 0.005 * (at @ at))
+    assert best - 1e-6 <= lower <= best + 1e-9
+
+
+def test_a_tangent_touches_its_curve_from_below() -> None:
+    rng = np.random.default_rng(0)
+    gradients = np.column_stack([rng.normal(size=(6, 2)), np.zeros(6)])
+    offsets, costs, masses = rng.normal(size=6), rng.uniform(size=6), rng.uniform(size=6)
+    curves = CurveStore(Logistic(), gradients, offsets, costs, masses, np.ones(6), np.arange(6), 6, unit=3.0)
+    x = np.array([0.3, -1.0, 0.7])
+    planes = curves.tangents(x)
+    np.testing.assert_allclose(planes.rows @ x + planes.offsets, curves.heights(x), rtol=1e-13)
+    np.testing.assert_allclose(planes.rows, curves.at(x)[1], rtol=1e-13)
+    for _ in range(50):
+        other = rng.normal(scale=3.0, size=3)
+        assert (planes.rows @ other + planes.offsets <= curves.heights(other) + 1e-12).all()
+        for free in (np.array([0, 2]), np.array([0, 1])):  # the multiplier free, and held
+            near = curves.near(other, free)
+            np.testing.assert_allclose(near.heights(other[free]), curves.heights(other), rtol=1e-12)
