@@ -15,6 +15,7 @@ from dualcore.data.renamed import install
 if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
+    from dualcore.coresets.drift import DriftWarning
     from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
     from dualcore.coresets.refine import fit_coreset
     from dualcore.coresets.samplers import (
@@ -66,6 +67,7 @@ __all__ = [
     "CoresetStream",
     "CsvSource",
     "DaskSource",
+    "DriftWarning",
     "DualCoreset",
     "ImportanceCoreset",
     "IncompatibleError",
@@ -116,6 +118,7 @@ _MODULES = {
     "Coreset": "coresets.coreset",
     "CoresetFit": "coresets.samplers",
     "CoresetStream": "coresets.stream",
+    "DriftWarning": "coresets.drift",
     "CsvSource": "data.sources",
     "DaskSource": "data.sources",
     "DualCoreset": "coresets.samplers",

@@ -306,7 +306,8 @@ class CoresetStream:
         ``details["anchor_risk"]`` and ``details["anchor_lower"]``, where all rows were summarised at one anchor, are
         the worst-case risk of the anchor on all rows seen and a bound that no model can beat on them. Where more than
         65,536 rows may flip the first is an upper bound, a fraction of a per mille above the risk, and
-        ``details["anchor_risk_is_exact"]`` is False. After a drift they are those of the old anchor.
+        ``details["anchor_risk_is_exact"]`` is False. After a drift the risk of the new anchor on all rows is not
+        known, and ``details`` does not have it; the bound stays.
 
         Warns
         -----
@@ -337,16 +338,15 @@ class CoresetStream:
         drifted = self._drifted(groups, found)
         if drifted is not None:
             warnings.warn(
-                "The rows drift: on those kept, the anchor learned from the first rows has a risk "
+                "The first rows do not stand for all: on the rows kept, the anchor learned from them has a risk "
                 f"{drifted.excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which "
                 "the sums over all rows are not known. For a better one shuffle the rows, or give anchor= a model "
                 "trained on rows of all parts.",
                 DriftWarning,
                 stacklevel=2,
             )
-            found = replace(
-                drifted.coreset, details=found.details | drifted.coreset.details | {"drift": drifted.excess}
-            )
+            kept = {name: value for name, value in found.details.items() if not name.startswith("anchor_risk")}
+            found = replace(drifted.coreset, details=kept | drifted.coreset.details | {"drift": drifted.excess})
         return replace(found, n_rows=self.n_rows, method="CoresetStream")
 
     def _drifted(self, groups: list[Group], found: Coreset) -> Drifted | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dualcore.solvers.base import Iterate
+from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.descent.metric import MOST_FEATURES
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
@@ -149,7 +149,7 @@ class Continuation:
     def certify(self, at: Valued, width: float) -> None:
         """Certify a point and keep it, and the bound, where they are better."""
         found = self.oracle.certify(at.point, width)
-        self.history.append(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
+        self._record(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
         known = self.certified
         if known is None:
             known = found
@@ -160,6 +160,11 @@ class Continuation:
         self.certified = known
         if self.callback is not None:
             self.callback(Iterate(self.oracle.n_evaluations, known.upper, known.upper - known.lower))
+
+    def _record(self, done: Iterate) -> None:
+        """Keep what is known of an evaluation: its smoothed risk and estimated gap, or those of its certificate."""
+        self.history.append(done)
+        tell(done)
 
     def run(self, start: Point, width: float, method: Method) -> None:
         """Run stages from a point until done, out of evaluations, or out of progress."""
@@ -175,6 +180,8 @@ class Continuation:
                 nonlocal wanted, again
                 goal = _SAFETY * self.tol * abs(at.value)
                 estimate = objective.estimated_gap(at)
+                if not self.oracle.certifies_freely:
+                    self._record(Iterate(self.oracle.n_evaluations, at.value, estimate))
                 if width == 0.0 and pace.crawls(self.oracle.n_evaluations, at.value, estimate, goal, self.left):
                     return True
                 rough = at.sums.roughness
