@@ -226,7 +226,7 @@ class _Read:
 
 def _leaf_of(chunk: Chunk) -> int:
     """Return the rows of a leaf: at least twice the features, or Gram matrices would cost more to add than to make."""
-    m = chunk.X.shape[1]
+    m = int(chunk.X.shape[1])
     return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * m - 1).bit_length())
 
 
