@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from torture_parts.boxpeaks import SLOPES, Road, best_keys
-from torture_parts.boxrisk import BoxReferee, Way, Table
+from torture_parts.boxrisk import BoxReferee, Table, Way
 from torture_parts.cases import draw_case
 from torture_parts.exact import Long
 from torture_parts.risks import LOSSES
