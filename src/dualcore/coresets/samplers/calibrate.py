@@ -34,8 +34,8 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
 
     The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method
-    solves it, in the rows instead where there are fewer of them. ``softness`` bounds the multipliers, so that moments which no weights can match are approached
-    instead (fewer rows than moments, targets outside the hull).
+    solves it, in the rows instead where there are fewer of them. ``softness`` bounds the multipliers, so that moments
+    which no weights can match are approached instead (fewer rows than moments, targets outside the hull).
 
     Parameters
     ----------
