@@ -167,7 +167,7 @@ def test_three_classes_are_loaded_from_a_file_and_refused_from_a_folder(rows, tm
     [
         (("-t", "nosuch"), "rows has no column 'nosuch'. It has: x0, x1"),
         (("-t", "label", "--drop", "nosuch"), "rows has no column 'nosuch'"),
-        (("-t", "digit"), "Column 'label' of rows is not numeric. Leave it out with --drop"),
+        (("-t", "digit", "--weight", "label"), "Column 'label' of rows is not numeric. Leave it out with --drop"),
         (("-t", "label", "--loss", "huber"), "Column 'label' of rows is not numeric"),
     ],
 )

@@ -65,7 +65,7 @@ def fit(
     require_gap: Annotated[float | None, typer.Option(help="End with code 4 if the certified gap is larger.")] = None,
     output: Output,
 ) -> Exit:
-    """Train a robust model on the rows of a file and write it as JSON."""
+    """Train a robust model on the rows of a file and write it as JSON. Columns of text are one-hot coded."""
     from dualcore.cli.commands.training import fit_model
 
     return fit_model(problem, data, training, out, require_gap, output)
@@ -141,7 +141,7 @@ def predict(
     separator: Separator = None,
     output: Output,
 ) -> Exit:
-    """Predict the rows of a file."""
+    """Predict the rows of a file. A text that training did not see counts as no category: a row of zeros."""
     from dualcore.cli.commands.training import predict_rows
 
     return predict_rows(model, data, out, scores, separator, output)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -20,6 +20,7 @@ from dualcore.cli.commands.outcome import Exit, OptionError
 if TYPE_CHECKING:
     from dualcore import DualCoreset
     from dualcore.cli.commands.layout import Reading
+    from dualcore.data.sources import Coding
 
 __all__ = [
     "DataFile",
@@ -94,6 +95,13 @@ class ProblemOptions:
     radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.01
     norm: Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")] = "l2"
     label_cost: Annotated[float, typer.Option(help="Price of one label flip; inf forbids flips.")] = math.inf
+    category_cost: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Price of changing a category of a text column: a number (1 unless given; inf forbids changes), or "
+            "COLUMN=PRICE; may be given again."
+        ),
+    ] = None
     ridge: Annotated[float, typer.Option(help="Adds ridge / 2 times the squared coefficients.")] = 0.0
     fit_intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Whether to fit an intercept.")] = (
         True
@@ -102,19 +110,34 @@ class ProblemOptions:
     quantile: Annotated[float, typer.Option(help="Pinball: which quantile.")] = 0.5
     epsilon: Annotated[float, typer.Option(help="Epsilon-insensitive: errors below cost nothing.")] = 0.1
 
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of `Problem`, checked; of the parameters of losses only that of the loss asked for."""
+    def settings(self, coding: Coding | None = None, columns: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the arguments of `Problem`, checked; of the parameters of losses only that of the loss asked for.
+
+        Parameters
+        ----------
+        coding : mapping of str to sequence, optional
+            Values of the columns of text; None where they are not known yet.
+        columns : sequence of str
+            All columns that are features.
+        """
         from dualcore import Problem
-        from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER
+        from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER, category_costs
+        from dualcore.data.sources import coded_groups
 
         if self.loss not in ESTIMATORS:
             raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")
-        foreign = set(OWN_PARAMETER.values()) - {OWN_PARAMETER.get(self.loss)}
+        foreign = {"category_cost", *OWN_PARAMETER.values()} - {OWN_PARAMETER.get(self.loss)}
         settings = {name: value for name, value in vars(self).items() if name not in foreign}
+        costs = category_costs(self.category_cost or (), coding)
+        if math.inf in costs and not self.ridge > 0.0:
+            raise OptionError("--category-cost inf needs --ridge: nothing else bounds coefficients that cannot move.")
+        if coding:
+            settings |= {"categories": coded_groups(columns, coding), "category_cost": costs}
         try:
             Problem(**settings)
         except (TypeError, ValueError) as error:
-            raise OptionError(str(error)) from None
+            found = f" The columns of text are {', '.join(coding)}; --drop leaves a column out." if coding else ""
+            raise OptionError(f"{error}{found}") from None
         return settings
 
     @property

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, PreparedSource, standardised
+from dualcore.data.sources import ArraySource, PreparedSource, coded_groups, coded_names, standardised
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -78,6 +78,7 @@ class Model:
     classes : tuple or None
         Labels, None in regression.
     feature_names : tuple of str
+        Of the columns; `coef_names` has one name for each coefficient.
     target : str
         Name of the column that was learned.
     scaling : Scaling or None
@@ -89,6 +90,8 @@ class Model:
         Where the model came from. JSON values only.
     fill : dict of str to float
         What was put for missing values of features in training, and is put for them in prediction.
+    coding : dict of str to tuple
+        Columns of text with their values: each is a 0/1 feature. A value that is not among them is a row of zeros.
 
     Examples
     --------
@@ -108,6 +111,7 @@ class Model:
     certificates: tuple[Certificate, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     fill: dict[str, float] = field(default_factory=dict)
+    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @classmethod
     def from_estimator(
@@ -120,6 +124,7 @@ class Model:
         scaling: Scaling | None = None,
         provenance: dict[str, Any] | None = None,
         fill: dict[str, float] | None = None,
+        coding: dict[str, tuple[Any, ...]] | None = None,
     ) -> Model:
         """Return the model of a fitted estimator of this package."""
         certificates = estimator.certificate_
@@ -135,7 +140,13 @@ class Model:
             tuple(certificates) if isinstance(certificates, list) else (certificates,),
             provenance or {},
             fill or {},
+            coding or {},
         )
+
+    @property
+    def coef_names(self) -> tuple[str, ...]:
+        """Names of the coefficients: those of the columns, and one for each value of a coded column."""
+        return coded_names(self.feature_names, self.coding)
 
     @property
     def problem(self) -> Problem:
@@ -199,6 +210,7 @@ class Model:
                 for c in self.certificates
             ],
             "fill": self.fill,
+            "coding": {name: list(values) for name, values in self.coding.items()},
             "provenance": self.provenance,
         }
         write_atomically(Path(path), (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
@@ -245,11 +257,18 @@ class Model:
             tuple(_certificate(record.within(entry, "")) for entry in record.items("certificates")),
             record.value("provenance"),
             _fill(record.values.get("fill", {})),  # files of the first edition do not have it
+            _coding(record.values.get("coding", {})),  # nor this
         )
 
     def _check(self) -> None:
         """See that the parts fit together."""
-        m = len(self.feature_names)
+        strangers = set(self.coding) - set(self.feature_names)
+        if strangers:
+            raise ValueError(f"coding names {sorted(strangers)[:5]}, which are no features")
+        groups = coded_groups(self.feature_names, self.coding)
+        if self.coding and [list(group) for group in self.settings.get("categories") or ()] != groups:
+            raise ValueError("coding and the categories of the problem do not fit together")
+        m = len(self.coef_names)
         wanted = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
         shapes = {"coef": (self.coef.shape, (wanted, m)), "intercept": (self.intercept.shape, (wanted,))}
         if self.scaling is not None:
@@ -261,7 +280,7 @@ class Model:
             raise ValueError(
                 f"fill names {sorted(set(self.fill) - set(self.feature_names))[:5]}, which are no features"
             )
-        if len(set(self.feature_names)) < m:
+        if len(set(self.coef_names)) < m:
             raise ValueError("two features have the same name")
         if self.scaling is not None and not (self.scaling.scale > 0.0).all():
             raise ValueError("every scale must be positive")
@@ -279,7 +298,10 @@ class Model:
             raise ValueError(f"unknown loss {self.settings.get('loss')!r}")
         if issubclass(LOSSES[self.settings["loss"]], MarginLoss) != self.is_classifier:
             raise ValueError("loss and classes do not fit together")
-        prices = self.problem.geometry.norm.weights  # the settings must make a problem
+        geometry = self.problem.geometry  # the settings must make a problem
+        if geometry.categories is not None and max(int(part.max()) for part in geometry.categories.columns) >= m:
+            raise ValueError(f"categories names a column beyond the {m} features")
+        prices = geometry.norm.weights
         if prices is not None and prices.size != m:
             raise ValueError(f"feature_weights holds {prices.size} prices for {m} features")
 
@@ -320,6 +342,15 @@ def _fill(found: Any) -> dict[str, float]:
     if not isinstance(found, dict):
         raise ArchiveError(f"'fill' must be an object, found {type(found).__name__}")
     return {name: check_number("fill", number) for name, number in found.items()}
+
+
+def _coding(found: Any) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(found, dict) or not all(isinstance(values, list) and values for values in found.values()):
+        raise ArchiveError("'coding' must be an object that holds lists of values")
+    for name, values in found.items():
+        if not all(isinstance(value, (str, int, float)) for value in values):
+            raise ArchiveError(f"'coding' of {name!r} must hold texts or numbers")
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def _text(name: str, found: Any) -> str:

@@ -449,7 +449,9 @@ class Bundle:
             return np.arange(height.size)
         top = np.full(self.n_groups, -np.inf)
         np.maximum.at(top, self.cuts.owner, self.cuts.heights(x))
-        return np.flatnonzero(height > top[group] + _NOTHING * (np.abs(height) + np.abs(self.upper) / self.n_groups))
+        # Before the end of the first look no risk is known, and the groups of later blocks have no cut yet.
+        known = np.abs(self.upper) / self.n_groups if np.isfinite(self.upper) else 0.0
+        return np.flatnonzero(height > top[group] + _NOTHING * (np.abs(height) + known))
 
     def _moved(self, X: FloatArray, y: FloatArray, found: Moves) -> MovedRows:
         """Return rows after their best moves, with the cost of the moves measured where they led."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import numpy as np
 
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import SUFFIXES, Table, TableError, find_column, read_table
+from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import (
+    MOST_LEVELS,
     ArraySource,
     ClassError,
     CsvSource,
@@ -35,13 +37,14 @@ MOST_CLASSES = 100
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows are read, apart from which columns: missing values, what separates values, what counts from 0."""
+    """How rows are read, apart from which columns: missing values, separators, what counts from 0, a known coding."""
 
     fill: Any = None
     drop_missing: bool = False
     separator: str | None = None
     zero_based: bool | None = None
     n_features: int | None = None
+    coding: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def missing(self) -> dict[str, Any]:
@@ -57,10 +60,13 @@ class Layout(ABC):
     path : Path
     names : list of str
         Of all columns; for a matrix without names, x0, x1 and so on.
+    coding : dict of str to tuple
+        Values of the columns that are one-hot coded. Any other value of such a column becomes a row of zeros.
     """
 
     path: Path
     names: list[str]
+    coding: dict[str, tuple[Any, ...]]
     # The target where rows have one that is no column.
     own_target: str | None = None
 
@@ -80,9 +86,58 @@ class Layout(ABC):
         """Names of features that have none in the file, x0, x1 and so on; none where columns have names."""
         return ()
 
+    def code_texts(self, names: Sequence[str], target: str, weight: str | None) -> None:
+        """Find the values of the columns of text among these, in one read: they are one-hot coded from now on."""
+        texts = [name for name in names if self.is_category(name)]
+        found = self._levels(texts, names, target, weight) if texts else {}
+        for name, values in found.items():
+            self._check_levels(name, values)
+        self.coding = {name: tuple(values) for name, values in found.items()}
+
+    def _check_levels(self, name: str, values: Sequence[Any]) -> None:
+        """Raise TableError if the values of a column of text are not those of a category."""
+        numbers = [value for value in values if isinstance(value, str) and _is_number(value)]
+        if not values:
+            raise self._not_numeric(name, "and holds no value", "Leave it out with --drop.")
+        if len(values) > MOST_LEVELS:
+            raise self._not_numeric(
+                name,
+                f"and holds more than {MOST_LEVELS} different texts, so it is not coded as a category",
+                "Leave it out with --drop, or join rare texts first.",
+            )
+        # One typing error makes a column of numbers one of text. Whole numbers alone, stored as text, are codes.
+        if 2 * len(numbers) >= len(values) and not all(str(value).isdecimal() for value in values):
+            raise self._not_numeric(
+                name,
+                f"and {len(numbers)} of its {len(values)} different texts are numbers",
+                "Leave it out with --drop, mend what is no number, or write all as words if categories are meant.",
+            )
+
+    def _not_numeric(self, name: str, why: str = "", advice: str = "") -> TableError:
+        found = self._first_text(name)
+        where = "" if found is None else f": {found[0]!r} in row {found[1] + 1}"
+        advice = advice or "Leave it out with --drop, or encode it as numbers first."
+        return TableError(
+            f"Column {name!r} of {self.path.name} is not numeric{where}{', ' if why else ''}{why}. {advice}"
+        )
+
+    def is_category(self, name: str) -> bool:
+        """Whether a column holds text that can be coded."""
+        return False
+
+    def _levels(
+        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
+    ) -> dict[str, list[Any]]:
+        """Return the different values of columns of text, in their order; of a column with too many, some of them."""
+        return {}
+
+    def _first_text(self, name: str) -> tuple[str, int] | None:
+        """Return the first value of a column that is no number, and its row from 0, where they can be told."""
+        return None
+
     @abstractmethod
     def check_numbers(self, names: Sequence[str]) -> None:
-        """Raise TableError if one of these columns does not hold numbers."""
+        """Raise TableError if one of these columns does not hold numbers and is not coded."""
 
     @abstractmethod
     def is_text(self, name: str) -> bool:
@@ -122,22 +177,34 @@ class _Columns(Layout):
     """CSV and Parquet files, read by pyarrow."""
 
     def __init__(self, path: Path, reading: Reading) -> None:
-        self.path, self.reading = path, reading
+        self.path, self.reading, self.coding = path, reading, dict(reading.coding)
         self.kinds = column_kinds(path, reading.separator)
         self.names = list(self.kinds)
 
     def check_numbers(self, names: Sequence[str]) -> None:
         for name in names:
-            if self.kinds[name] != "number":
-                found = first_text(self.path, name, self.reading.separator)
-                where = "" if found is None else f": {found[0]!r} in row {found[1] + 1}"
-                raise TableError(
-                    f"Column {name!r} of {self.path.name} is not numeric{where}. Leave it out with --drop, or encode "
-                    "it as numbers first."
-                )
+            if self.kinds[name] != "number" and name not in self.coding:
+                raise self._not_numeric(name)
 
     def is_text(self, name: str) -> bool:
         return self.kinds[name] != "number"
+
+    def is_category(self, name: str) -> bool:
+        return self.kinds[name] == "category"
+
+    def _first_text(self, name: str) -> tuple[str, int] | None:
+        return first_text(self.path, name, self.reading.separator)
+
+    def _levels(
+        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
+    ) -> dict[str, list[Any]]:
+        # Which rows are left out depends on all columns; else those of text are enough. A number fills as any other.
+        drops, fill = self.reading.drop_missing, None if self.reading.fill is None else 0.0
+        others = [name for name in names if drops and self.kinds[name] == "number"]
+        self.coding = dict.fromkeys(texts, ("",))  # until the values are known
+        source = self._open([*texts, *others], target, weight, ("", ""), fill=fill, drop_missing=drops)
+        found: dict[str, list[Any]] = source.category_values(MOST_LEVELS)
+        return found
 
     def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
         target = names[0] if target is None else target
@@ -155,7 +222,9 @@ class _Columns(Layout):
 
     def _open(self, names: Sequence[str], target: str, weight: str | None, labels: Any, **missing: Any) -> Any:
         files = list_tables(self.path)
+        coding = {name: values for name, values in self.coding.items() if name in names}
         options: dict[str, Any] = {"features": names, "weight": weight, "labels": labels, **missing}
+        options |= {"categories": coding, "unknown": "zeros"}
         if format_of(files[0]) == "CSV":
             return CsvSource(files, target, separator=self.reading.separator, **options)
         return ParquetSource(files, target, **options)
@@ -170,7 +239,7 @@ class _Arrays(Layout):
                 "--fill and --drop-missing are for CSV and Parquet files, and need pyarrow: "
                 "pip install 'dualcore[parquet]'."
             )
-        self.path = path
+        self.path, self.coding = path, dict(reading.coding)
         self.table: Table = read_table(path, reading.separator)
         self.names = list(self.table.names)
 
@@ -194,11 +263,23 @@ class _Arrays(Layout):
 
     def check_numbers(self, names: Sequence[str]) -> None:
         for name in names:
-            if name not in self.unnamed:
+            if name not in self.unnamed and name not in self.coding:
                 self.table.numbers(name)
 
     def is_text(self, name: str) -> bool:
         return self.table.columns[name].dtype.kind not in "fiub"
+
+    def is_category(self, name: str) -> bool:
+        return name not in self.unnamed and self.table.columns[name].dtype.kind == "U"
+
+    def _first_text(self, name: str) -> tuple[str, int] | None:
+        texts = self.table.columns[name].tolist()
+        return next(((text, row) for row, text in enumerate(texts) if not _is_number(text)), None)
+
+    def _levels(
+        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
+    ) -> dict[str, list[Any]]:
+        return {name: sorted(set(self.table.labels(name).tolist())) for name in texts}
 
     def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
         y = np.zeros(self.table.n_rows) if target is None else self.table.numbers(target)
@@ -215,10 +296,28 @@ class _Arrays(Layout):
 
     def _open(self, names: Sequence[str], y: Any, weight: str | None, labels: Any) -> Source:
         matrix = self.table.matrix
-        X, found = self.table.features(only=names if matrix is None else [matrix])
+        if self.coding and matrix is None:
+            X, found = np.hstack([self._coded(name) for name in names]), tuple(names)
+        else:
+            X, found = self.table.features(only=names if matrix is None else [matrix])
         if len(found) != len(names):
             raise TableError(f"{self.path.name} has {len(found)} features, the model takes {len(names)}.")
         return ArraySource(X, y, None if weight is None else self.table.numbers(weight), labels=labels)
+
+    def _coded(self, name: str) -> FloatArray:
+        """Return the features that a column becomes, shape (n_rows, n_values) where it is coded."""
+        if name not in self.coding:
+            return self.table.numbers(name)[:, None]
+        texts, values = self.table.labels(name).astype(str), np.array(self.coding[name], dtype=str)
+        return np.asarray(texts[:, None] == values, dtype=np.float64)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _Svmlight(Layout):
@@ -229,7 +328,7 @@ class _Svmlight(Layout):
     def __init__(self, path: Path, reading: Reading) -> None:
         if reading.drop_missing or reading.fill:
             raise OptionError("--fill and --drop-missing are for CSV and Parquet files.")
-        self.path = path
+        self.path, self.coding = path, {}
         zero_based = "auto" if reading.zero_based is None else reading.zero_based
         self.source = SvmlightSource(path, n_features=reading.n_features, zero_based=zero_based)
         self.names = [f"x{j}" for j in range(self.source.n_features)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from dualcore import (
 )
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import TableError
+from dualcore.data.sources import Coding
 
 __all__ = [
     "ESTIMATORS",
     "OWN_PARAMETER",
+    "category_costs",
     "parse_fill",
     "parse_radii",
     "parse_separator",
@@ -101,6 +104,39 @@ def parse_fill(text: str | None) -> float | str | None:
     if not math.isfinite(number):
         raise OptionError(f"--fill takes mean, median or a number, got {text!r}.")
     return number
+
+
+def category_costs(texts: Sequence[str], coding: Coding | None) -> list[float]:
+    """Return the price of a change for every coded column, from texts like ``2`` and ``city=inf``.
+
+    Without a coding the texts are checked alone.
+
+    Examples
+    --------
+    >>> category_costs(["2", "city=inf"], {"city": ["Lima", "Oslo"], "mark": ["no", "yes"]})
+    [inf, 2.0]
+    """
+    every, own = 1.0, dict[str, float]()
+    for text in texts:
+        name, equals, price = text.rpartition("=")
+        try:
+            cost = float(price)
+        except ValueError:
+            cost = math.nan
+        if not cost > 0.0:
+            raise OptionError(f"--category-cost takes a positive number, inf, or COLUMN=PRICE, got {text!r}.")
+        if equals:
+            own[name] = cost
+        else:
+            every = cost
+    if coding is None:
+        return []
+    if texts and not coding:
+        raise OptionError("--category-cost prices changes of columns of text, and no feature is coded from text here.")
+    strangers = sorted(set(own) - set(coding))
+    if strangers:
+        raise OptionError(f"--category-cost names {strangers[0]!r}; the columns of text are {', '.join(coding)}.")
+    return [own.get(name, every) for name in coding]
 
 
 def parse_separator(text: str | None) -> str | None:

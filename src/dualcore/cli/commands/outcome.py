@@ -102,13 +102,18 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
 
 
 def _fail(reason: object, code: Exit) -> Exit:
-    text = str(reason).replace(_ARGUMENTS, _OPTIONS)
+    text = str(reason)
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
     typer.echo("error: " + " ".join(text.split()), err=True)
     return code
 
 
 # What sources say in terms of Python, and what it is called here.
-_ARGUMENTS, _OPTIONS = "give fill= a number for it, or drop_missing=True", "use --fill or --drop-missing"
+_OPTIONS = {
+    "give fill= a number for it, or drop_missing=True": "use --fill or --drop-missing",
+    "drop_missing=True leaves such rows out": "fit --drop-missing leaves such rows out",
+}
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

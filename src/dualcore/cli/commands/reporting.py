@@ -54,7 +54,7 @@ def write_report(
             X,
             y,
             sampler,
-            names=model.feature_names,
+            names=model.coef_names,
             classes=None if model.classes is None else (str(model.classes[0]), str(model.classes[1])),
             seeds=range(seeds),
             random_state=seed,
@@ -66,7 +66,7 @@ def write_report(
         facts.insert(1, ("trained on", f"{made.get('data')}, SHA-256 {made.get('sha256')}"))
     about = Section(
         "The model",
-        f"{describe(problem).capitalize()}. {len(model.feature_names)} features"
+        f"{describe(problem).capitalize()}. {len(model.coef_names)} features"
         + (", standardised." if model.scaling is not None else "."),
         (("feature", "coefficient"), *_largest(model)),
     )
@@ -91,8 +91,9 @@ def write_report(
 
 
 def _largest(model: Model, count: int = 10) -> list[tuple[str, str]]:
-    order = sorted(range(len(model.feature_names)), key=lambda j: -abs(model.coef[0, j]))[:count]
-    rows = [(model.feature_names[j], f"{model.coef[0, j]:.6g}") for j in order]
+    names = model.coef_names
+    order = sorted(range(len(names)), key=lambda j: -abs(model.coef[0, j]))[:count]
+    rows = [(names[j], f"{model.coef[0, j]:.6g}") for j in order]
     return [*rows, ("intercept", f"{model.intercept[0]:.6g}")]
 
 
@@ -103,7 +104,10 @@ def reproduce(model: Model, model_path: Path, data_path: Path, out: Path, seeds:
     for name, value in settings.items():
         if name == "fit_intercept":
             fit += [] if value else ["--no-intercept"]
-        else:
+        elif name == "category_cost":
+            for column, cost in zip(model.coding, value, strict=True):
+                fit += ["--category-cost", f"{column}={cost}"]
+        elif name != "categories":  # they follow from the file
             fit += [f"--{name.replace('_', '-')}", str(value)]
     if made.get("coreset") is not None:
         fit += ["--coreset", str(made["coreset"]), "--rounds", str(made.get("rounds")), "--gap", str(made.get("gap"))]

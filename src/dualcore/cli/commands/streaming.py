@@ -30,7 +30,7 @@ def stream_rows(
     output: Output,
 ) -> Exit:
     """Take in the rows of a file; write the state, the coreset, or both."""
-    settings = problem.settings()
+    settings = problem.settings({})  # texts are not coded: which there are is not known before the last row came
     if size < 2 or seed < 0:
         raise OptionError(f"--size must be at least 2, and --seed must not be negative; got {size} and {seed}.")
     if state is None and out is None:
@@ -38,7 +38,7 @@ def stream_rows(
     for path in (state, out):
         if path is not None:
             check_output(path, ".npz")
-    rows = open_stream(data, problem.is_classification)
+    rows = open_stream(data, problem.is_classification, code=False)
     refuse_many_classes(rows)
     stream = _open_state(Problem(**settings), size, seed, state)
     _match(stream, rows, data.path)

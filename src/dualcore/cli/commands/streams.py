@@ -22,6 +22,8 @@ from dualcore.data.sources import (
     ClassError,
     PreparedSource,
     SvmlightSource,
+    coded_groups,
+    coded_names,
     format_of,
     list_tables,
     standardised,
@@ -57,6 +59,7 @@ class Stream:
         Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in
         regression. Features are scaled.
     names : tuple of str
+        Of the columns that are features, one-hot coded or not.
     target : str
     classes : tuple or None
     scaling : Scaling or None
@@ -66,6 +69,8 @@ class Stream:
         Rows left out because something is missing.
     zero_based : bool or None
         Whether the first feature of SVMlight text has the index 0.
+    coding : dict of str to tuple
+        Values of the columns that are one-hot coded.
     """
 
     source: Source
@@ -76,6 +81,12 @@ class Stream:
     fill: dict[str, float] = field(default_factory=dict)
     n_dropped: int = 0
     zero_based: bool | None = None
+    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features, coded columns written out."""
+        return coded_names(self.names, self.coding)
 
 
 @dataclass(frozen=True)
@@ -98,8 +109,8 @@ def is_large(path: Path) -> bool:
     return can_stream(path) and (path.is_dir() or (path.exists() and path.stat().st_size > _LARGE))
 
 
-def open_stream(options: DataOptions, classification: bool) -> Stream:
-    """Open the rows that options name."""
+def open_stream(options: DataOptions, classification: bool, *, code: bool = True) -> Stream:
+    """Open the rows that options name; columns of text are one-hot coded, or refused without ``code``."""
     layout = open_layout(options.path, options.reading)
     target = _target(layout, options.target)
     weight = None if options.weight is None else layout.find(options.weight)
@@ -109,6 +120,8 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
         raise text_target(options.path.name, target)
     where = f"Column {target!r} of {layout.path.name}"
     try:
+        if code:
+            layout.code_texts(names, target, weight)
         layout.check_numbers([*names, *([] if weight is None else [weight])])
     except TableError:
         plain = tuple(name for name in names if not layout.is_text(name))
@@ -124,7 +137,8 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
     inner = source
     scaling = None
     if options.standardize:
-        prepared = standardised(source)
+        groups = coded_groups(names, layout.coding)
+        prepared = standardised(source, [column for group in groups for column in group if column is not None])
         source, scaling = prepared, Scaling.of(prepared)
     rows = inner.inner if isinstance(inner, PreparedSource) else inner
     return Stream(
@@ -136,6 +150,7 @@ def open_stream(options: DataOptions, classification: bool) -> Stream:
         dict(getattr(rows, "fill_values", {})),
         _dropped(rows) if options.drop_missing else 0,
         rows.zero_based if isinstance(rows, SvmlightSource) else None,
+        layout.coding,
     )
 
 
@@ -210,6 +225,7 @@ def model_reading(model: Model, separator: str | None, *, drop: bool = True) -> 
         separator=separator or made.get("separator"),
         zero_based=made.get("zero_based"),
         n_features=len(model.feature_names) if made.get("zero_based") is not None else None,
+        coding=model.coding,
     )
 
 
@@ -267,8 +283,8 @@ def _model_features(layout: Layout, model: Model) -> tuple[str, ...]:
     """Return the names of the model's features in a file; a matrix has none of its own."""
     own = layout.unnamed
     if own:
-        if len(own) != len(model.feature_names):
-            raise TableError(f"{layout.path.name} has {len(own)} features, the model takes {len(model.feature_names)}.")
+        if len(own) != model.coef.shape[1]:
+            raise TableError(f"{layout.path.name} has {len(own)} features, the model takes {model.coef.shape[1]}.")
         return own
     names = tuple(layout.find(name) for name in model.feature_names)
     layout.check_numbers(names)

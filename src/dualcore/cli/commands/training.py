@@ -61,10 +61,12 @@ def fit_model(
     output: Output,
 ) -> Exit:
     """Train a model and write it to a JSON file."""
-    settings, sampler = problem.settings(), training.sampler()
+    problem.settings()  # what is wrong with options is said before a file is opened
+    sampler = training.sampler()
     check_output(out, ".json")
     rows = open_rows(data, problem.is_classification, sampler, output)
     stream = rows.stream if isinstance(rows, Rows) else rows
+    settings = problem.settings(stream.coding, stream.names)
     n_rows = rows.source.n_rows if isinstance(rows, Stream) else int(rows.y.size)
     arguments = {name: value for name, value in settings.items() if name != "loss"}
     began = time.perf_counter()
@@ -94,6 +96,7 @@ def fit_model(
         target=stream.target,
         scaling=stream.scaling,
         fill=stream.fill,
+        coding=stream.coding,
         provenance={
             "version": __version__,
             "data": data.path.name,
@@ -126,7 +129,8 @@ def fit_model(
         "model": str(out),
         "rows": n_rows,
         "rows_dropped": stream.n_dropped,
-        "features": len(stream.names),
+        "features": len(stream.features),
+        "coded": {name: len(values) for name, values in stream.coding.items()},
         "classes": None if model.classes is None else list(model.classes),
         "coreset_rows": trained_on,
         "seconds": seconds,
@@ -139,7 +143,10 @@ def fit_model(
         used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
         if trained_on is not None and len(trained_on) == 1:
             used = f"a coreset of {trained_on[0]:,} rows"
-        console.print(f"Trained on {used} of {n_rows:,}, {len(stream.names)} features, in {seconds:.2f} s.")
+        console.print(f"Trained on {used} of {n_rows:,}, {len(stream.features)} features, in {seconds:.2f} s.")
+        if stream.coding:
+            coded = ", ".join(f"{name} ({len(values)} categories)" for name, values in stream.coding.items())
+            console.print(f"Coded from text: {coded}.", markup=False, highlight=False)
         if stream.n_dropped:
             console.print(f"{stream.n_dropped:,} rows with missing values were left out.")
         show_certificates(console, model)
@@ -160,11 +167,14 @@ def draw_coreset(
     problem: ProblemOptions, data: DataOptions, training: TrainingOptions, out: Path, output: Output
 ) -> Exit:
     """Draw a coreset and write it: everything to npz, row numbers and weights to csv."""
-    settings, sampler = problem.settings(), training.sampler()
+    problem.settings()  # what is wrong with options is said before a file is opened
+    sampler = training.sampler()
     if sampler is None:
         raise OptionError("coreset needs --size.")
     check_output(out, ".npz", ".csv")
     rows = open_rows(data, problem.is_classification, sampler, output)
+    stream = rows.stream if isinstance(rows, Rows) else rows
+    settings = problem.settings(stream.coding, stream.names)
     with watching(output, "reading the data and drawing") as watch:
         if isinstance(rows, Stream):
             coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
@@ -293,15 +303,16 @@ def follow_path(
     output: Output,
 ) -> Exit:
     """Train a model for every radius, and help to choose one."""
-    settings, sampler = problem.settings(), training.sampler()
+    problem.settings()
+    sampler = training.sampler()
     if folds is not None and folds < 2:
         raise OptionError(f"--cv must be at least 2 folds, got {folds}.")
     check_output(out, ".json")
     check_output(picture, ".png")
-    at = Problem(**settings)
     in_memory = suggest or (folds is not None and len(radii) > 1)  # folds and the bootstrap need all rows at once
     rows = open_rows(data, problem.is_classification, None if in_memory else sampler, output)
     stream = rows.stream if isinstance(rows, Rows) else rows
+    at = Problem(**problem.settings(stream.coding, stream.names))
     X: Any
     y: Any
     classes: Sequence[Any] | None
@@ -333,7 +344,7 @@ def follow_path(
         for p in path.points
     ]
     values = {"command": "path", "n_builds": path.n_builds, "n_reads": path.n_reads, "seconds": path.seconds}
-    values |= {"choices": choices, "classes": classes, "feature_names": list(stream.names), "points": points}
+    values |= {"choices": choices, "classes": classes, "feature_names": list(stream.features), "points": points}
     if out is not None:
         with writing(out):
             write_atomically(out, (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
@@ -341,7 +352,7 @@ def follow_path(
         from dualcore.cli.plots import plot_path, save_figure
 
         marked = choices.get("cross_validated", choices.get("suggested"))
-        figure = plot_path(path, marked=marked, names=stream.names)
+        figure = plot_path(path, marked=marked, names=stream.features)
         with writing(picture):
             save_figure(figure, picture)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.coding import find_levels
 from dualcore.data.sources.local import LocalSource, default_chunk_rows
 from dualcore.data.sources.missing import Fill
 from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
@@ -73,6 +74,8 @@ class ParquetSource(LocalSource):
         than two values each becomes its place in the list: 0, 1, 2 and so on.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
+    unknown : "error" or "zeros", default="error"
+        What becomes of a value that ``categories`` does not list; "zeros" is a row of zeros, no category.
     fill : float, "mean", "median", or mapping of str to these, optional
         What to put for nulls and NaN in features; without it they are an error. Mean and median of the values that are
         there take one more read when the source is opened; ``fill_values`` has the numbers that were found. The median
@@ -112,6 +115,7 @@ class ParquetSource(LocalSource):
         weight: str | None = None,
         labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
+        unknown: str = "error",
         fill: Fill | None = None,
         drop_missing: bool = False,
         chunk_rows: int | None = None,
@@ -119,7 +123,7 @@ class ParquetSource(LocalSource):
         super().__init__()
         self._parquet = import_arrow("pyarrow.parquet")
         wanted = tuple(features) if features else None
-        columns = Columns(target, wanted, weight, _given(labels), dict(categories or {}), fill, drop_missing)
+        columns = Columns(target, wanted, weight, _given(labels), dict(categories or {}), fill, drop_missing, unknown)
         self.files = [FileState.of(file) for file in list_files(path, PARQUET)]
         self._footers: list[Any] = []
         self._groups: list[_RowGroup] = []
@@ -127,8 +131,8 @@ class ParquetSource(LocalSource):
         for place, file in enumerate(self.files):
             footer, schema = self._footer(file.path)
             if resolved is None:
-                unknown = labels == "find" and is_text(schema, target)
-                resolved = replace(columns, labels=_UNKNOWN if unknown else _given(labels))
+                to_find = labels == "find" and is_text(schema, target)
+                resolved = replace(columns, labels=_UNKNOWN if to_find else _given(labels))
                 resolved = resolved.resolve(schema, str(file.path))
             else:
                 resolved.check(schema, str(file.path), exactly=features is None)
@@ -183,6 +187,15 @@ class ParquetSource(LocalSource):
         self.partial_reads += self._label_share()
         batches = (batch for group in self._groups for batch in self._batches(group, False))
         return find_values(batches, self.columns.target, most)
+
+    def category_values(self, most: int) -> dict[str, list[Any]]:
+        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
+
+        What ``categories`` lists for them plays no part.
+        """
+        self.n_reads += 1
+        batches = (batch for group in self._groups for batch in self._batches(group, True))
+        return find_levels(batches, self.columns.categories, most)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -272,7 +285,7 @@ class CsvSource(LocalSource):
     Parameters
     ----------
     path : str, Path or sequence of them
-    target, features, weight, labels, categories, fill, drop_missing
+    target, features, weight, labels, categories, unknown, fill, drop_missing
         As for `ParquetSource`; an empty field is a null, and so is ``NA`` or ``NaN``.
     separator : str, optional
         What stands between values; by default a tab in files that end in ``.tsv``, else a comma.
@@ -302,6 +315,7 @@ class CsvSource(LocalSource):
         weight: str | None = None,
         labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
+        unknown: str = "error",
         fill: Fill | None = None,
         drop_missing: bool = False,
         separator: str | None = None,
@@ -315,7 +329,7 @@ class CsvSource(LocalSource):
         schema = self._reader(self.files[0].path, None).schema
         chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
         wanted = tuple(features) if features else None
-        columns = Columns(target, wanted, weight, chosen, dict(categories or {}), fill, drop_missing)
+        columns = Columns(target, wanted, weight, chosen, dict(categories or {}), fill, drop_missing, unknown)
         self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
         for file in self.files[1:]:
             found = _as_text(self._reader(file.path, None).schema, columns)
@@ -351,6 +365,15 @@ class CsvSource(LocalSource):
         self.n_reads += 1
         batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
         return find_values(batches, self.columns.target, most)
+
+    def category_values(self, most: int) -> dict[str, list[Any]]:
+        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
+
+        What ``categories`` lists for them plays no part.
+        """
+        self.n_reads += 1
+        batches = (batch for file in self.files for batch in self._batches(file.path, 0, True))
+        return find_levels(batches, self.columns.categories, most)
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv

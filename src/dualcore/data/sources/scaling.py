@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from dualcore.data.sums import TreeSum, complete_leaves, edge_spans, leaf_rows, 
 __all__ = ["standardised"]
 
 
-def standardised(source: Source) -> PreparedSource:
+def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
     r"""Return the rows of a source with features of mean 0 and standard deviation 1, by one read.
 
     .. math:: \mu_j = \sum_i p_i x_{ij}, \qquad \sigma_j^2 = \sum_i p_i (x_{ij} - \mu_j)^2
@@ -30,6 +31,8 @@ def standardised(source: Source) -> PreparedSource:
     Parameters
     ----------
     source : Source
+    keep : sequence of int
+        Features that stay as they are, as one-hot features must.
 
     Returns
     -------
@@ -50,7 +53,9 @@ def standardised(source: Source) -> PreparedSource:
     # Below this a deviation is what rounding left of equal values.
     noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
     scale = np.where(deviation > noise, deviation, 1.0)
-    return PreparedSource(source, centre=None if found.sparse else found.mean, scale=scale)
+    centre = found.mean.copy()
+    centre[list(keep)], scale[list(keep)] = 0.0, 1.0
+    return PreparedSource(source, centre=None if found.sparse else centre, scale=scale)
 
 
 @dataclass(frozen=True)

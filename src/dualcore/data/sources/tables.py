@@ -2,7 +2,7 @@
 
 - Numbers and booleans become float64. Decimals do too.
 - A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
-  0/1 column per value, in the order of the list. A value that is not in the list is an error.
+  0/1 column per value, in the order of the list. A value that is not in the list is an error, or a row of zeros.
 - A null in a feature is an error unless ``fill`` gives a number for it or the row is dropped; NaN in a float column
   counts as null.
 - A null target or weight is an error unless the row is dropped.
@@ -59,6 +59,8 @@ class Columns:
         and so on.
     categories : mapping of str to sequence
         Values of category columns.
+    unknown : "error" or "zeros"
+        What a value becomes that ``categories`` does not list.
     fill : float, "mean", "median", or mapping of str to these, optional
         What to put for nulls and NaN in features.
     drop_missing : bool
@@ -72,9 +74,12 @@ class Columns:
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Fill | None = None
     drop_missing: bool = False
+    unknown: str = "error"
 
     def __post_init__(self) -> None:
         check_fill(self.fill)
+        if self.unknown not in ("error", "zeros"):
+            raise ValueError(f'unknown must be "error" or "zeros", got {self.unknown!r}.')
 
     def resolve(self, schema: Any, where: str) -> Columns:
         """Return the columns with the features written out, after checking ``schema`` (of the first file)."""
@@ -189,10 +194,12 @@ class Columns:
             fill = rule_of(self.fill, name)
             return [_numbers(column, name, start, None if fill is None else float(fill))]
         values = list(self.categories[name])
-        place = _places(column, values, name, start)
+        place = _places(column, values, name, start, zeros=self.unknown == "zeros")
         return [place == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> FloatArray:
+        if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
+            return np.zeros(len(column))
         if self.labels is None:
             # A column that is a feature too is read like one: rows are predicted where there is no target.
             fill = rule_of(self.fill, self.target) if self.target in (self.features or ()) else None
@@ -256,8 +263,11 @@ def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDAr
     return values
 
 
-def _places(column: Any, values: list[Any], name: str, start: int) -> npt.NDArray[Any]:
-    """Return the place of each entry of a category column in ``values``."""
+_NO_CATEGORY = "drop_missing=True leaves such rows out"
+
+
+def _places(column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False) -> npt.NDArray[Any]:
+    """Return the place of each entry of a category column in ``values``; with ``zeros`` -1 where it has none."""
     pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -266,6 +276,11 @@ def _places(column: Any, values: list[Any], name: str, start: int) -> npt.NDArra
     except pa.ArrowException:
         raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
     place = pc.index_in(column, value_set=known)
+    if place.null_count and zeros:
+        empty = column.is_null().to_numpy(zero_copy_only=False)
+        if empty.any():
+            raise RowError(start + int(np.flatnonzero(empty)[0]), f"Column {name!r} has a null; {_NO_CATEGORY}")
+        place = pc.fill_null(place, -1)
     if place.null_count:
         first = int(np.flatnonzero(place.is_null().to_numpy(zero_copy_only=False))[0])
         raise RowError(start + first, f"Column {name!r} has the value {column[first].as_py()!r}, not among {values!r}")

@@ -1,0 +1,181 @@
+"""Columns of text on the command line: coded without being listed, the same from every format, priced, stored."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from dualcore import Coreset, WassersteinLogisticRegression
+from dualcore.cli.app import app
+from dualcore.cli.commands import layout
+from dualcore.cli.model import Model, ModelError
+from dualcore.cli.tables import write_csv
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+RNG = np.random.default_rng(0)
+N = 300
+CITY = RNG.choice(["Oslo", "Lima", "Rome"], N)
+MARK = RNG.choice(["yes", "no"], N)
+AGE = RNG.normal(40.0, 10.0, N)
+SCORE = (AGE - 40.0) / 10.0 + 2.0 * (CITY == "Oslo") - (CITY == "Rome")
+LABEL = np.where(SCORE + RNG.logistic(size=N) > 0.5, "good", "bad")
+# What the command line should see: values in their order, columns where they were.
+PARTS = [CITY == "Lima", CITY == "Oslo", CITY == "Rome", AGE, MARK == "no", MARK == "yes"]
+CODED = np.column_stack(PARTS).astype(float)
+GROUPS = [[None, 0, 1, 2], [None, 4, 5]]
+
+
+def write(path, **changes):
+    columns = {"city": CITY, "age": AGE, "mark": MARK, "label": LABEL} | changes
+    columns = {name: values for name, values in columns.items() if values is not None}
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({name: pa.array(list(values)) for name, values in columns.items()}), path, 64)
+    else:
+        path.write_text(write_csv(columns))
+    return path
+
+
+def call(*arguments):
+    """Run a command in this process; return code, output, errors."""
+    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
+        raise ran.exception
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+def fit(path, *options):
+    model = path.with_suffix(".json")
+    code, out, errors = call("fit", path, "-t", "label", "--radius", 0.05, *options, "--out", model, "--json")
+    assert (code, errors) == (0, "")
+    return json.loads(out), Model.load(model), model
+
+
+@pytest.fixture(params=["parquet", "csv", "csv without pyarrow"])
+def kind(request, monkeypatch):
+    """Every way to read columns with names."""
+    if "without" in request.param:
+        monkeypatch.setattr(layout, "find_spec", lambda name: None)
+    return request.param.split()[0]
+
+
+def test_text_is_coded_and_the_coding_is_stored(tmp_path, kind):
+    told, model, _ = fit(write(tmp_path / f"rows.{kind}"))
+    assert (told["features"], told["coded"]) == (6, {"city": 3, "mark": 2})
+    expected = WassersteinLogisticRegression(radius=0.05, categories=GROUPS, random_state=0).fit(CODED, LABEL)
+    np.testing.assert_array_equal(model.coef, expected.coef_)
+    assert model.feature_names == ("city", "age", "mark")
+    assert model.coding == {"city": ("Lima", "Oslo", "Rome"), "mark": ("no", "yes")}
+    assert model.coef_names == ("city=Lima", "city=Oslo", "city=Rome", "age", "mark=no", "mark=yes")
+    assert model.problem.geometry.categories.costs == (1.0, 1.0)
+
+
+def test_a_text_that_training_did_not_see_is_no_category(tmp_path, kind):
+    _, model, path = fit(write(tmp_path / f"rows.{kind}"), "--standardize")
+    city = CITY.copy()
+    city[:3] = ["Bern", "Oslo", "Bern"]
+    changed = CODED.copy()
+    changed[:3, :3] = [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    for label in (LABEL, None):  # with a target, and without
+        new = write(tmp_path / f"new.{kind}", city=city, label=label)
+        code, out, errors = call("predict", path, new, "--scores")
+        assert (code, errors) == (0, "")
+        scores = [float(line.split(",")[1]) for line in out.splitlines()[1:]]
+        np.testing.assert_allclose(scores, model.scores(changed)[:, 0], rtol=1e-12)
+    code, _, errors = call("certify", path, write(tmp_path / f"new.{kind}", city=city))  # such rows fit the family
+    assert (code, errors) == (0, "")
+
+
+def test_a_file_of_texts_alone_is_predicted_without_a_target(tmp_path, kind):
+    _, _, path = fit(write(tmp_path / f"rows.{kind}", age=None))
+    code, out, errors = call("predict", path, write(tmp_path / f"new.{kind}", age=None, label=None))
+    assert (code, errors) == (0, "")
+    assert len(out.splitlines()) == N + 1
+
+
+def test_standardising_leaves_one_hot_features(tmp_path, kind):
+    _, model, _ = fit(write(tmp_path / f"rows.{kind}"), "--standardize")
+    assert model.scaling.centre[[0, 1, 2, 4, 5]].tolist() == [0.0] * 5
+    assert model.scaling.scale[[0, 1, 2, 4, 5]].tolist() == [1.0] * 5
+    np.testing.assert_allclose([model.scaling.centre[3], model.scaling.scale[3]], [AGE.mean(), AGE.std()])
+
+
+def test_prices_are_for_all_columns_or_for_one(tmp_path):
+    path = write(tmp_path / "rows.csv")
+    _, model, _ = fit(path, "--category-cost", "2", "--category-cost", "mark=inf", "--ridge", 0.01)
+    assert model.problem.geometry.categories.costs == (2.0, math.inf)
+    expected = WassersteinLogisticRegression(
+        radius=0.05, ridge=0.01, categories=GROUPS, category_cost=[2.0, math.inf], random_state=0
+    ).fit(CODED, LABEL)
+    np.testing.assert_array_equal(model.coef, expected.coef_)
+
+
+def test_coresets_and_paths_take_text(tmp_path):
+    path = write(tmp_path / "rows.parquet")
+    _, model, _ = fit(path, "--coreset", 100)
+    whole = WassersteinLogisticRegression(radius=0.05, categories=GROUPS).fit(CODED, LABEL)
+    assert model.certificates[0].lower <= whole.certificate_.upper <= model.certificates[0].upper * (1 + 1e-6)
+    out = tmp_path / "c.npz"
+    assert call("coreset", path, "-t", "label", "--radius", 0.05, "--size", 60, "--out", out)[0] == 0
+    coreset = Coreset.load(out)
+    np.testing.assert_array_equal(coreset.X, CODED[coreset.indices])
+    code, out, _ = call("path", path, "-t", "label", "--radii", "0.05,0.1", "--out", tmp_path / "p.json", "--json")
+    assert code == 0
+    assert json.loads(out)["feature_names"] == list(model.coef_names)
+
+
+def test_rows_with_missing_text_are_left_out_if_asked(tmp_path):
+    holed = CITY.astype(object)
+    holed[[3, 4]] = None
+    holed[5] = "Bern"  # in a row that is left out for another reason
+    age = [None if k == 5 else value for k, value in enumerate(AGE.tolist())]
+    path = write(tmp_path / "rows.parquet", city=holed, age=age)
+    code, _, errors = call("fit", path, "-t", "label", "--drop", "age", "--out", tmp_path / "m.json")
+    assert code == 3
+    assert "Column 'city' has a null; fit --drop-missing leaves such rows out" in errors
+    told, model, _ = fit(path, "--drop-missing")
+    assert (told["rows"], told["rows_dropped"]) == (N - 3, 3)
+    assert model.coding["city"] == ("Lima", "Oslo", "Rome")
+    told, model, _ = fit(path, "--drop-missing", "--fill", "mean")
+    assert told["rows_dropped"] == 2
+    assert model.coding["city"] == ("Bern", "Lima", "Oslo", "Rome")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([f"name {k}" for k in range(N)], "more than 200 different texts, so it is not coded as a category. Leave it"),
+        ([str(k % 40) if k else "?" for k in range(N)], "'?' in row 1, and 40 of its 41 different texts are numbers"),
+    ],
+)
+def test_text_that_is_no_category_is_refused(tmp_path, texts, message):
+    path = write(tmp_path / "rows.csv", city=texts)
+    code, out, errors = call("fit", path, "-t", "label", "--out", tmp_path / "m.json")
+    assert (code, out) == (3, "")
+    assert message in errors
+    assert errors.count("\n") == 1
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_whole_numbers_stored_as_text_are_codes(tmp_path):
+    path = write(tmp_path / "rows.parquet", city=[f"{k % 3:02d}" for k in range(N)])
+    assert fit(path)[1].coding["city"] == ("00", "01", "02")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("coding", {"city": ["Lima", "Oslo"], "mark": ["no", "yes"]}, "do not fit together"),
+        ("coding", {"town": ["Lima"]}, r"coding names \['town'\], which are no features"),
+        ("coding", {"city": "Lima"}, "'coding' must be an object that holds lists"),
+        ("coding", {"city": [None, "Oslo", "Rome"], "mark": ["no", "yes"]}, "must hold texts or numbers"),
+    ],
+)
+def test_a_damaged_coding_is_noticed(tmp_path, part, value, message):
+    _, _, path = fit(write(tmp_path / "rows.csv"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {part: value}))
+    with pytest.raises(ModelError, match=message):
+        Model.load(path)
