@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dualcore.coresets.path.choose import (
     RadiusSelection,
+    fold_tolerance,
     held_out_loss,
     largest_radius,
     radius_grid,
@@ -18,6 +19,7 @@ __all__ = [
     "PathStep",
     "RadiusPath",
     "RadiusSelection",
+    "fold_tolerance",
     "held_out_loss",
     "largest_radius",
     "radius_grid",
