@@ -25,6 +25,7 @@ from torture_parts.risks import LOSSES, dual_norm, lipschitz
 _BETWEEN = 7
 _FAR = 1e7
 _ROUNDS = 60
+_TINY = 1e-250
 _ROUNDING = 8 * np.finfo(Long).eps
 
 
@@ -123,6 +124,7 @@ class BoxReferee(Referee):
         prices = np.ones(theta.size, dtype=Long) if case.prices is None else case.prices.astype(Long)
         movable = np.isfinite(prices)
         u = np.where(movable, np.abs(theta) / prices, 0)
+        u = np.where(u > _TINY, u, 0)  # yields nothing, and walls divided by it overflow
         stretch = np.where(movable, prices, 0)
 
         def room(push: float, rows: Any) -> Any:

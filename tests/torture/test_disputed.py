@@ -35,3 +35,13 @@ def test_the_corners_give_what_the_package_states():
     assert abs(stated - corners) <= 1e-9 * corners
     referee = BoxReferee(case)
     assert abs(float(referee.risk(referee.point(np.array([theta]), b))) - corners) <= 1e-9 * corners
+
+
+def test_coefficients_next_to_nothing_have_the_risk_of_none():
+    """Walls divided by what such a feature yields overflow; the referee had no number for this model."""
+    case = draw_case(60002, 70, family="box")
+    referee = BoxReferee(case)
+    tiny = np.array([-4.6e-309, -6.8e-309, -4.7e-308, 3.7e-308])
+    assert float(referee.risk(referee.point(tiny, 0.0))) == float(referee.risk(referee.point(0.0 * tiny, 0.0)))
+    problem = Problem(case.loss, **case.settings())
+    assert problem.risk(tiny, 0.0, case.X, case.y) == problem.risk(0.0 * tiny, 0.0, case.X, case.y)

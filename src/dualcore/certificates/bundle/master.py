@@ -387,7 +387,8 @@ class Master:
 def _longest(values: FloatArray, change: FloatArray) -> float:
     """Return how far along ``change`` the values stay positive, but no further than a full step."""
     falls = change < 0.0
-    return float(min(1.0 / _FRACTION, (-values[falls] / change[falls]).min(initial=np.inf)))
+    with np.errstate(over="ignore"):  # the smallest changes leave room without end
+        return float(min(1.0 / _FRACTION, (-values[falls] / change[falls]).min(initial=np.inf)))
 
 
 class _Factor:
