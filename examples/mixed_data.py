@@ -67,6 +67,6 @@ robust = models["categories at price 1"]
 worst = worst_case_distribution(robust.problem_, robust.coef_[0], float(robust.intercept_[0]), coded, labels)
 names = [name.split("__")[1] for name in prepare.get_feature_names_out()]
 print("what the adversary changes most")
-for change in changed_categories(robust.problem_, worst, coded)[:3]:
+for change in changed_categories(robust.problem_, worst, coded)[:2]:
     ends = ["none" if column is None else names[column] for column in (change.before, change.after)]
     print(f"  {ends[0]} becomes {ends[1]} in {100 * change.mass:.1f} % of the rows")

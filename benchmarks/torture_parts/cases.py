@@ -126,6 +126,8 @@ def draw_case(seed: int, number: int, *, small: bool = False, family: str | None
     """Return problem ``number`` of ``seed``; ``small`` caps its size, ``family`` forces its kind."""
     draw = Draw(np.random.default_rng([seed, number, int(small)]))
     drawn = draw.pick({name: share for name, (share, _) in FAMILIES.items()})
+    if np.random.default_rng([seed, number, int(small), 1]).random() < _CATEGORIES:
+        drawn = "categories"
     case = FAMILIES[family or drawn][1](draw, small)
     case.seed, case.number, case.small, case.traits = seed, number, small, draw.traits
     case.forced = family is not None
@@ -303,10 +305,12 @@ def _case(
     )
 
 
+_CATEGORIES = 0.12
+
 FAMILIES: dict[str, tuple[float, Callable[[Draw, bool], Case]]] = {
     "plain": (0.65, draw_plain),
     "box": (0.15, draw_box),
     "softmax": (0.2, draw_softmax),
-    # Drawn by name only, so that the problems of a seed stay what they were.
+    # Drawn by a generator of its own, in place of another, so that all other problems of a seed stay what they were.
     "categories": (0.0, draw_categories),
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 from torture_parts.boxpeaks import SLOPES, Road, best_keys
-from torture_parts.boxrisk import BoxReferee, Way, _Table
+from torture_parts.boxrisk import BoxReferee, Table, Way
 from torture_parts.cases import draw_case
 from torture_parts.exact import Long
 from torture_parts.risks import LOSSES
@@ -36,7 +36,7 @@ def dense_best(way: Way, row: int, loss: object, lam: float) -> float:
 )
 def test_no_narrow_peak_is_missed(number: int, theta: list[float], shift: float) -> None:
     """Peaks between all points of a grid made the risk of these models too small, by 2.4e-5 and 1.8e-6."""
-    case = draw_case(2029, number, small=True)
+    case = draw_case(2029, number, small=True, family="box")
     referee = BoxReferee(case)
     point = referee.centred(np.array(theta, dtype=Long), shift)
 
@@ -88,12 +88,12 @@ def test_slopes_are_those_of_the_losses(loss: str) -> None:
 
 def test_beyond_the_last_wall_the_line_of_the_loss_decides() -> None:
     """Far out, where a unit costs hardly more than it earns, the closed form is the supremum over the path."""
-    case = draw_case(2029, 1744, small=True)
+    case = draw_case(2029, 1744, small=True, family="box")
     low, high = case.support
     case = type(case)(**{**vars(case), "support": (np.append(-np.inf, low[1:]), np.append(np.inf, high[1:]))})
     referee = BoxReferee(case)
     point = referee.centred(np.array([-0.6, 0.2, -0.4], dtype=Long), -0.5)
-    table = _Table(referee, referee.ways(point))
+    table = Table(referee, referee.ways(point))
     for (_, way), lam in zip(table.ways, (0.6001, 0.62), strict=False):
         worth, cost = table._far(way, Long(lam))
         key = np.logspace(-3, 5, 400_001)

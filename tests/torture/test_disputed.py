@@ -14,9 +14,9 @@ def test_the_corners_give_what_the_package_states():
     """One feature, a piecewise linear loss: a row's best move ends where it began, at the wall, or at the kink.
 
     Far out on the open side a move earns and pays 1e18, and a referee that believed the difference had 3.281118698 for
-    this model (`python benchmarks/torture.py --seed 50001 --small --only 1784`).
+    this model (`python benchmarks/torture.py --seed 50001 --small --family box --only 1784`).
     """
-    case = draw_case(50001, 1784, small=True)
+    case = draw_case(50001, 1784, small=True, family="box")
     problem = Problem(case.loss, **case.settings())
     theta, b = 6409.163272944311, 163.3229176308282
     x, wall = np.asarray(case.X, dtype=float)[:, 0], float(np.ravel(problem.geometry.support.high)[0])

@@ -148,7 +148,7 @@ class CoresetStream:
     # Rows in
 
     def update(self, X: Any, y: Any, sample_weight: Any = None) -> None:
-        """Take in a part of the data; it may be empty, or hold one class only.
+        """Take in a part of the data; it may be empty, or hold one class only. One that is refused leaves no trace.
 
         Parameters
         ----------
@@ -170,6 +170,8 @@ class CoresetStream:
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
         rows = as_rows(X)
         rows.check_finite()
+        # Now, not when a coreset is asked for: of rows that come once a bad part can only be refused as it comes.
+        self.problem.check_features(rows, first=self._next)
         target = as_target(y, rows.n)
         wrong = self.problem.family.first_wrong_label(target)
         if wrong is not None:

@@ -179,13 +179,15 @@ class Leaves:
     ----------
     X : ndarray of shape (n, m), C order, or CSR matrix
         Rows that begin at a leaf; only the last leaf may be short.
+    rows : int, optional
+        Of a leaf; `leaf_rows` says how many if this does not.
     """
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, rows: int | None = None) -> None:
         self.X = X
         self.n, self.m = int(X.shape[0]), int(X.shape[1])
         self.is_sparse = sp.issparse(X)
-        self.rows = leaf_rows(self.m, sparse=self.is_sparse)
+        self.rows = leaf_rows(self.m, sparse=self.is_sparse) if rows is None else rows
         self.whole = self.n // self.rows * self.rows
 
     def dot(self, coef: FloatArray) -> FloatArray:
@@ -228,6 +230,27 @@ class Leaves:
         if whole == self.n:
             return np.asarray(leaves)
         return np.concatenate([leaves, (values[whole:] @ self.X[whole:])[None]])
+
+    def grams(self, weights: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``X.T @ diag(weights) @ X`` and ``vectors @ X`` over every leaf.
+
+        Shapes (n_leaves, m, m) and (n_leaves, k, m), where ``vectors`` has shape (k, n).
+        """
+        m, both = self.m, np.empty((self.n_leaves, self.m + len(vectors), self.m))
+        if self.is_sparse:
+            weighted = self.X.multiply(weights[:, None]).tocsr()
+            for number, start in enumerate(range(0, self.n, self.rows)):
+                span = slice(start, start + self.rows)
+                both[number, :m] = (self.X[span].T @ weighted[span]).toarray()
+                both[number, m:] = np.asarray(self.X[span].T @ vectors[:, span].T).T
+        else:
+            # One product: X is read once for both.
+            left, whole = np.concatenate([self.X * weights[:, None], vectors.T], axis=1), self.whole
+            stacked = left[:whole].reshape(-1, self.rows, left.shape[1]).transpose(0, 2, 1)
+            np.matmul(stacked, self.X[:whole].reshape(-1, self.rows, m), out=both[: len(stacked)])
+            if whole < self.n:
+                both[-1] = left[whole:].T @ self.X[whole:]
+        return both[:, :m], both[:, m:]
 
     def squares(self, weights: FloatArray | None) -> FloatArray:
         """Return the sum of the squares of every column over every leaf, shape (n_leaves, m)."""

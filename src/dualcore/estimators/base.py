@@ -26,7 +26,7 @@ from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Iterate, Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "check_number", "print_outcome", "print_round"]
+__all__ = ["Training", "WassersteinLinearModel", "anchored", "check_number", "print_outcome", "print_round"]
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
@@ -240,7 +240,7 @@ class WassersteinLinearModel(BaseEstimator):
                 problem,
                 X,
                 y,
-                self.coreset if start is None else _anchored(self.coreset, problem, start, seed),
+                self.coreset if start is None else anchored(self.coreset, problem, start, seed),
                 sample_weight=weights,
                 solver=self.solver,
                 tol=self.tol,
@@ -271,13 +271,16 @@ class WassersteinLinearModel(BaseEstimator):
         details = training.coreset.details | {"feature_names": [str(name) for name in names]}
         return training._replace(coreset=replace(training.coreset, details=details))
 
-    def _earlier(self, n_features: int, count: int = 1) -> list[Any]:
-        """Return the solutions of the last fit to set out from, one for each model; None where there is none."""
+    def _earlier(self, *shape: int, count: int = 1) -> list[Any]:
+        """Return the solutions of the last fit to set out from, one for each model; None where there is none.
+
+        ``shape`` is that of the coefficients of a model.
+        """
         if not isinstance(self.warm_start, (bool, np.bool_)):
             raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
         found = getattr(self, "solution_", None) if self.warm_start else None
         found = found if isinstance(found, list) else [found]
-        usable = len(found) == count and all(one is not None and one.coef.shape == (n_features,) for one in found)
+        usable = len(found) == count and all(one is not None and one.coef.shape == shape for one in found)
         return found if usable else [None] * count
 
     def _seed(self) -> int | None:
@@ -346,7 +349,7 @@ def target_gap(coreset: Any) -> float | None:
     return None if gap is None else float(gap)
 
 
-def _anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
+def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
     """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
     if not isinstance(coreset, (int, float, np.integer, np.floating)):
         return coreset

@@ -26,7 +26,7 @@ from dualcore.estimators.chunks import named_features, open_features, score_chun
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, joint_problem, multinomial_risk
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import learns_in_parts, open_streams, store_streamed, train_on_stream
+from dualcore.estimators.streaming import keep_streams, learns_in_parts, open_streams, store_streamed, train_on_stream
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -114,7 +114,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             return self
         binary = self.classes_.size == 2
         positives = range(1 if binary else 0, self.classes_.size)
-        masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], len(positives))
+        masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], count=len(positives))
         tasks = [
             delayed(self._train)(
                 problem,
@@ -171,7 +171,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
         code = self._codes(y)
         self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
-        self.problem_ = problem
         binary, joint = self.classes_.size == 2, self._is_joint
         positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
         weights = self._row_weights(code, as_weights(sample_weight, code.size) if sample_weight is not None else None)
@@ -180,7 +179,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         for stream, positive in zip(streams, positives, strict=True):
             target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
             found.append(train_on_stream(self, stream, X, target, weights))
-        self._streams = streams
+        keep_streams(self, problem, streams)
         if all(one is not None for one in found):
             store_streamed(self, [one for one in found if one is not None], joint=joint)
         return self

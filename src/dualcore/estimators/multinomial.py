@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import fit_coreset, is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.estimators.base import print_outcome, print_round, target_gap
+from dualcore.estimators.base import Training, anchored, print_outcome, print_round, target_gap
 from dualcore.estimators.remarks import warn_if_loose
 from dualcore.problem import Problem
 from dualcore.problem.losses import Softmax
@@ -41,17 +41,20 @@ def fit_multinomial(
     joint = joint_problem(problem, estimator)
     settings: dict[str, Any] = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     title = type(estimator).__name__
+    [start] = estimator._earlier(estimator.classes_.size, estimator.n_features_in_)
     if estimator.coreset is None or is_auto(estimator.coreset):
-        solution = solve(joint, X, code, weights, **settings)
+        solution = solve(joint, X, code, weights, warm_start=start, **settings)
         passes = _READS_PER_STEP if solution.solver == "structured" else 1
         reads = solution.n_reads or passes * solution.iterations + _READS_TO_START
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None
     else:
-        settings["random_state"] = estimator._seed()
+        seed = settings["random_state"] = estimator._seed()
         if estimator.verbose:
             settings["callback"] = partial(print_round, title)
-        found = fit_coreset(joint, X, code, estimator.coreset, weights, **settings)
-        solution, certificate, coreset = found.solution, found.certificate, found.coreset
+        size = estimator.coreset if start is None else anchored(estimator.coreset, joint, start, seed)
+        found = fit_coreset(joint, X, code, size, weights, **settings)
+        named = estimator._name_features(Training(found.solution, found.certificate, found.coreset))
+        solution, certificate, coreset = named
         warn_if_loose(title, certificate, target_gap(estimator.coreset))
     if estimator.verbose:
         print_outcome(title, solution, certificate, history=estimator.verbose > 1)

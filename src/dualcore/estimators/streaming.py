@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve
 
-__all__ = ["learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
+__all__ = ["keep_streams", "learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
 
 # Rows of the coreset of a stream where the estimator names no number of rows.
 _SIZE = 5000
@@ -36,7 +37,10 @@ def _stream_size(coreset: Any) -> int:
 
 
 def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:
-    """Return the streams of an estimator, new ones unless the last call was one of `partial_fit` for this problem."""
+    """Return copies of the streams of an estimator, new ones unless the last call was one of `partial_fit`.
+
+    Copies, so that a call that fails, in training too, takes in no rows: it can be repeated.
+    """
     streams: list[CoresetStream] | None = getattr(estimator, "_streams", None)
     if streams is not None:
         if streams[0].problem != problem:
@@ -44,10 +48,16 @@ def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetSt
                 "The parameters changed since the first partial_fit, and a stream is about one problem. Call "
                 "partial_fit on a clone of this estimator."
             )
-        return streams
-    estimator.__dict__.pop("coef_", None)  # the model of other rows
+        return deepcopy(streams)
     seed, size = estimator._seed(), _stream_size(estimator.coreset)
     return [CoresetStream(problem, size, random_state=seed) for _ in range(count)]
+
+
+def keep_streams(estimator: Any, problem: Problem, streams: list[CoresetStream]) -> None:
+    """Keep the streams after a call that went well, for this problem."""
+    if not hasattr(estimator, "_streams"):
+        estimator.__dict__.pop("coef_", None)  # the model of other rows
+    estimator._streams, estimator.problem_ = streams, problem
 
 
 def train_on_stream(

@@ -206,13 +206,24 @@ class Problem:
     def validate(self, X: Any, y: Any, sample_weight: Any = None) -> Data:
         """Check shapes, labels and weights, and return row access without copying ``X``."""
         rows = as_rows(X)
-        prices = self.geometry.norm.weights
-        if prices is not None and prices.size != rows.m:
-            raise ValueError(f"feature_weights holds {prices.size} prices but X has {rows.m} features.")
+        self._check_prices(rows.m)
         target = as_target(y, rows.n, self.family.target_name)
         self.family.check_target(target)
         self.family.check_rows(rows)
         return Data(rows, target, as_weights(sample_weight, rows.n))
+
+    def check_features(self, rows: Rows, first: int = 0) -> None:
+        """Raise ValueError where rows do not suit the prices, the support or the categories.
+
+        ``first`` is the number of the first row, for the message.
+        """
+        self._check_prices(rows.m)
+        self.family.check_rows(rows, first)
+
+    def _check_prices(self, n_features: int) -> None:
+        prices = self.geometry.norm.weights
+        if prices is not None and prices.size != n_features:
+            raise ValueError(f"feature_weights holds {prices.size} prices but X has {n_features} features.")
 
     def signal(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""

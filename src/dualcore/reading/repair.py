@@ -13,8 +13,8 @@ move: clipping leaves a part of the moment. Nothing grows with the rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,9 +23,12 @@ from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
+from dualcore.data.sums import Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import mean_slope
+from dualcore.reading.summary import cut_chunk, join_runs
 
 __all__ = ["REPAIRED_FEATURES", "can_repair", "repaired_bounds"]
 
@@ -38,6 +41,9 @@ _WIDTHS, _FEW_WIDTHS, _MANY_FEATURES = (0.005, 0.01, 0.02, 0.04, 0.1), (0.01, 0.
 _READS = 3
 # Where flips spend the budget, by how much of their width the multiplier is lowered: shares are then scaled down to it.
 _LOWERED = 0.2
+# Sums of a candidate besides its Gram matrix and moments: two values, two balances, what flips, the sizes of the terms,
+# and the sums of the three vectors whose moments the next move needs.
+_FEW_SUMS = 9
 
 
 def can_repair(problem: Problem, n_features: int) -> bool:
@@ -79,7 +85,7 @@ class _Candidate:
     scale: float = 1.0
     directions: tuple[FloatArray, ...] = ()
 
-    def of(self, X: Any, t: FloatArray, signs: FloatArray | float) -> _Dual:
+    def of(self, leaves: Leaves, t: FloatArray, signs: FloatArray) -> _Dual:
         """Return the slopes of rows at their margins or residuals, moved."""
         problem, loss, width = self.problem, self.problem.loss, self.width
         low, high = loss.slope_range
@@ -98,7 +104,7 @@ class _Candidate:
             dual.share[rows] = self.scale * np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
             dual.turned[rows] = mean_slope(loss, -t[rows], smoothed)
         for direction in self.directions:
-            dual = dual.moved(signs * (np.asarray(X @ direction[:-1], dtype=np.float64) + direction[-1]))
+            dual = dual.moved(signs * (leaves.dot(direction[:-1]) + direction[-1]))
         return dual
 
     def next(self, gram: FloatArray, moments: FloatArray, flipped: float) -> _Candidate:
@@ -122,76 +128,106 @@ class _Candidate:
         return replace(self, scale=self.scale * scale, directions=(*self.directions, direction))
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """What a read adds up; the first axis is the candidate.
+class _Sums(NamedTuple):
+    """What a read adds up for a candidate.
 
-    Of the bound, by the side that rows pull to: ``value`` (k, 2), ``balance`` (k, 2), ``moment`` (k, 2, m),
-    ``flipped`` (k,), ``terms`` (k,). Of the next move: ``gram`` (k, m + 1, m + 1), and ``moments`` (k, 2, m + 1) of the
-    slopes that stay and of what flips change in them.
+    Of the bound, by the side that rows pull to: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
+    ``terms``. Of the next move: ``gram`` (m + 1, m + 1), and ``moments`` (2, m + 1) of the slopes that stay and of what
+    flips change in them.
     """
 
     value: FloatArray
     balance: FloatArray
     moment: FloatArray
-    flipped: FloatArray
-    terms: FloatArray
+    flipped: float
+    terms: float
     gram: FloatArray
     moments: FloatArray
 
     @classmethod
-    def merge(cls, parts: list[_Sums]) -> _Sums:
-        """Return the sums over all parts."""
-        return cls(**{each.name: np.sum([getattr(part, each.name) for part in parts], axis=0) for each in fields(cls)})
+    def of(cls, total: FloatArray, m: int) -> _Sums:
+        """Return the sums in a row of the table that `_Read` adds up."""
+        few, square, rows = np.split(total, [_FEW_SUMS, _FEW_SUMS + m * m])
+        rows, levels = rows.reshape(5, m), few[6:]
+        gram = np.empty((m + 1, m + 1))
+        gram[:m, :m], gram[:m, m], gram[m, :m], gram[m, m] = square.reshape(m, m), rows[4], rows[4], levels[2]
+        moments = np.column_stack([rows[2:4], levels[:2]])
+        return cls(few[:2], few[2:4], rows[:2], float(few[4]), float(few[5]), gram, moments)
+
+
+class _Part(NamedTuple):
+    """The sums of a part of the rows, a tree for each candidate, and the rows of leaves that are not complete yet."""
+
+    trees: list[TreeSum]
+    edges: list[Chunk]
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Sums the bounds of candidates on a chunk, and what their next moves need."""
+    """Sums the bounds of candidates, and what their next moves need; the same however rows are cut into chunks."""
 
     candidates: tuple[_Candidate, ...]
+    n_rows: int
     total: float
 
-    def __call__(self, chunk: Chunk) -> _Sums:
-        problem, anchor, X = self.candidates[0].problem, self.candidates[0].anchor, chunk.X
+    def __call__(self, chunk: Chunk) -> _Part:
+        start, stop, leaf = chunk.start, chunk.start + chunk.y.size, _leaf_of(chunk)
+        first, last = split_rows(start, stop, leaf, self.n_rows)
+        edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, self.n_rows)]
+        trees = self._trees(cut_chunk(chunk, first, last)) if first < last else [TreeSum() for _ in self.candidates]
+        return _Part(trees, edges)
+
+    def merge(self, parts: list[_Part]) -> _Part:
+        """Return the sums over all parts, whatever their order."""
+        edges, found = [edge for part in parts for edge in part.edges], [part.trees for part in parts]
+        if edges:
+            leaf = _leaf_of(edges[0])
+            spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
+            complete, left = complete_leaves(spans, leaf, self.n_rows)
+            with one_blas_thread():  # as inside a read
+                found += [self._trees(run) for run in join_runs([edges[at] for group in complete for at in group])]
+            edges = join_runs([edges[at] for at in left], leaf)
+        return _Part([TreeSum.join(trees) for trees in zip(*found, strict=True)], edges)
+
+    def over(self, source: Source) -> list[_Sums]:
+        """Return the sums over all rows, one for each candidate."""
+        trees = source.fold(self, self.merge).trees
+        return [_Sums.of(tree.total(), source.n_features) for tree in trees]
+
+    def _trees(self, chunk: Chunk) -> list[TreeSum]:
+        """Return the sums over whole leaves."""
+        problem, anchor = self.candidates[0].problem, self.candidates[0].anchor
+        leaves = Leaves(chunk.X, _leaf_of(chunk))
         signs = chunk.y if problem.is_classification else np.ones(chunk.y.size)
         masses = np.full(chunk.y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
-        score = np.asarray(X @ anchor.coef, dtype=np.float64) + anchor.intercept
+        score = leaves.dot(anchor.coef) + anchor.intercept
         t = score * signs if problem.is_classification else score - chunk.y
-        found = [self._sums(chunk, masses, signs, each.of(X, t, signs)) for each in self.candidates]
-        return _Sums(*(np.array(column) for column in zip(*found, strict=True)))
+        tables = (self._table(leaves, chunk.y, masses, signs, each.of(leaves, t, signs)) for each in self.candidates)
+        return [TreeSum.of_leaves(chunk.start // leaves.rows, table) for table in tables]
 
-    def _sums(self, chunk: Chunk, masses: FloatArray, signs: FloatArray, dual: _Dual) -> tuple[Any, ...]:
-        problem, X = self.candidates[0].problem, chunk.X
+    def _table(self, leaves: Leaves, y: FloatArray, masses: FloatArray, signs: FloatArray, dual: _Dual) -> FloatArray:
+        """Return a line for every leaf: the few sums, the Gram matrix, and the moments, as `_Sums.of` reads them."""
+        problem = self.candidates[0].problem
         stays = 1.0 - dual.share
         value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.turned)
         size = np.abs(value)
         if not problem.is_classification:
-            value = value - dual.slope * chunk.y
-            size = size + np.abs(dual.slope * chunk.y)
+            value = value - dual.slope * y
+            size = size + np.abs(dual.slope * y)
         weighted = masses * signs * (stays * dual.slope - dual.share * dual.turned)
-        up = weighted > 0.0
-        sides = np.array([np.where(up, 0.0, weighted), np.where(up, weighted, 0.0)])
-        values = np.array([float(masses[~up] @ value[~up]), float(masses[up] @ value[up])])
-        changes = masses * signs * dual.share * (-dual.turned - dual.slope)
-        vectors = np.array([*sides, masses * signs * dual.slope, changes])
-        moments = np.asarray(X.T @ vectors.T, dtype=np.float64).T
-        with_level = np.column_stack([moments[2:], vectors[2:].sum(axis=1)])
-        gram = _gram(X, masses * dual.room)
-        flipped, terms = float(masses @ dual.share), float(masses @ size)
-        return values, np.abs(sides).sum(axis=1), moments[:2], flipped, terms, gram, with_level
+        down, up = np.minimum(weighted, 0.0), np.maximum(weighted, 0.0)
+        kept, changes = masses * signs * dual.slope, masses * signs * dual.share * (-dual.turned - dual.slope)
+        room, value, is_up = masses * dual.room, masses * value, weighted > 0.0
+        few = [value * ~is_up, value * is_up, -down, up, masses * dual.share, masses * size, kept, changes, room]
+        grams, moments = leaves.grams(room, np.array([down, up, kept, changes, room]))
+        sums = np.stack([leaves.sums(each) for each in few], axis=1)
+        return np.concatenate([sums, grams.reshape(len(sums), -1), moments.reshape(len(sums), -1)], axis=1)
 
 
-def _gram(X: Any, weights: FloatArray) -> FloatArray:
-    """Return ``sum_i weights_i z_i z_i'`` with ``z = (x, 1)``."""
-    m = X.shape[1]
-    weighted = X.multiply(weights[:, None]) if sp.issparse(X) else X * weights[:, None]
-    square = X.T @ weighted
-    out = np.empty((m + 1, m + 1))
-    out[:m, :m] = square.toarray() if sp.issparse(square) else square
-    out[:m, m] = out[m, :m] = np.asarray(X.T @ weights).ravel()
-    out[m, m] = weights.sum()
-    return out
+def _leaf_of(chunk: Chunk) -> int:
+    """Return the rows of a leaf: at least twice the features, or Gram matrices would cost more to add than to make."""
+    m = int(chunk.X.shape[1])
+    return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * m - 1).bit_length())
 
 
 def repaired_bounds(
@@ -216,12 +252,13 @@ def repaired_bounds(
         widths = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
     for number in range(_READS):
-        found = source.fold(_Read(candidates, source.total_weight), _Sums.merge)
+        found = _Read(candidates, source.n_rows, source.total_weight).over(source)
         if number > 0:
-            sums = zip(found.value, found.balance, found.moment, found.flipped, strict=True)
-            yield max(
-                side_bound(level_set, SideSums(value, balance, np.zeros(2), moment, mass), float(terms), source.n_rows)
-                for (value, balance, moment, mass), terms in zip(sums, found.terms, strict=True)
-            )
-        after = zip(candidates, found.gram, found.moments, found.flipped, strict=True)
-        candidates = tuple(each.next(gram, moments, float(flipped)) for each, gram, moments, flipped in after)
+            yield max(_bound(level_set, sums, source.n_rows) for sums in found)
+        after = zip(candidates, found, strict=True)
+        candidates = tuple(each.next(sums.gram, sums.moments, sums.flipped) for each, sums in after)
+
+
+def _bound(level_set: LevelSet, sums: _Sums, n_rows: int) -> float:
+    sides = SideSums(sums.value, sums.balance, np.zeros(2), sums.moment, sums.flipped)
+    return side_bound(level_set, sides, sums.terms, n_rows)

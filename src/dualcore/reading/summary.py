@@ -34,7 +34,9 @@ __all__ = [
     "Summary",
     "WeightedRows",
     "close",
+    "cut_chunk",
     "in_range",
+    "join_runs",
     "merge",
     "plan_cells",
     "stack_chunks",
@@ -164,13 +166,14 @@ def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     summary = _empty(task, chunk.weights is not None)
     if first < last:
         whole = first == start and last == stop
-        summary = _summarise_leaves(chunk if whole else _cut(chunk, first, last), task, extent)
+        summary = _summarise_leaves(chunk if whole else cut_chunk(chunk, first, last), task, extent)
     # An edge is copied: a view of it would keep the chunk alive.
-    summary.edges = [_cut(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, extent.n_rows)]
+    summary.edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, extent.n_rows)]
     return summary
 
 
-def _cut(chunk: Chunk, start: int, stop: int, *, copy: bool = False) -> Chunk:
+def cut_chunk(chunk: Chunk, start: int, stop: int, *, copy: bool = False) -> Chunk:
+    """Return the rows ``[start, stop)`` of a chunk, by their global numbers."""
     part = slice(start - chunk.start, stop - chunk.start)
     weights = None if chunk.weights is None else chunk.weights[part]
     if copy:
@@ -186,9 +189,9 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
         leaf = leaf_rows(X.shape[1], sparse=sp.issparse(X))
         spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
         complete, left = complete_leaves(spans, leaf, extent.n_rows)
-        whole = _runs([edges[place] for group in complete for place in group])
+        whole = join_runs([edges[place] for group in complete for place in group])
         parts = parts + [_summarise_leaves(chunk, task, extent) for chunk in whole]
-        edges = _runs([edges[place] for place in left], leaf)
+        edges = join_runs([edges[place] for place in left], leaf)
     samples = [part.sample for part in parts if part.sample is not None]
     return Summary(
         sum(part.n_rows for part in parts),
@@ -201,7 +204,7 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
     )
 
 
-def _runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
+def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
     """Return ascending chunks with neighbours put together; with ``leaf``, only neighbours in the same leaf."""
     runs: list[list[Chunk]] = []
     for chunk in chunks:

@@ -61,6 +61,11 @@ class Design:
         """Return ``sum_i w_i slope_i sign_i``."""
         return float(self._signed(slope).sum())
 
+    def moments(self, slope: FloatArray) -> tuple[FloatArray, float]:
+        """Return `transpose` and `total` of the same slopes."""
+        signed = self._signed(slope)
+        return self.rows.transpose_dot(signed) / self.scales, float(signed.sum())
+
     def first_moment(self, curvature: FloatArray) -> tuple[FloatArray, float]:
         """Return ``sum_i w_i c_i x_i / scales`` and ``sum_i w_i c_i``."""
         weights = curvature * self.weights

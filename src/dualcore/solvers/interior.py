@@ -230,8 +230,9 @@ class InteriorPoint:
         slopes = self.rows.slopes()
         out = self.linear + self.ridge * self.x - self.cone.pull(self.cone.z)
         out[self.lam_at] -= self.rows.priced(self.rows.p)
-        out[: self.m] += self.design.transpose(slopes)
-        out[self.m] += self.design.total(slopes)
+        moment, total = self.design.moments(slopes)
+        out[: self.m] += moment
+        out[self.m] += total
         if self.hessian is not None:
             out[: self.m + 1] += self.hessian @ self.x[: self.m + 1]
         if not self.problem.fit_intercept:
@@ -309,7 +310,7 @@ class InteriorPoint:
             out[m, :] = out[:, m] = 0.0
             out[m, m] = 1.0
         if curvature.z_lam is not None:
-            column, corner = design.transpose(curvature.z_lam), design.total(curvature.z_lam)
+            column, corner = design.moments(curvature.z_lam)
             out[:m, lam_at] += column
             out[lam_at, :m] += column
             if self.problem.fit_intercept:
@@ -340,8 +341,9 @@ class InteriorPoint:
         answer = None
         if rows.now:
             answer = rows.respond(state.rows, target, curvature.soft)
-            right[:m] -= design.transpose(answer.force)
-            right[m] -= design.total(answer.force)
+            moment, total = design.moments(answer.force)
+            right[:m] -= moment
+            right[m] -= total
             right[self.lam_at] += rows.priced(answer.shares)
         if not self.problem.fit_intercept:
             right[m] = 0.0
@@ -358,7 +360,7 @@ class InteriorPoint:
         """Return the primal and dual step lengths."""
         primal, dual = self.cone.max_step(step.cone_s, step.cone_z)
         if self.rows.now:
-            falling, shrinking = float((-step.s / self.rows.s).max()), float((-step.p / self.rows.p).max())
+            falling, shrinking = -float((step.s / self.rows.s).min()), -float((step.p / self.rows.p).min())
             primal = min(primal, 1.0 / falling if falling > 0.0 else np.inf)
             dual = min(dual, 1.0 / shrinking if shrinking > 0.0 else np.inf)
         primal, dual = min(1.0, keep * primal), min(1.0, keep * dual)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dualcore.data.arrays import FloatArray
 
@@ -33,15 +34,16 @@ class DenseNewton:
         largest = max(float(diagonal.max()), 1e-200)
         self.scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, largest))
         self.scaled = matrix / np.outer(self.scale, self.scale)
-        self.factor = None
+        # By LAPACK itself: for few features the checks of its wrappers take longer than the numbers.
+        self.factor: FloatArray | None = None
         shift = 0.0
         for _ in range(12):
-            try:
-                shifted = self.scaled + shift * np.eye(self.scale.size)
-                self.factor = cho_factor(shifted, lower=True, check_finite=False)
+            shifted = self.scaled + shift * np.eye(self.scale.size) if shift else self.scaled
+            factor, failed = dpotrf(shifted, lower=1, clean=0)
+            if not failed:
+                self.factor = factor
                 break
-            except np.linalg.LinAlgError:
-                shift = max(10.0 * shift, 1e-14)
+            shift = max(10.0 * shift, 1e-14)
 
     def solve(self, right: FloatArray) -> FloatArray:
         """Return the solution; refinement takes back what the shift and rounding cost."""
@@ -51,9 +53,9 @@ class DenseNewton:
                 return np.asarray(np.linalg.lstsq(self.scaled, goal, rcond=None)[0] / self.scale)
             except np.linalg.LinAlgError:  # the matrix holds numbers that are not finite: there is no direction
                 return np.full_like(goal, np.nan)
-        x = cho_solve(self.factor, goal, check_finite=False)
+        x = dpotrs(self.factor, goal, lower=1)[0]
         for _ in range(2):
-            x += cho_solve(self.factor, goal - self.scaled @ x, check_finite=False)
+            x += dpotrs(self.factor, goal - self.scaled @ x, lower=1)[0]
         return np.asarray(x / self.scale)
 
 

@@ -55,18 +55,25 @@ class Pieces:
             self.polyhedral = problem.loss.envelope_of
         self.smooth = not bare and (self.logistic or (self.polyhedral is None and not self.flips))
         self.curved = not bare and self.polyhedral is None and not (self.logistic and self.flips)
+        # Slope, offset and price of the pieces, where they are lines.
+        self.lines: tuple[tuple[float, float, float], ...] | None = None
+        if self.polyhedral is not None:
+            self.lines = tuple((slope, offset, 0.0) for slope, offset in self.polyhedral)
+            if self.flips:  # the flat piece of a flipped row is below the flat piece of the row that stays
+                self.lines += tuple(
+                    (-slope, offset, self.label_cost) for slope, offset in self.polyhedral if slope != 0.0
+                )
+        self._slopes: list[FloatArray] = []
 
     def __call__(self, z: FloatArray) -> list[Piece]:
         """Return the pieces at ``z``."""
-        if self.polyhedral is not None:
-            out = [Piece(slope * z + offset, np.full_like(z, slope), None, 0.0) for slope, offset in self.polyhedral]
-            if self.flips:  # the flat piece of a flipped row is below the flat piece of the row that stays
-                out += [
-                    Piece(-slope * z + offset, np.full_like(z, -slope), None, self.label_cost)
-                    for slope, offset in self.polyhedral
-                    if slope != 0.0
-                ]
-            return out
+        if self.lines is not None:
+            if not self._slopes or self._slopes[0].size != z.size:
+                self._slopes = [np.full_like(z, slope) for slope, _, _ in self.lines]
+            return [
+                Piece(slope * z + offset, slopes, None, price)
+                for (slope, offset, price), slopes in zip(self.lines, self._slopes, strict=True)
+            ]
         if not self.flips:
             return []
         if self.logistic:
@@ -129,6 +136,7 @@ class RowState:
         self.at(z)
         self.t = np.zeros_like(self.w)
         self.s = self.p = np.zeros((0, self.w.size))
+        self._known: tuple[FloatArray, ...] = ()
 
     def rise(self, lam: float, spread: float) -> None:
         """Start ``spread`` above the epigraph, with the products of a row alike."""
@@ -189,6 +197,11 @@ class RowState:
     def force(self, shares: FloatArray) -> FloatArray:
         """Return ``sum_k shares_k f_k'`` of the rows: their slope under given multipliers."""
         out = np.zeros_like(self.w)
+        if self.pieces.lines is not None:
+            for share, (slope, _, _) in zip(shares, self.pieces.lines, strict=True):
+                if slope != 0.0:
+                    out += share * slope
+            return out
         for share, piece in zip(shares, self.now, strict=True):
             out += share * piece.slope
         return out
@@ -204,6 +217,16 @@ class RowState:
             piece.price * float(self.w @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
         )
 
+    def _stiffness(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return ``p / s``, its sum over the pieces, and what the multipliers lack to a sum of one.
+
+        They are the same for every direction from a point. The arrays of a point are replaced, never changed.
+        """
+        if not self._known or self._known[0] is not self.p or self._known[1] is not self.s:
+            stiff = self.p / self.s
+            self._known = self.p, self.s, stiff, stiff.sum(axis=0), 1.0 - self.p.sum(axis=0)
+        return self._known[2], self._known[3], self._known[4]
+
     def curvature(self, *, cautious: bool = False) -> RowCurvature:
         """Return the second derivatives left once heights, slacks, multipliers and springs are eliminated.
 
@@ -217,8 +240,7 @@ class RowState:
             smooth = np.maximum(smooth, secant)
         if not self.now:
             return RowCurvature(np.zeros_like(self.w) if smooth is None else smooth, None, 0.0, None)
-        stiff = self.p / self.s
-        total = stiff.sum(axis=0)
+        stiff, total, _ = self._stiffness()
         zz, z_lam, lam_lam = np.zeros_like(total), np.zeros_like(total), 0.0
         for k, piece in enumerate(self.now):
             if piece.curvature is not None:
@@ -238,9 +260,12 @@ class RowState:
 
     def respond(self, residual: FloatArray, target: FloatArray | float, soft: FloatArray | None) -> RowStep:
         """Return how the rows move towards ``p s = target``, at dz = dlam = 0."""
-        constant = (target + self.p * residual) / self.s - self.p
-        stiff = self.p / self.s
-        height = (constant.sum(axis=0) - (1.0 - self.p.sum(axis=0))) / stiff.sum(axis=0)
+        stiff, total, lack = self._stiffness()
+        constant = self.p * residual
+        constant += target
+        constant /= self.s
+        constant -= self.p
+        height = (constant.sum(axis=0) - lack) / total
         shares = constant - stiff * height
         force = self.force(shares)
         if self.v is None or soft is None:
@@ -254,16 +279,25 @@ class RowState:
         """Return ``dt``, ``ds``, ``dp`` once ``dz`` and ``dlam`` are known."""
         if step.slip is not None and soft is not None:
             dz = (dz - step.slip) * soft
-        stiff = self.p / self.s
-        moved = np.stack([piece.slope * dz - piece.price * dlam for piece in self.now])
-        rise = (stiff * moved).sum(axis=0) / stiff.sum(axis=0)
-        away = rise - moved
-        return step.height + rise, step.height + away - residual, step.shares - stiff * away
+        stiff, total, _ = self._stiffness()
+        moved = np.empty_like(stiff)
+        for row, piece in zip(moved, self.now, strict=True):
+            np.multiply(piece.slope, dz, out=row)
+            if piece.price:
+                row -= piece.price * dlam
+        rise = (stiff * moved).sum(axis=0) / total
+        away = np.subtract(rise, moved, out=moved)
+        shares = stiff * away
+        np.subtract(step.shares, shares, out=shares)
+        away += step.height
+        away -= residual
+        return step.height + rise, away, shares
 
     def outliers(self, ds: FloatArray, dp: FloatArray, primal: float, dual: float, mu: float) -> FloatArray:
         """Return by how much to correct products that a longer step would leave far from ``mu`` (Gondzio)."""
         product = (self.s + primal * ds) * (self.p + dual * dp)
-        return np.maximum(np.clip(product, 0.1 * mu, 10.0 * mu) - product, -10.0 * mu)
+        inside = np.minimum(np.maximum(product, 0.1 * mu), 10.0 * mu)
+        return np.asarray(np.maximum(inside - product, -10.0 * mu))
 
     def advance(
         self, dz: FloatArray, dt: FloatArray, ds: FloatArray, dp: FloatArray, primal: float, dual: float

@@ -36,7 +36,10 @@ class StructuredSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if not problem.family.is_closed:
-            return f"StructuredSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
+            return (
+                f"StructuredSolver cannot solve {type(problem.loss).__name__} on a support or with categories. "
+                "Use solver='box'."
+            )
         if not problem.family.linear_in_multiplier:
             return (
                 f"StructuredSolver cannot solve {type(problem.loss).__name__}: it takes losses of order 1. "
@@ -46,7 +49,7 @@ class StructuredSolver(Solver):
             return (
                 f"StructuredSolver factors a matrix of {data.rows.m} x {data.rows.m} numbers "
                 f"for {data.rows.m} features, "
-                f"too many beyond {_MOST_FEATURES}. Use solver='conic', or reduce the features first."
+                f"too many beyond {_MOST_FEATURES}. Use solver='descent', or 'auto', which takes it."
             )
         return None
 

@@ -479,3 +479,33 @@ def test_an_anchor_that_was_given_is_not_questioned():
     anchor = Anchor(np.array([2.0, 3.0, 0.0, 0.0]), -1.0, 5.0)
     stream = feed(CoresetStream(PROBLEM, 300, anchor=anchor), table, [0, table.y.size])
     np.testing.assert_array_equal(stream.coreset().anchor.coef, anchor.coef)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"support": (-6.0, 6.0)}, "Row 20007 lies outside the support"),
+        ({"categories": [[0, 1, 2]]}, "Row 20007 is not one-hot"),
+        ({"feature_weights": [1.0, 2.0, 1.0, 1.0]}, "4 prices but X has 3"),
+    ],
+)
+@pytest.mark.parametrize("rows", [20, 6000])
+def test_a_part_that_does_not_suit_the_problem_is_refused_as_it_comes(settings, fault, rows):
+    """It was taken in, and every coreset after it refused: the stream was lost with all that came before."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.eye(3)[rng.integers(0, 3, 20_000)], rng.normal(size=20_000)])
+    y = np.where(X[:, 0] + rng.normal(size=20_000) > 0.3, 1.0, -1.0)
+    stream, alone = (CoresetStream(Problem("logistic", radius=0.05, **settings), 200, random_state=0) for _ in "ab")
+    for each in (stream, alone):
+        each.update(X[:12_000], y[:12_000])
+        each.update(X[12_000:], y[12_000:])
+    bad = X[:rows].copy()
+    bad[7] = 9.0
+    with pytest.raises(ValueError, match=fault):
+        stream.update(bad[:, :3] if "feature_weights" in settings else bad, y[:rows])
+    assert stream.n_rows == 20_000
+    for each in (stream, alone):
+        each.update(X[:100], y[:100])
+    found, expected = stream.coreset(), alone.coreset()
+    np.testing.assert_array_equal(found.X, expected.X)
+    np.testing.assert_array_equal(found.weights, expected.weights)

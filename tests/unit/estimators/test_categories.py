@@ -71,7 +71,8 @@ def test_names_are_looked_up_in_a_frame(data):
     frame = pd.DataFrame(X, columns=["age", "Oslo", "Rome", "Lima", "red"])
     named = WassersteinHuberRegressor(radius=0.1, categories=[["Oslo", "Rome", "Lima"], [None, "red"]])
     numbered = WassersteinHuberRegressor(radius=0.1, categories=GROUPS).fit(X, score)
-    np.testing.assert_allclose(named.fit(frame, score).coef_, numbered.coef_)
+    # A frame lies column by column in memory, so that sums round differently.
+    np.testing.assert_allclose(named.fit(frame, score).coef_, numbered.coef_, rtol=1e-5, atol=1e-6)
     assert named.categories == [["Oslo", "Rome", "Lima"], [None, "red"]]  # as it was given
     with pytest.raises(ValueError, match=r"names \['Paris'\]"):
         WassersteinHuberRegressor(categories=[["Oslo", "Paris"]]).fit(frame, score)

@@ -22,7 +22,9 @@ def nearly_exact(estimator):
     return {"check_sample_weight_equivalence_on_sparse_data": "coefficients agree to 4e-7 where 1e-7 is asked"}
 
 
-@parametrize_with_checks([quick(name) for name in estimators.__all__], expected_failed_checks=nearly_exact)
+@parametrize_with_checks(
+    [quick(name) for name in estimators.__all__ if name.startswith("Wasserstein")], expected_failed_checks=nearly_exact
+)
 def test_scikit_learn_check_passes(estimator, check):
     check(estimator)
 

@@ -7,7 +7,8 @@ from sklearn.base import is_regressor
 from dualcore import estimators
 from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
 
-EVERY = {name: getattr(estimators, name)() for name in estimators.__all__ if not name.endswith("CV")} | {
+NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
+EVERY = {name: getattr(estimators, name)() for name in NAMES if not name.endswith("CV")} | {
     "squared hinge": WassersteinLinearSVC(loss="squared_hinge"),
     "multinomial": WassersteinLogisticRegression(multi_class="multinomial"),
 }

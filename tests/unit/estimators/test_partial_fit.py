@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from dualcore import (
+    ArraySource,
     CoresetStream,
     Problem,
     WassersteinHuberRegressor,
@@ -148,3 +150,59 @@ def test_several_processes_change_nothing():
         np.testing.assert_array_equal(one.coef_, two.coef_)
     one, two = (WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=2, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
     np.testing.assert_array_equal(one.scores_, two.scores_)
+
+
+@pytest.mark.parametrize("source", [False, True])
+@pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
+def test_a_warm_start_of_many_classes_sets_out_from_the_last_models(multi_class, source):
+    """It was read for one class against the rest of rows in memory only, and did nothing elsewhere."""
+    X, y = labelled(2000, classes=3)
+    code = np.unique(y, return_inverse=True)[1].astype(np.float64)
+    rows = (ArraySource(X, code),) if source else (X, y)
+    model = WassersteinLogisticRegression(radius=0.02, multi_class=multi_class, warm_start=True, tol=1e-5)
+    first = np.sum(model.fit(*rows).n_iter_)
+    risks = np.array(model.worst_case_risk_)
+    assert np.sum(model.fit(*rows).n_iter_) < first
+    np.testing.assert_allclose(model.worst_case_risk_, risks, rtol=1e-4)
+    with pytest.raises(TypeError, match="warm_start must be True or False"):
+        model.set_params(warm_start="yes").fit(*rows)
+
+
+def test_a_warm_start_of_one_softmax_model_is_the_anchor_of_its_coreset():
+    X, y = labelled(2000, classes=3)
+    model = WassersteinLogisticRegression(
+        radius=0.02, multi_class="multinomial", coreset=300, random_state=0, warm_start=True
+    )
+    frame = pd.DataFrame(X, columns=list("pqrs"))
+    before = model.fit(frame, y).coreset_.anchor
+    assert not np.array_equal(before.coef, model.fit(frame, y).coreset_.anchor.coef)  # around the last model
+    assert list(model.coreset_.to_frame().columns[3:]) == list("pqrs")
+    model.fit(frame[["p", "q"]], y)  # other features: from nothing
+    assert model.coef_.shape == (3, 2)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_call_that_fails_takes_in_no_rows(classes):
+    """What was learned stays, and so does what it is about; the call can be repeated."""
+    X, y = labelled(900, classes=classes)
+    labels = np.unique(y)
+    model = WassersteinLogisticRegression(radius=0.02, random_state=0).partial_fit(X[:600], y[:600], classes=labels)
+    expected = pickle.loads(pickle.dumps(model)).partial_fit(X[600:], y[600:]).coef_
+    before, risk = model.coef_.copy(), model.worst_case_risk(X, y)
+    with pytest.raises(ValueError, match="Unknown solver"):
+        model.set_params(solver="none such").partial_fit(X[600:], y[600:])
+    with pytest.raises(ValueError, match="parameters changed"):
+        model.set_params(solver="auto", radius=0.5).partial_fit(X[600:], y[600:])
+    np.testing.assert_array_equal(model.coef_, before)
+    np.testing.assert_array_equal(model.worst_case_risk(X, y), risk)
+    model.set_params(radius=0.02).partial_fit(X[600:], y[600:])
+    assert np.atleast_1d(model.coreset_)[0].n_rows == 900
+    np.testing.assert_array_equal(model.coef_, expected)
+
+
+def test_a_first_part_that_fails_leaves_the_model_of_fit():
+    X, _ = labelled(300)
+    model = WassersteinHuberRegressor(radius=0.02).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="coreset must be None"):
+        model.set_params(coreset=0.1).partial_fit(X, X[:, 1])
+    assert model.predict(X).shape == (300,)

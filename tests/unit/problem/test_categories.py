@@ -7,8 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from dualcore import Problem
+from dualcore import Problem, solve
 from dualcore.problem.families import Categories
+from dualcore.solvers.base import IncompatibleError
 from reference.category_cases import assignments, brute_force, draw_case, draw_rows
 
 LOSSES = ["hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute"]
@@ -210,3 +211,10 @@ def test_groups_are_what_was_given():
 def test_every_assignment_is_looked_at():
     groups, dropped = [np.array([0, 1]), np.array([2])], [False, True]
     assert set(assignments(groups, dropped)) == set(itertools.product([0, 1], [2, None]))
+
+
+@pytest.mark.parametrize("solver", ["descent", "structured"])
+def test_solvers_without_categories_say_so(solver):
+    problem = Problem("logistic", radius=0.1, categories=[[0, 1]])
+    with pytest.raises(IncompatibleError, match=r"with categories\. Use solver='box'"):
+        solve(problem, np.eye(2), np.array([1.0, -1.0]), solver=solver)

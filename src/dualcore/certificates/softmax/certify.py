@@ -89,7 +89,7 @@ def size_fault(problem: Problem, n_features: int, *, by_newton: bool = True) -> 
     if by_newton and size > _MOST_NUMBERS:
         return (
             f"A softmax model of {n_classes} classes and {n_features} features has {size} numbers, too many for "
-            f"Newton's method beyond {_MOST_NUMBERS}. Use multi_class='ovr', or reduce the features first."
+            f"Newton's method beyond {_MOST_NUMBERS}. Use solver='descent', or 'auto', which takes it."
         )
     return None
 

@@ -17,6 +17,8 @@ _EXACT = 1e-14
 _LEAST_CLASS = 1e-3
 # A mean beyond this many times the largest value in the coreset is not approached.
 _FAR = 1000.0
+# How often all rows change sides although no fewer are wrong, and how many systems are solved in all.
+_CHANCES, _PIVOTS = 3, 200
 
 
 class Calibrated(NamedTuple):
@@ -32,8 +34,8 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
 
     The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method
-    solves it. ``softness`` bounds the multipliers, so that moments which no weights can match are approached
-    instead (fewer rows than moments, targets outside the hull).
+    solves it, in the rows instead where there are fewer of them. ``softness`` bounds the multipliers, so that moments
+    which no weights can match are approached instead (fewer rows than moments, targets outside the hull).
 
     Parameters
     ----------
@@ -59,7 +61,10 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     within = np.abs(goal) <= _FAR * np.abs(basis).max(axis=0)
     missed = float(np.abs(goal[~within]).max(initial=0.0))
     basis, goal = basis[:, within], goal[within]
-    nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
+    if goal.size > weights.size:
+        lift = _lift_by_rows(weights, basis, goal, _softnesses(goal.size, weights.size, softness))
+    else:
+        nu, lift, _ = _dual_newton(weights, basis, goal, np.zeros(goal.size), softness)
     if goal.size < weights.size:
         exact_nu, exact_lift, off = _dual_newton(weights, basis, goal, nu, _EXACT)
         # With large multipliers the exact match depends on a few rows: the soft one is then the better estimate.
@@ -84,13 +89,55 @@ def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
     return all(float(after[own].sum()) >= _LEAST_CLASS * float(before[own].sum()) for own in classes)
 
 
+def _softnesses(n_moments: int, n_rows: int, softness: float) -> FloatArray:
+    """Return the softness of every moment: the total mass is met almost exactly, the others only up to ``softness``."""
+    soft = np.full(n_moments, softness)
+    soft[0] = _EXACT if n_moments < n_rows else 1e-3 * softness
+    return soft
+
+
+def _lift_by_rows(weights: FloatArray, basis: FloatArray, goal: FloatArray, soft: FloatArray) -> FloatArray:
+    r"""Return the weights' factors where moments outnumber rows: the same optimum by systems of the rows alone.
+
+    Without the multipliers, which are ``nu = S^{-1} (goal - B^T u)`` at the optimum with ``S`` the softness, it is
+
+    .. math:: \min_{v \ge 0} \tfrac12 v^T (I + R B S^{-1} B^T R) v - v^T R (1 + B S^{-1} goal),
+              \qquad u = R v, \quad R = \mathrm{diag}(\sqrt{w})
+
+    Block principal pivoting: all rows of the wrong sign change sides at once. Where that stops to help the last of them
+    alone does, which ends (Murty); a run that does not end in time gives its last point, clipped.
+    """
+    root = np.sqrt(weights)
+    rows = root[:, None] * basis
+    scaled = rows / soft
+    matrix = scaled @ rows.T
+    matrix.flat[:: root.size + 1] += 1.0
+    right = root + scaled @ goal
+    small = 1e-10 * float(np.abs(right).max())
+    free, v = np.ones(root.size, dtype=bool), np.zeros(root.size)
+    least, chances = root.size + 1, _CHANCES
+    for _ in range(_PIVOTS):
+        v = np.zeros(root.size)
+        v[free] = np.linalg.solve(matrix[np.ix_(free, free)], right[free])
+        wrong = np.where(free, v < 0.0, matrix @ v < right - small)
+        count = int(np.count_nonzero(wrong))
+        if count == 0:
+            break
+        if count < least:
+            least, chances = count, _CHANCES
+        else:
+            chances -= 1
+        if chances < 0:
+            wrong[: np.flatnonzero(wrong)[-1]] = False
+        free ^= wrong
+    return np.divide(np.maximum(v, 0.0), root, out=np.ones(root.size), where=root > 0.0)
+
+
 def _dual_newton(
     weights: FloatArray, basis: FloatArray, goal: FloatArray, nu: FloatArray, softness: float
 ) -> tuple[FloatArray, FloatArray, float]:
     """Minimise the dual by semismooth Newton from ``nu``; return it, the weights' factors, the gradient's size."""
-    soft = np.full(goal.size, softness)
-    # The total mass is met almost exactly; the other moments only up to the softness.
-    soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
+    soft = _softnesses(goal.size, weights.size, softness)
 
     def dual(nu: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         lift = np.maximum(1.0 + basis @ nu, 0.0)

@@ -45,7 +45,10 @@ class DescentSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         if not problem.family.is_closed:
-            return f"DescentSolver cannot solve {type(problem.loss).__name__} on a support. Use solver='box'."
+            return (
+                f"DescentSolver cannot solve {type(problem.loss).__name__} on a support or with categories. "
+                "Use solver='box'."
+            )
         if type(problem.geometry.norm) not in (L1Norm, L2Norm, LinfNorm):
             return f"DescentSolver knows no steps for the norm {type(problem.geometry.norm).__name__}."
         if isinstance(problem.loss, SquaredHinge) and problem.family.flips:

@@ -13,6 +13,7 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.solvers.base import IncompatibleError
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -152,3 +153,11 @@ def test_reads_of_a_source_train_the_same_model():
     assert read.converged
     assert read.value == pytest.approx(here.value, rel=2e-3)
     assert here.iterations <= read.n_reads <= 120
+
+
+def test_too_many_numbers_for_newton_names_the_solver_that_takes_them():
+    X, y = make(3, n=40, m=1000)
+    problem = Problem("softmax", n_classes=3, radius=0.1)
+    with pytest.raises(IncompatibleError, match=r"3003 numbers, too many .* Use solver='descent'"):
+        solve(problem, X, y, solver="structured")
+    assert solve(problem, X, y, tol=1e-2).solver == "descent"
