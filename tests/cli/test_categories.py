@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualcore import Coreset, WassersteinLogisticRegression
+from dualcore import Coreset, WassersteinLogisticRegression, changed_categories, worst_case_distribution
 from dualcore.cli.app import app
 from dualcore.cli.commands import layout
 from dualcore.cli.model import Model, ModelError
@@ -163,6 +163,24 @@ def test_text_that_is_no_category_is_refused(tmp_path, texts, message):
 def test_whole_numbers_stored_as_text_are_codes(tmp_path):
     path = write(tmp_path / "rows.parquet", city=[f"{k % 3:02d}" for k in range(N)])
     assert fit(path)[1].coding["city"] == ("00", "01", "02")
+
+
+@pytest.mark.needs("matplotlib")
+def test_a_report_says_which_categories_change(tmp_path):
+    path = write(tmp_path / "rows.csv")
+    _, model, file = fit(path, "--category-cost", "city=0.5")
+    page = tmp_path / "r.html"
+    code, out, errors = call("report", file, path, "--seeds", 1, "--out", page, "--json")
+    assert (code, errors) == (0, "")
+    assert json.loads(out)["pictures"] == ["categories", "rounds", "weights", "sizes", "path"]
+    text = page.read_text()
+    y = np.where(LABEL == "good", 1.0, -1.0)
+    worst = worst_case_distribution(model.problem, model.coef[0], model.intercept[0], CODED, y)
+    change = changed_categories(model.problem, worst, CODED)[0]
+    names = [model.coef_names[column] for column in (change.before, change.after)]
+    assert f"<td>{names[0]}</td><td>{names[1]}</td><td>{change.mass:.2%}</td>" in text
+    assert "--category-cost city=0.5 --category-cost mark=1.0" in text
+    assert "category costs 0.5 and 1" in text
 
 
 @pytest.mark.parametrize(

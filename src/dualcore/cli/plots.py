@@ -33,6 +33,7 @@ __all__ = [
     "SizeResult",
     "count_cells",
     "plot_cells",
+    "plot_changes",
     "plot_path",
     "plot_rounds",
     "plot_sizes",
@@ -58,6 +59,8 @@ _STYLE: Any = {
     "figure.facecolor": "white",
 }
 _BENDS, _LAYERS = 6, 6
+# Letters of a label that fit a narrow figure.
+_LONGEST = 40
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,24 @@ def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
     axes.set_xlabel("dual loss h of the row")
     axes.set_ylabel("rows it stands for")
     axes.set_title(f"Weights of {len(coreset):,} rows that stand for {coreset.n_rows:,}")
+    return figure
+
+
+def plot_changes(labels: Sequence[str], shares: Sequence[float]) -> Figure:
+    """Draw which share of the rows makes each change of category, as bars under their labels.
+
+    The figure is narrow, and labels stand above the bars, so that a phone shows it without scrolling.
+    """
+    figure, (axes,) = _figure(1, width=4.0, height=0.9 + 0.5 * len(labels))
+    places = np.arange(len(labels))
+    axes.barh(places, [100.0 * share for share in shares], height=0.35, color=_BLUE)
+    for place, label in zip(places, labels, strict=True):
+        shown = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+        axes.text(0.0, place - 0.24, shown, va="bottom", ha="left", fontsize=9)
+    axes.set_ylim(len(labels) - 0.5, -0.75)
+    axes.set_yticks([])
+    axes.grid(False, axis="y")
+    axes.set_xlabel("share of the rows, %")
     return figure
 
 

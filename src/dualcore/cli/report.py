@@ -42,7 +42,9 @@ from dualcore.coresets.samplers import (
     UniformCoreset,
 )
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
 from dualcore.problem import Problem
+from dualcore.problem.families import BoxFamily
 from dualcore.reading.evaluate import as_source
 from dualcore.solvers import solve
 
@@ -53,12 +55,16 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG picture with what it shows: ``name`` is that of its file, ``caption`` a sentence or two."""
+    """A PNG picture with what it shows: ``name`` is that of its file, ``caption`` a sentence or two.
+
+    A picture that is ``narrow`` fits a phone as it is; others scroll there.
+    """
 
     name: str
     title: str
     caption: str
     png: bytes = field(repr=False)
+    narrow: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
 /* On a phone the writing in a picture must not shrink with it: the picture scrolls. */
 @media (max-width: 45rem) {{
 body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }}
-figure img {{ min-width: 44rem; }} td {{ min-width: 4rem; }}
+figure img {{ min-width: 44rem; }} figure img.narrow {{ min-width: 0; }} td {{ min-width: 4rem; }}
 }}
 </style>
 </head>
@@ -169,9 +175,10 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.png).decode()
+    kind = ' class="narrow"' if picture.narrow else ""
     return (
         f'<figure id="{_text(picture.name)}"><div class="wide">'
-        f'<img src="data:image/png;base64,{data}" alt="{_text(picture.title)}"></div>'
+        f'<img{kind} src="data:image/png;base64,{data}" alt="{_text(picture.title)}"></div>'
         f"<figcaption><strong>{_text(picture.title)}.</strong> {_text(picture.caption)}</figcaption></figure>"
     )
 
@@ -183,12 +190,18 @@ def describe(problem: Problem) -> str:
     --------
     >>> describe(Problem("logistic", radius=0.1, norm="l1"))
     'logistic loss, radius 0.1, feature norm l1, labels fixed'
+    >>> describe(Problem("hinge", radius=0.1, categories=[[0, 1], [None, 2]], category_cost=[1.0, np.inf], ridge=0.1))
+    'hinge loss, radius 0.1, feature norm l2, labels fixed, category costs 1 and inf, ridge 0.1'
     """
     gamma = problem.geometry.label_cost
     noun = "label" if problem.is_classification else "target"
     moves = f"{noun}s fixed" if np.isinf(gamma) else f"{noun} cost {gamma:g}"
     ridge = f", ridge {problem.ridge:g}" if problem.ridge else ""
     norm = problem.geometry.norm.name
+    groups = problem.geometry.categories
+    if groups is not None:
+        costs = [f"{cost:g}" for cost in dict.fromkeys(groups.costs)]
+        moves += f", category cost{'s' if len(costs) > 1 else ''} {' and '.join(costs)}"
     return f"{problem.loss.name} loss, radius {problem.radius:g}, feature norm {norm}, {moves}{ridge}"
 
 
@@ -399,8 +412,13 @@ def _pictures_of(
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
     signal = problem.signal(anchor.coef, anchor.intercept, problem.validate(coreset.X, coreset.y))
     full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
-    h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
-    return (
+    family = problem.family
+    if isinstance(family, BoxFamily):  # its dual loss needs the row, not its margin alone
+        dense = np.concatenate([block for _, block in as_rows(coreset.X).dense_blocks()])
+        h = family.moves(dense, coreset.y, anchor.coef, anchor.intercept, full.multiplier).lower
+    else:
+        h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
+    pictures = (
         Picture(
             "rounds",
             "Certified gap per read",
@@ -412,7 +430,9 @@ def _pictures_of(
             "The grid of cells",
             "Rows by the size of their dual loss and by how sharply it bends; how many each cell holds and gave.",
             to_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
-        ),
+        )
+        if family.is_closed
+        else None,
         Picture(
             "weights",
             "Weights against the dual loss",
@@ -420,3 +440,5 @@ def _pictures_of(
             to_png(plot_weights(coreset, h), classes),
         ),
     )
+    # Cells are assigned by margins or residuals, which tell all only of closed forms.
+    return tuple(picture for picture in pictures if picture is not None)

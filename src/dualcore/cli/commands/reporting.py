@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from dualcore import DualCoreset, certify
+from dualcore.cli.changes import explain_changes
 from dualcore.cli.commands.options import parse_separator, parse_size
 from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import watching
@@ -60,6 +61,18 @@ def write_report(
             random_state=seed,
             progress=watch.say,
         )
+        if problem.geometry.categories is not None:
+            watch.say("looking at categories")
+            changes = explain_changes(
+                problem,
+                model.coef[0],
+                float(model.intercept[0]),
+                X,
+                y,
+                names=model.coef_names,
+                unseen=[f"{name}=(unseen)" for name in model.feature_names if name in model.coding],
+            )
+            sections = (changes, *sections)
     sum_now = digest(data_path)
     facts = [("data", f"{data_path.name}, {y.size:,} rows, SHA-256 {sum_now}"), ("seed", str(seed)), *software()]
     if made.get("sha256") not in (None, sum_now):
