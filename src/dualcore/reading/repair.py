@@ -48,7 +48,7 @@ _FEW_SUMS = 9
 
 def can_repair(problem: Problem, n_features: int) -> bool:
     """Whether the slopes of a problem can be repaired from sums: order 1, one score a row, not too many features."""
-    closed = problem.family.is_closed and problem.family.n_outputs == 1 and problem.geometry.order == 1
+    closed = problem.family.is_closed and problem.family.n_outputs == 1 and problem.family.linear_in_multiplier
     return closed and n_features <= REPAIRED_FEATURES
 
 
