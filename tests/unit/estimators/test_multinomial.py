@@ -97,7 +97,7 @@ def test_what_is_not_supported_is_refused(flowers, parameters, error, message):
 
 
 def test_too_many_numbers_for_a_solver_are_refused_before_work(flowers):
-    with pytest.raises(IncompatibleError, match="multi_class='ovr'"):
+    with pytest.raises(IncompatibleError, match="Use solver='descent'"):
         model(solver="structured").fit(np.ones((150, 900)), flowers[1])
 
 
