@@ -7,7 +7,7 @@ from torture_parts import families  # noqa: F401  (they register themselves)
 from torture_parts.boxrisk import BoxReferee
 from torture_parts.cases import draw_case
 
-from dualcore import Problem
+from dualcore import Problem, certify, solve
 
 
 def test_the_corners_give_what_the_package_states():
@@ -45,3 +45,11 @@ def test_coefficients_next_to_nothing_have_the_risk_of_none():
     assert float(referee.risk(referee.point(tiny, 0.0))) == float(referee.risk(referee.point(0.0 * tiny, 0.0)))
     problem = Problem(case.loss, **case.settings())
     assert problem.risk(tiny, 0.0, case.X, case.y) == problem.risk(0.0 * tiny, 0.0, case.X, case.y)
+
+
+def test_flips_that_spend_nearly_all_of_the_budget_leave_a_bound_in_finite_time():
+    """Rounding hid that a smaller move costs less, and `certify` took a ten-thousandth of a billionth off it for ever."""
+    case = draw_case(60002, 100, family="plain")
+    problem = Problem(case.loss, **case.settings())
+    found = solve(problem, case.X, case.y, case.weights)
+    assert certify(problem, found, case.X, case.y, case.weights).relative_gap <= 1e-6

@@ -228,9 +228,12 @@ class RowBounds:
         if cost_and_reach(high)[0] <= sigma**2:
             return cost_and_reach(high)[1]
         found = brentq(lambda tau: cost_and_reach(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
-        # The cost grows at most with the square of tau: a little less than the root is within the budget.
+        # The cost grows at most with the square of tau: a little less than the root is within the budget. Where flips
+        # spend nearly all of it rounding hides that, and more is taken off each time.
+        less = 1e-13
         while cost_and_reach(found)[0] > sigma**2:
-            found *= 1.0 - 1e-13
+            found *= 1.0 - less
+            less = min(2.0 * less, 1.0)
         return cost_and_reach(found)[1]
 
     # Repair
