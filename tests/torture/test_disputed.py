@@ -48,7 +48,7 @@ def test_coefficients_next_to_nothing_have_the_risk_of_none():
 
 
 def test_flips_that_spend_nearly_all_of_the_budget_leave_a_bound_in_finite_time():
-    """Rounding hid that a smaller move costs less, and `certify` took a ten-thousandth of a billionth off it for ever."""
+    """Rounding hid that a smaller move costs less, and `certify` took 1e-13 of it off, again and again."""
     case = draw_case(60002, 100, family="plain")
     problem = Problem(case.loss, **case.settings())
     found = solve(problem, case.X, case.y, case.weights)
