@@ -18,6 +18,8 @@ __all__ = ["warn_if_loose", "warn_if_nothing_learned"]
 
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
 _CONSTANT = 1e-6
+# Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
+_FEW, _LEARNED = 1000, 0.1
 _WHAT_TO_DO = "Use a larger coreset or more rounds, or coreset=None where the rows are few."
 
 
@@ -48,11 +50,13 @@ def warn_if_nothing_learned(title: str, problem: Problem, coef: Any, X: Any, y: 
             return
         largest = ""
     else:
-        rows = as_rows(X)
+        rows, scale = as_rows(X), 1.0 if problem.is_classification else float(np.std(y))
+        few = as_rows(X[:_FEW]) if rows.n > _FEW else rows
+        if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows
+            return
         bound = largest_radius(problem, rows, y, weights)
         if not 0.0 < bound < np.inf:  # no radius would help
             return
-        scale = 1.0 if problem.is_classification else float(np.std(y))
         # Near the bound coefficients that are optimal to within tol need not be small.
         if problem.radius < bound and float(np.ptp(rows.dot(coef))) > _CONSTANT * scale:
             return
