@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column, sparse_matrix
+from dualcore.data.sources.kinds import is_number
 from dualcore.data.sources.mapped import SPARSE_PARTS
 from dualcore.data.storage import FileState, read_archive
 
@@ -100,7 +101,7 @@ class Table:
             raise TableError(f"{name!r} in {self.source} is a matrix of shape {column.shape}, not a column.")
         if column.dtype.kind not in "fiub":
             # Text that looks like numbers is text all the same: the file says so.
-            row = next((k for k, text in enumerate(column.tolist()) if not _is_number(text)), 0)
+            row = next((k for k, text in enumerate(column.tolist()) if not is_number(text)), 0)
             raise TableError(
                 f"Column {name!r} of {self.source} is not numeric: {str(column[row])!r} in row {row + 1}. "
                 "Leave it out with --drop, or encode it as numbers first."
@@ -256,14 +257,6 @@ def _first_line(error: BaseException) -> str:
     return text.splitlines()[0].rstrip(".")
 
 
-def _is_number(text: Any) -> bool:
-    try:
-        float(text)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def _read_csv(path: Path, separator: str | None) -> dict[str, Column]:
     openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
     open_text = openers.get(path.suffix.lower(), open)
@@ -284,7 +277,7 @@ def _header(path: Path, names: Sequence[str]) -> list[str]:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TableError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
-    if all(_is_number(name) for name in names):
+    if all(is_number(name) for name in names):
         raise TableError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
     return names
 

@@ -28,6 +28,7 @@ from dualcore.data.sources import (
     format_of,
     list_tables,
 )
+from dualcore.data.sources.kinds import is_number
 
 __all__ = ["MOST_CLASSES", "Layout", "Reading", "open_layout"]
 
@@ -96,7 +97,7 @@ class Layout(ABC):
 
     def _check_levels(self, name: str, values: Sequence[Any]) -> None:
         """Raise TableError if the values of a column of text are not those of a category."""
-        numbers = [value for value in values if isinstance(value, str) and _is_number(value)]
+        numbers = [value for value in values if isinstance(value, str) and is_number(value)]
         if not values:
             raise self._not_numeric(name, "and holds no value", "Leave it out with --drop.")
         if len(values) > MOST_LEVELS:
@@ -274,7 +275,7 @@ class _Arrays(Layout):
 
     def _first_text(self, name: str) -> tuple[str, int] | None:
         texts = self.table.columns[name].tolist()
-        return next(((text, row) for row, text in enumerate(texts) if not _is_number(text)), None)
+        return next(((text, row) for row, text in enumerate(texts) if not is_number(text)), None)
 
     def _levels(
         self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
@@ -310,14 +311,6 @@ class _Arrays(Layout):
             return self.table.numbers(name)[:, None]
         texts, values = self.table.labels(name).astype(str), np.array(self.coding[name], dtype=str)
         return np.asarray(texts[:, None] == values, dtype=np.float64)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class _Svmlight(Layout):

@@ -10,7 +10,7 @@ from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sources.paths import Paths, delimiter_of, is_parquet, list_tables
 from dualcore.data.sources.tables import kind_of
 
-__all__ = ["column_kinds", "first_text", "mixed_column"]
+__all__ = ["column_kinds", "first_text", "is_number", "mixed_column"]
 
 
 def column_kinds(path: Paths, separator: str | None = None) -> dict[str, str]:
@@ -62,14 +62,15 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise SourceError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
-    if not is_parquet(path) and all(_is_number(name) for name in names):
+    if not is_parquet(path) and all(is_number(name) for name in names):
         raise SourceError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: object) -> bool:
+    """Whether a text of a table reads as a number."""
     try:
-        float(text)
-    except ValueError:
+        float(text)  # type: ignore[arg-type]  # of anything else it raises
+    except (TypeError, ValueError):
         return False
     return True
 
@@ -85,7 +86,7 @@ def first_text(path: Paths, name: str, separator: str | None = None) -> tuple[st
         row = 0
         for batch in csv.open_csv(file, parse_options=parse, convert_options=options):
             for value in batch.column(0).to_pylist():
-                if value and value.strip() and not _is_number(value):
+                if value and value.strip() and not is_number(value):
                     return value, row
                 row += 1
     return None
