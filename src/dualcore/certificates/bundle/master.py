@@ -314,24 +314,24 @@ class Master:
             self.boldness = min(1.0, 3.0 * self.boldness)
         if not min(primal, dual) > 1e-8:
             return None
-        x = state.x + primal * dx
-        (heights, A), climb = self.cuts.at(x), self.A @ dx
-        higher = np.zeros(self.n_groups)
+        heights, A = self.cuts.at(state.x + primal * dx)
+        higher, missing = np.zeros(self.n_groups), np.zeros(n)
         if not self.cuts.is_linear:
             # Cuts that bend are higher than expected. The shares are raised by as much, so that no slack is less than
             # it was to be; a step for which that costs much of what it gains is too long.
-            for _ in range(_SHORTENINGS):
-                higher = self._tops(np.maximum(heights - self.heights - primal * climb, 0.0))
-                if higher.sum() <= _EXCESS * complement:
+            climb = self.A @ dx
+            for left in reversed(range(_SHORTENINGS + 1)):
+                missing = heights - self.heights - primal * climb
+                higher = self._tops(np.maximum(missing, 0.0))
+                if higher.sum() <= _EXCESS * complement or not left:
                     break
                 primal, dual = 0.5 * primal, 0.5 * dual
-                x = state.x + primal * dx
-                heights, A = self.cuts.at(x)
-            higher = self._tops(np.maximum(heights - self.heights - primal * climb, 0.0))
-        slack = state.slack + primal * slack
-        slack[:n] += higher[self.owner] - (heights - self.heights - primal * climb)
+                heights, A = self.cuts.at(state.x + primal * dx)
         self.heights, self.A = heights, A
-        return _State(x, state.shares + primal * shares + higher, slack, state.mult + dual * mult)
+        slack = state.slack + primal * slack
+        slack[:n] += higher[self.owner] - missing
+        x, shares = state.x + primal * dx, state.shares + primal * shares + higher
+        return _State(x, shares, slack, state.mult + dual * mult)
 
     # The end
 
