@@ -42,7 +42,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 from wide_parts import memory_rows, sources, validity
-from wide_parts.common import Asked, Line
+from wide_parts.measured import Asked, Line
 
 RESULTS = Path(__file__).resolve().parent / "results" / "wide.json"
 

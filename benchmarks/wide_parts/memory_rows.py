@@ -10,7 +10,8 @@ from typing import Any
 import scipy.sparse as sp
 
 from dualcore import Problem, solve
-from wide_parts.common import PEERS, Asked, Line, make_rows, make_target, seconds_in_turns
+from wide_parts.generated import make_rows, make_target
+from wide_parts.measured import PEERS, Asked, Line, seconds_in_turns
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from make_parquet import make_parquet
 from sklearn.linear_model import LogisticRegression
 
 from dualcore import Problem, fit_coreset
-from wide_parts.common import Asked, Line, in_a_process, make_rows, make_target
+from wide_parts.generated import make_rows, make_target
+from wide_parts.measured import Asked, Line, in_a_process
 
 _CHUNK = 10_000
 _WAYS = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualcore import Problem, fit_coreset, solve
-from wide_parts.common import Asked, Line
+from wide_parts.measured import Asked, Line
 
 _LOSSES = ("logistic", "hinge", "smooth_hinge", "huber", "absolute")
 _NORMS = ("l1", "l2", "linf")
