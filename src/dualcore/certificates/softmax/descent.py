@@ -29,8 +29,8 @@ _FIRST_WIDTH, _NARROWER = 0.1, 0.5
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
 # A round with less progress than this, so often in a row, ends the run.
 _PATIENCE, _PROGRESS = 20, 0.9
-# Without a bound a round that lowers the risk by less than this share of the tolerance ends the run.
-_SETTLED = 0.1
+# Without a bound rounds that lower the risk by less than this share of the tolerance, so many in a row, end the run.
+_SETTLED, _IDLE = 0.1, 4
 # Rows a feature of the sample that gives the start, and at least; relative gap asked of it.
 _START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 # A sample is worth solving if the rows are so many times as many.
@@ -110,19 +110,20 @@ class Descent:
         if not self._start_on_sample():
             self._start_here()
         curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
-        least, since = np.inf, 0
+        least, since, idle = np.inf, 0, 0
         here = self.risk.at(self.W, self.width, self.scale)
         while since < _PATIENCE:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
                 curvature, extra, memory = found, held, Memory(self.W.size)
                 metric = Metric.of(design, self.gram, curvature, extra)
-            before, settled = self.upper, _SETTLED * self.tol * self.upper
+            before = self.upper
             here = self._round(here, metric, memory)
             self._bound(here)
-            if self.closed or self.exhausted or (np.isinf(self.lower.value) and before - self.upper <= settled):
+            idle = idle + 1 if before - self.upper <= _SETTLED * self.tol * self.upper else 0
+            if self.closed or self.exhausted or (idle >= _IDLE and np.isinf(self.lower.value)):
                 break
-            gap = self.upper - self.lower.value
+            gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
             least, since = (gap, 0) if gap < _PROGRESS * least else (least, since + 1)
             self.risk.renew(here)
             if self.converged:

@@ -161,3 +161,29 @@ def test_too_many_numbers_for_newton_names_the_solver_that_takes_them():
     with pytest.raises(IncompatibleError, match=r"3003 numbers, too many .* Use solver='descent'"):
         solve(problem, X, y, solver="structured")
     assert solve(problem, X, y, tol=1e-2).solver == "descent"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_descent_goes_on_where_nothing_bounds_the_risk():
+    """Without a penalty descent has no bound: it ends where rounds gain nothing, not after the first one."""
+    X, y = make(3, n=200, m=5, seed=6)
+    problem = Problem("softmax", n_classes=3, radius=0.0)
+    best = solve(problem, X, y, solver="structured")
+    assert best.status.name == "OPTIMAL"
+    assert solve(problem, 1e3 * X**3, y, solver="descent").iterations > 40  # badly conditioned, a round is 30
+    assert solve(problem, X, y, solver="descent").value == pytest.approx(best.value, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
+    """Rows that are all but separable take dozens of steps, and a bound of free coefficients costs more than a step."""
+    from dualcore.solvers.softmax import solve as module
+
+    rng, calls = np.random.default_rng(0), []
+    y = np.arange(300) % 4
+    X = rng.standard_t(2, size=(4, 12))[y] + 0.6 * rng.standard_t(2, size=(300, 12))
+    original = module.lower_bound
+    monkeypatch.setattr(module, "lower_bound", lambda *given: calls.append(1) or original(*given))
+    found = solve(Problem("softmax", n_classes=4, radius=0.0), X, y)
+    assert found.iterations >= 8
+    assert 0 < len(calls) < found.iterations - 3
