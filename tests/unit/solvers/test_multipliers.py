@@ -66,6 +66,23 @@ def test_separable_text_takes_few_passes(radius):
     assert found.value <= exact.value * (1.0 + 1e-6)
 
 
+def test_a_small_radius_after_a_large_one_needs_no_smoothing(monkeypatch):
+    X, y = sparse_text()
+    before = solve(Problem("hinge", radius=2e-3), X, y, solver="descent", tol=1e-3)
+    done: list[bool] = []
+    run = Multipliers.run
+
+    def watched(self, start, width):
+        point = run(self, start, width)
+        done.append(self.loop.is_done())
+        return point
+
+    monkeypatch.setattr(solver.Multipliers, "run", watched)
+    found = solve(Problem("hinge", radius=2e-4), X, y, solver="descent", tol=1e-3, warm_start=before)
+    assert found.converged
+    assert done == [True]
+
+
 @pytest.mark.parametrize(
     ("loss", "settings"),
     [

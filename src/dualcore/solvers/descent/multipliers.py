@@ -40,6 +40,9 @@ __all__ = ["Multipliers", "Ramps", "can_multiply", "conjugate_gradient"]
 
 # The share of its first residual at which the conjugate gradient stops, and its most steps.
 _RESIDUAL, _STEPS = 0.1, 200
+# The norm does not curve along the coefficients. Where no row does either, this share of its other curvature bounds
+# the step.
+_RADIAL = 0.1
 # A step is taken whole where the slope at its end is within this share of that at its start.
 _FLAT = 0.3
 # The longest step, in units of Newton's, and the precision of its length.
@@ -50,8 +53,9 @@ _INNER, _INNER_GOAL = 0.15, 0.3
 _NARROWER, _LEAST = 0.7, 1e-3
 # Dense rows on ramps are copied: a sample of this share of all rows where they are more.
 _MOST_DENSE = 0.34
-# Steps in a row that lower nothing before the method gives up.
-_FAILURES = 3
+# Steps in a row that neither lower the risk nor bring what the gradient costs below a share of what it was, before
+# the centres change, or the method gives up.
+_FAILURES, _LESS = 3, 0.7
 
 
 class Ramps:
@@ -148,26 +152,29 @@ class Multipliers:
         low, high = self.loss.slope_range
         ramps = Ramps(self.loss, width, np.full(oracle.n_rows, 0.5 * (low + high)))
         here, failures = self._at(ramps, start, oracle.signal(start)), 0
+        moved = False  # whether a step has gained anything since the centres changed
         least = loop.left // 2  # smoothing has the rest, where rows change pieces with every step
         while loop.left > least:
             loop.record(Iterate(oracle.n_evaluations, here.risk, here.lost + here.off))
-            goal = loop.goal(here.valued)
+            goal = loop.goal(here.valued._replace(value=here.risk))  # the smoothed risk may be next to nothing
             if here.lost + here.off <= goal:
                 self._certify(here)
                 if loop.is_done():
                     return here.valued.point
-            if failures >= _FAILURES:
-                # Rounding hides what is left to gain.
-                if not oracle.refine():
-                    break
+            stuck = failures >= _FAILURES
+            if stuck and oracle.refine():
                 here, failures = self._at(ramps, here.valued.point, oracle.signal(here.valued.point)), 0
-            if here.off <= max(_INNER * here.lost, _INNER_GOAL * goal):
+            elif stuck and not moved:
+                break
+            elif stuck or here.off <= max(_INNER * here.lost, _INNER_GOAL * goal):
                 ramps = Ramps(self.loss, max(_NARROWER * ramps.width, _LEAST * width), here.slope)
-                here = self._at(ramps, here.valued.point, here.t)
+                here, failures, moved = self._at(ramps, here.valued.point, here.t), 0, False
             there = self._along(here, ramps, self._newton_step(here, ramps))
             if not there.valued.point.coef.any():
                 break  # the norm has an edge here
-            failures = 0 if there.valued.value < here.valued.value else failures + 1
+            # Where rounding hides what a step gains, the gradient still tells.
+            gained = there.valued.value < here.valued.value or there.off < _LESS * here.off
+            failures, moved = (0, True) if gained else (failures + 1, moved)
             here = there
         self._certify(here)
         return here.valued.point
@@ -196,7 +203,7 @@ class Multipliers:
         """Solve Newton's equations by a conjugate gradient in the metric of unit columns and the norm."""
         objective, oracle, at = self.objective, self.oracle, here.valued
         diagonal, vector = norm_curvature(objective, at)
-        diagonal = diagonal + objective.ridge
+        diagonal, vector = diagonal + objective.ridge, np.sqrt(1.0 - _RADIAL) * vector
         rows = here.ramp
         bend = oracle.masses[rows] / (2.0 * ramps.width)
         spread = max(float(bend.sum()), 1e-6 / ramps.width)

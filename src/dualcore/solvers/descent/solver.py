@@ -35,7 +35,7 @@ _SAMPLE_TOL = 1e-2
 _SAMPLE_EVALUATIONS = 200
 # By how much, relatively, the norm must exceed the price of the target for the risk to be smooth.
 _CLEAR = 1e-3
-# The first width of multipliers from the origin, in units of that of smoothing: they lose nothing by a wide one.
+# The first width of multipliers from afar, in units of that of smoothing: they lose nothing by a wide one.
 _WIDER = 10.0
 # Multiples of the sample's solution to start from.
 _SHARES = (1.0, 0.8, 0.6, 0.4)
@@ -103,7 +103,7 @@ def descend(
     if here is None and width > 0.0 and problem.loss.kinks:
         here = _approached(oracle, width, rng)
     known: Hessian | None = None
-    begun = False
+    far = start is not None  # a start may be another radius's
     plain = not oracle.has_pilot
     smooth = isinstance(problem.geometry.norm, L2Norm)
     if here is not None and smooth:  # below the price of the target the norm is not felt
@@ -149,9 +149,9 @@ def descend(
             known = hessian_at(objective, at, width)
             off = leave_origin(objective, at, known)
             here = here if off is None else off.point
-            smooth, begun = off is not None, True
+            smooth, far = off is not None, True
     if smooth and isinstance(oracle, MemoryOracle) and can_multiply(problem, m):
-        here = Multipliers(oracle, loop).run(here, _WIDER * width if begun else width)
+        here = Multipliers(oracle, loop).run(here, _WIDER * width if far else width)
         if loop.is_done():
             return
     loop.run(here, width, method)
