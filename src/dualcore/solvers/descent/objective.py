@@ -76,11 +76,12 @@ class Objective:
         if fit_size and self.fits_size:
             points = self.oracle.fit_sizes(points, self.width, [self.norm.dual(point.coef) for point in points])
         return [
-            self._compose(point, sums)
+            self.compose(point, sums)
             for point, sums in zip(points, self.oracle.evaluate(points, self.width), strict=True)
         ]
 
-    def _compose(self, point: Point, sums: RowSums) -> Valued:
+    def compose(self, point: Point, sums: RowSums) -> Valued:
+        """Return value and gradient at a point from the sums over rows."""
         bend = self.ridge * point.coef
         penalty = 0.5 * float(bend @ point.coef)
         if self.problem.family.linear_in_multiplier:
