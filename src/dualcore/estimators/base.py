@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.pilot import anchor_at
+from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
@@ -87,7 +87,8 @@ class WassersteinLinearModel(BaseEstimator):
         Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
         from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
     verbose : int, default=0
-        1 prints the rounds and the outcome, 2 the iterations of the solver too.
+        1 prints the rounds and the outcome, 2 the iterations of the solver too: while they are made, with solver="box"
+        afterwards.
 
     Attributes
     ----------

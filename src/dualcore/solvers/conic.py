@@ -23,7 +23,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
-from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver
+from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
@@ -370,10 +370,17 @@ class ConicSolver(Solver):
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = (10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0) / sizes.risk
-        found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
+        run = partial(
+            scene.program.solve,
+            loose_tol=loose_tol,
+            max_iter=max_iter,
+            stretch=stretch,
+            callback=lambda *line: tell(_iterate(scene, *line)),
+        )
+        found = run(tol=tol)
         if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
-            again = scene.program.solve(tol=1e3 * tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
+            again = run(tol=1e3 * tol)
             found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
@@ -385,7 +392,7 @@ class ConicSolver(Solver):
             intercept,
             spread_dual(problem, data, design, read(found)),
             found.iterations,
-            _history(scene, found),
+            tuple(_iterate(scene, *line) for line in found.trace),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
 
@@ -454,13 +461,10 @@ def _no_worse_than(
     return replace(found, coef=coef, intercept=intercept)
 
 
-def _history(scene: Scene, found: ConeSolution) -> tuple[Iterate, ...]:
-    """Return Clarabel's iterates in the units of the risk."""
+def _iterate(scene: Scene, number: int, cost: float, gap: float) -> Iterate:
+    """Return an iterate of Clarabel in the units of the risk."""
     rooted, factor = scene.minimises_root, scene.design.unit**scene.problem.geometry.order
-    return tuple(
-        Iterate(k, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
-        for k, cost, gap in found.trace
-    )
+    return Iterate(number, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
 
 
 def _escapes(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
