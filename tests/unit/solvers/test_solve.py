@@ -576,3 +576,16 @@ def test_solution_can_be_rebuilt_from_its_fields():
     solution = solve(Problem("hinge", radius=0.1), *classes())
     again = Solution(**{field.name: getattr(solution, field.name) for field in dataclasses.fields(solution)})
     assert again.value == solution.value
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared", "squared_hinge"])
+def test_small_sparse_rows_are_solved_as_dense_ones_to_the_last_digit(loss):
+    """A product with a small sparse matrix is overhead, and thousands of them took longer than the numbers."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(60, 4)) * (rng.random((60, 4)) < 0.4)
+    problem = Problem(loss, radius=0.1, label_cost=1.0)
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=60)
+    y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
+    thin, whole = (solve(problem, each, y) for each in (sp.csc_matrix(X), X))
+    np.testing.assert_array_equal(thin.coef, whole.coef)
+    assert (thin.value, thin.lower_bound, thin.iterations) == (whole.value, whole.lower_bound, whole.iterations)
