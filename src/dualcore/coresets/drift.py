@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.pilot import anchor_at
+from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.samplers.strata import draw_cells
 from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.sources import ArraySource

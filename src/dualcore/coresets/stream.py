@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import Drifted, DriftWarning, look_for_drift
-from dualcore.coresets.samplers.pilot import check_size
+from dualcore.coresets.samplers.anchors import check_size
 from dualcore.coresets.samplers.strata import draw_cells
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import (

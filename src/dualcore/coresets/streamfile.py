@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, check_weights
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.survey import stack_rows
 from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, check_whole, write_atomically
 from dualcore.data.sums import FlipTail, TreeSum
 from dualcore.problem import Problem

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.samplers.pilot import anchor_at
 from dualcore.coresets.samplers.strata import bend_scores, draw_cells
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.survey import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.reading import Reading, as_reading

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.pilot import anchor_at
+from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
-from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.survey import stack_rows
 from dualcore.data.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor

@@ -36,6 +36,7 @@ from dualcore.solvers.cones import (
     ScaledRows,
     Scene,
     Sizes,
+    spread_dual,
 )
 from dualcore.solvers.rootmean import descend
 
@@ -52,6 +53,8 @@ _COMPRESSED_COLUMNS = 500
 _LAST_STEPS = 20
 # Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
 _SMALL_ROOT, _FITTED = 0.1, 1e-14
+# A gap beyond this is not for want of digits: other scales would not close it.
+_HOPELESS = 0.1
 # The same as the first, of the risk itself where the order is 1.
 _SMALL_RISK = 1e-4
 
@@ -345,7 +348,7 @@ class ConicSolver(Solver):
         # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with
         # other scales.
         for enough, factor in ((0.1 * tol, 1.0), (tol, 10.0), (tol, 0.1)):
-            if gap > enough:
+            if enough < gap < _HOPELESS:
                 sizes = Sizes.at(problem, found, data)
                 again = attempt(problem, sizes=sizes, tol=factor * max(_TIGHTER * tol, _TIGHTEST))
                 found, gap = _best_of([found, again], problem, data)
@@ -387,7 +390,7 @@ class ConicSolver(Solver):
         return RawSolution(
             coef,
             intercept,
-            _dual_point(problem, data, design, read(found)),
+            spread_dual(problem, data, design, read(found)),
             found.iterations,
             tuple(_iterate(scene, *line) for line in found.trace),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
@@ -456,27 +459,6 @@ def _no_worse_than(
     models = [(found.coef, found.intercept), (np.zeros(data.rows.m), 0.0), *([] if start is None else [start])]
     coef, intercept = min(models, key=lambda model: problem.evaluate(model[0], model[1], data).value)
     return replace(found, coef=coef, intercept=intercept)
-
-
-def _dual_point(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:
-    """Clip the slopes into the exact domain of the conjugate and give rows without mass a slope of zero."""
-    low, high = problem.loss.slope_range
-    low = max(low, -np.finfo(np.float64).max)  # an infinite slope times a share of zero would be no number
-
-    def spread(values: FloatArray) -> FloatArray:
-        out = np.zeros(data.rows.n)
-        out[design.kept] = values
-        return out
-
-    if point.flip is None or point.share is None:
-        return DualPoint(spread(np.clip(point.stay, low, high)))
-    share = np.clip(point.share, 0.0, 1.0)
-    spent = problem.geometry.label_cost**problem.geometry.order * float(design.masses @ share)
-    # Flips that overspend the budget by a rounding error would leave less than nothing for moving features.
-    afforded = min(1.0, problem.price / spent * (1.0 - 1e-12)) if spent > 0.0 else 1.0
-    share = afforded * share
-    stay, flip = np.clip(point.stay, (1.0 - share) * low, 0.0), np.clip(afforded * point.flip, 0.0, -low * share)
-    return DualPoint(spread(stay), spread(flip), spread(share))
 
 
 def _iterate(scene: Scene, number: int, cost: float, gap: float) -> Iterate:

@@ -90,7 +90,7 @@ def solve_over_reads(
     check_reads_capacity(source.n_rows)
     data = _all_but_features(problem, source)
     chosen = _choose(problem, data, solver)
-    pilot = draw_pilot(problem, source, pilot_size(source.n_rows, source.n_features))
+    pilot = draw_pilot(problem, source, pilot_size(source.n_rows, source.n_features)).data
     normal, pilot = _normalise(problem, source, data, pilot)
 
     def report(done: Iterate) -> None:

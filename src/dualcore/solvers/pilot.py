@@ -1,14 +1,19 @@
-"""A keyed sample of a source's rows: where training over reads sets out from, and what it takes curvature from."""
+"""The pilot: a keyed uniform sample of a source's rows. Coresets and training over reads set out from its model."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Smallest, Source
 from dualcore.problem import Data, Problem
 
-__all__ = ["draw_pilot", "pilot_size"]
+__all__ = ["Pilot", "draw_pilot", "pilot_size", "take_pilot"]
 
 # Rows for each feature, and rows at least: fewer make a poor metric.
 _ROWS_PER_FEATURE, _FEWEST = 5, 2000
@@ -16,6 +21,20 @@ _ROWS_PER_FEATURE, _FEWEST = 5, 2000
 _ROWS, _NUMBERS, _SHARE = 20_000, 8_000_000, 0.25
 # No sample holds more numbers than this (256 MB), whatever the features.
 _MOST_NUMBERS = 32_000_000
+
+
+class Pilot(NamedTuple):
+    """Uniformly drawn rows and their weights, which sum to one."""
+
+    rows: npt.NDArray[np.int64]
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+
+    @property
+    def data(self) -> Data:
+        """The rows as a problem takes them."""
+        return Data(as_rows(self.X), self.y, self.weights)
 
 
 def pilot_size(n_rows: int, n_features: int) -> int:
@@ -31,13 +50,26 @@ def pilot_size(n_rows: int, n_features: int) -> int:
     return max(1, min(wanted, most, max(int(_SHARE * n_rows), min(_FEWEST, n_rows // 2))))
 
 
-def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Data:
-    """Return the rows of smallest keys with masses that stand for all; classes in proportion, so that none is lost."""
-    labels = (-1.0, 1.0) if problem.is_classification else (None,)
+def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pilot:
+    """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
+    labels: tuple[Any, ...] = problem.family.strata or (None,)
     groups = [source.smallest(seed, size, label) for label in labels]
+    for label, group in zip(labels, groups, strict=True):
+        if group.rows.size == 0:
+            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
     total = sum(group.mass for group in groups)
-    counts = [max(1, round(size * group.mass / total)) for group in groups]
-    numbers, given = Smallest.join(groups, counts)
-    order = np.argsort(numbers)
-    X, y = source.take(numbers[order])
-    return Data(as_rows(X), y, given[order] / given.sum())
+    return take_pilot(source, labels, groups, [max(1, round(size * group.mass / total)) for group in groups])
+
+
+def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:
+    """Return so many rows of each class's candidates, with weights by which they stand for all rows."""
+    for label, group in zip(labels, groups, strict=True):
+        if label is not None and not group.mass > 0.0:
+            raise ValueError(
+                f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
+                "Give the classes weights that can be compared."
+            )
+    rows, weights = Smallest.join(groups, counts)
+    order = np.argsort(rows)
+    X, y = source.take(rows[order])
+    return Pilot(rows[order], X, y, weights[order] / math.fsum(weights))

@@ -289,7 +289,7 @@ def test_what_needs_rows_in_memory_is_refused_before_work():
 
 def oracle_of(problem, X, y, size=4000):
     source = in_parts(X, y)
-    pilot = draw_pilot(problem, source, size)
+    pilot = draw_pilot(problem, source, size).data
     return source, ReadsOracle(problem, Data(RememberedRows(source), y, None), pilot, total_weight=float(y.size))
 
 

@@ -29,8 +29,8 @@ from dualcore.data.sources import (
     list_tables,
     standardised,
 )
-from dualcore.data.sources.pilot import stack_rows
 from dualcore.data.sources.rows import source_target
+from dualcore.data.sources.survey import stack_rows
 
 __all__ = [
     "Rows",

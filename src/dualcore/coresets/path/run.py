@@ -25,9 +25,9 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
+from dualcore.coresets.samplers.anchors import pilot_sample
 from dualcore.coresets.samplers.base import as_anchor, finish
 from dualcore.coresets.samplers.calibrate import calibrate, keeps_classes
-from dualcore.coresets.samplers.pilot import pilot_sample
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray

@@ -14,7 +14,7 @@ import numpy as np
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.pilot import pilot_anchor
+from dualcore.coresets.samplers.anchors import pilot_anchor
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source

@@ -11,15 +11,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.samplers.anchors import pilot_sample
 from dualcore.coresets.samplers.base import Sampler
 from dualcore.coresets.samplers.byclass import ClassDraw, draw_by_class
 from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
-from dualcore.coresets.samplers.pilot import pilot_sample
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.pilot import stack_rows
 from dualcore.data.sources.rows import whole_chunk
+from dualcore.data.sources.survey import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge

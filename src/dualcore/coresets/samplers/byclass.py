@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from dualcore.coresets.coreset import normalised
 from dualcore.coresets.samplers.allocate import allocate
+from dualcore.coresets.samplers.anchors import check_classes, check_size
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
-from dualcore.coresets.samplers.pilot import check_classes, check_size
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source

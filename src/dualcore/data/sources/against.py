@@ -10,8 +10,8 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, RowError
-from dualcore.data.sources.pilot import Survey
 from dualcore.data.sources.prepared import PreparedSource, _Preparation
+from dualcore.data.sources.survey import Survey
 
 __all__ = ["AgainstRestSource", "CodedSource", "class_masses"]
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
-from dualcore.data.sources.pilot import BOTH, Candidates, PilotTask, Survey, SurveyTask, Taken, TakeTask
+from dualcore.data.sources.survey import BOTH, Candidates, SmallestTask, Survey, SurveyTask, Taken, TakeTask
 
 __all__ = ["Chunk", "RowError", "Smallest", "Source", "SourceError"]
 
@@ -291,16 +291,16 @@ class Source(ABC):
                 margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1)
                 for size, count in zip(sizes, counts, strict=True)
             )
-            task = PilotTask(seed, limits, groups, with_features)
+            task = SmallestTask(seed, limits, groups, with_features)
             if with_features:
-                parts = list(self._read(task, PilotTask.join))
+                parts = list(self._read(task, SmallestTask.join))
             elif groups == (None,) and not self.is_weighted:  # row numbers are all it takes
                 spans = [(start, min(start + _SPAN, survey.n_rows)) for start in range(0, survey.n_rows, _SPAN)]
                 parts = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
             else:
                 self._count_label_pass()
-                parts = list(self._run(task, PilotTask.join, features=False))
-            found = PilotTask.join(parts)
+                parts = list(self._run(task, SmallestTask.join, features=False))
+            found = SmallestTask.join(parts)
             enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
             if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
                 return [group.first(size) for group, size in zip(found, sizes, strict=True)]

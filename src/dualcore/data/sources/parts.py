@@ -13,7 +13,7 @@ from dualcore.data.arrays import plain_array
 from dualcore.data.rows import SparseRows, as_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
-from dualcore.data.sources.pilot import stack_rows
+from dualcore.data.sources.survey import stack_rows
 
 __all__ = ["PartsSource"]
 

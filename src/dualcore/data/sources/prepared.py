@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
-from dualcore.data.sources.pilot import Survey
+from dualcore.data.sources.survey import Survey
 
 __all__ = ["PreparedSource"]
 

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
-from dualcore.data.sources.pilot import stack_rows
 from dualcore.data.sources.prepared import PreparedSource
+from dualcore.data.sources.survey import stack_rows
 from dualcore.data.sums import TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
 __all__ = ["standardised"]

@@ -21,7 +21,7 @@ from dualcore.data.sources.arrays import as_row_weights
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
 from dualcore.data.sources.local import LocalSource, chunk_spans
 from dualcore.data.sources.paths import SVMLIGHT, Paths, compression_of, list_files
-from dualcore.data.sources.pilot import Survey, SurveyTask
+from dualcore.data.sources.survey import Survey, SurveyTask
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 

@@ -19,7 +19,7 @@ from dualcore.data.rows import LARGEST_WEIGHT
 from dualcore.data.sources.chunk import Chunk, RowError
 from dualcore.data.sums import RowSum
 
-__all__ = ["BOTH", "Candidates", "PilotTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
+__all__ = ["BOTH", "Candidates", "SmallestTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
@@ -176,7 +176,7 @@ class Candidates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PilotTask:
+class SmallestTask:
     """Find the rows of a chunk whose keys are below a limit, in each group.
 
     Attributes

@@ -1,67 +1,34 @@
-"""The pilot: a keyed uniform sample, and the model trained on it."""
+"""Anchors: the models at which bounds are taken, the first of them trained on a pilot sample."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.coresets.coreset import normalised
 from dualcore.coresets.samplers.allocate import allocate
-from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Smallest, Source
+from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
 
-__all__ = ["Pilot", "anchor_at", "check_classes", "check_size", "pilot_anchor", "pilot_sample"]
-
-
-class Pilot(NamedTuple):
-    """Uniformly drawn rows and their weights."""
-
-    rows: npt.NDArray[np.int64]
-    X: Any
-    y: FloatArray
-    weights: FloatArray
+__all__ = ["anchor_at", "check_classes", "check_size", "pilot_anchor", "pilot_sample"]
 
 
 def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
-    """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
-    labels: tuple[Any, ...] = problem.family.strata or (None,)
-    if problem.family.n_outputs > 1:
-        groups, shares = _many_classes(problem, source, size, seed)
-    else:
-        groups = [source.smallest(seed, size, label) for label in labels]
-        for label, group in zip(labels, groups, strict=True):
-            if group.rows.size == 0:
-                raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-        mass = sum(group.mass for group in groups)
-        shares = [max(1, round(size * group.mass / mass)) for group in groups]
-    for label, group in zip(labels, groups, strict=True):
-        if label is not None and not group.mass > 0.0:
-            raise ValueError(
-                f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
-                "Give the classes weights that can be compared."
-            )
-    rows, weights = Smallest.join(groups, [int(share) for share in shares])
-    order = np.argsort(rows)
-    X, y = source.take(rows[order])
-    return Pilot(rows[order], X, y, normalised(weights[order]))
-
-
-def _many_classes(problem: Problem, source: Source, size: int, seed: int) -> tuple[list[Smallest], list[int]]:
-    """Return the rows of smallest keys of every class, and how many of them; ``size`` in all."""
+    """Return ``size`` rows of smallest keys, of every class in proportion; of many classes exactly that many rows."""
+    if problem.family.n_outputs == 1:
+        return draw_pilot(problem, source, size, seed)
     labels = problem.family.strata
     check_size(problem, size)
     survey = source.class_survey(labels)
     counts, masses = np.array([survey.count(label) for label in labels]), [survey.mass(label) for label in labels]
     check_classes(problem, counts)
     shares = allocate(size, counts, np.array(masses)).tolist()
-    return source.smallest_of_each(seed, tuple(shares), labels), shares
+    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
 
 
 def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
