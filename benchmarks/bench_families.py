@@ -8,7 +8,7 @@
 Softmax parts: "digits" (1,797 x 64, ten classes, all norms, with and without changes of label) and "mnist" (60,000 x
 784, ten classes) beside scikit-learn's multinomial LogisticRegression(tol=1e-4) on the same rows; "many" trains 100
 classes of 512 features on 50,000 rows; "conic" compares 50 small problems with one cone program of all rows; "coreset"
-trains on two percent of MNIST from a Parquet file.
+trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box": `families_parts/box.py`.
 
 Seconds are medians over --repeats, the two methods taking turns, in one process with --threads threads; "ratio" is ours
 over the peer's. "gap" is the certified relative gap. scikit-learn's models are not robust: they say what a plain fit
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from families_parts.box import box_parts
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
@@ -175,6 +176,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "many": many,
     "conic": conic,
     "coreset": coreset,
+    **box_parts(mnist_rows),
 }
 
 
@@ -190,6 +192,7 @@ def show(line: Line) -> str:
         "difference",
         "false_bounds",
         "reads",
+        "pairs",
     ):
         if key in line:
             parts.append(f"{key} {line[key]:.3g}")
