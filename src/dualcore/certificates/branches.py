@@ -40,6 +40,8 @@ __all__ = ["can_use_branches", "run_branches"]
 # The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
 _FIRST, _SHARE, _FALLS = 0.03, 0.4, (0.03, 0.3)
 _MOST_STAGES, _MOST_LOOKS, _SHORTENINGS, _SHORTER = 8, 40, 8, 0.3
+# Steps without progress after which a width is given up, and widths after which all are.
+_IDLE, _GIVEN_UP = 3, 3
 # Newton's method at one width ends where it promises less than this, in widths.
 _SETTLED = 1e-10
 # Branches this many widths below the best of their row have no share.
@@ -311,8 +313,8 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray
     sums = smoothed.sums(x, mu, value, found)
     # Where branches meet the sum jumps by a row's share of a width.
     slack = 2.0 * mu * float(smoothed.w.max())
-    looks = 1
-    while True:
+    looks, least, before, idle = 1, value, np.inf, 0
+    while idle < _IDLE:
         step = -solve_damped(sums.hessian, sums.gradient)
         promised = -float(sums.gradient @ step)
         if promised <= _SETTLED * mu:
@@ -328,8 +330,12 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray
             return x, sums, False
         if looks > _MOST_LOOKS:
             return x, sums, False
+        # Steps between two sides of such a jump lead nowhere.
+        idle = 0 if value < least - slack or promised < 0.5 * before else idle + 1
+        least, before = min(least, value), min(before, promised)
         x = x + length * step
         sums = smoothed.sums(x, mu, value, found)
+    return x, sums, False
 
 
 def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
@@ -341,7 +347,7 @@ def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: floa
     x = np.append(coef, [intercept, multiplier])
     upper, best, lower, rounding = smoothed.risk(x), x, -np.inf, 0.0
     history: list[tuple[float, float]] = []
-    mu = _FIRST * upper
+    mu, failed = _FIRST * upper, 0
     for _ in range(_MOST_STAGES):
         x, sums, settled = _minimise(smoothed, x, mu)
         value = smoothed.risk(x)
@@ -351,7 +357,9 @@ def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: floa
         if known - off > lower:
             lower, rounding = known - off, off
         history.append((lower, upper))
-        if upper - lower <= 0.9 * tol * abs(upper) or not settled:
+        failed = 0 if settled else failed + 1
+        if upper - lower <= 0.9 * tol * abs(upper) or failed == _GIVEN_UP:
             break
-        mu *= float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+        wanted = float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+        mu *= wanted if settled else _FALLS[1]
     return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

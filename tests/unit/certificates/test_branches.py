@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -128,3 +129,24 @@ def test_what_it_is_for(settings, support):
     X, y = np.tile([[0.1, 0.9], [0.8, 0.3], [0.4, 0.2]], (1000, 1)), np.tile([1.0, -1.0, 1.0], 1000)
     problem = Problem(**settings, support=support)
     assert can_use_branches(problem, problem.validate(X, y)) is ("feature_weights" in settings)
+
+
+@pytest.mark.parametrize(("dtype", "top"), [(np.uint8, 255.0), (np.float32, 1.0)])
+def test_pixels_are_not_widened_as_a_whole(dtype, top):
+    rng = np.random.default_rng(0)
+    n, m = 40_000, 60  # enough for the scratch of a block not to matter
+    X = np.where(rng.random((n, m)) < 0.5, 0.0, rng.random((n, m)))
+    y = np.where(X @ rng.normal(size=m) + 0.3 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+    pixels = (top * X).astype(dtype)
+    problem = Problem("logistic", radius=0.05 * top, norm="l2", support=(0.0, top))
+    coef = rng.normal(size=m) / top
+    smoothed = branches._Smoothed(problem, BoxFamily.of(problem.family), problem.validate(pixels, y))
+    x = np.append(coef, [0.0, 0.5 * np.linalg.norm(coef)])
+    tracemalloc.start()
+    value, found = smoothed.at(x, 0.01)
+    sums = smoothed.sums(x, 0.01, value, found)
+    smoothed.below.least(sums.plane, coef, smoothed.risk(x))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.isfinite(sums.gradient).all()
+    assert peak < 8 * pixels.size
