@@ -8,7 +8,7 @@
 Softmax parts: "digits" (1,797 x 64, ten classes, all norms, with and without changes of label) and "mnist" (60,000 x
 784, ten classes) beside scikit-learn's multinomial LogisticRegression(tol=1e-4) on the same rows; "many" trains 100
 classes of 512 features on 50,000 rows; "conic" compares 50 small problems with one cone program of all rows; "coreset"
-trains on two percent of MNIST from a Parquet file.
+trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box": `families_parts/box.py`.
 
 "squared-hinge" trains the squared hinge whose labels may flip on 10,000 rows beside the cone program of all rows.
 
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from families_parts.box import box_parts
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
@@ -203,6 +204,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     "conic": conic,
     "coreset": coreset,
     "squared-hinge": squared_hinge,
+    **box_parts(mnist_rows),
 }
 
 
@@ -218,6 +220,7 @@ def show(line: Line) -> str:
         "difference",
         "false_bounds",
         "reads",
+        "pairs",
     ):
         if key in line:
             parts.append(f"{key} {line[key]:.3g}")

@@ -83,6 +83,11 @@ def main() -> None:
             if lower > best.value + rounding + best.rounding:
                 above[source] += 1
                 print(f"seed {seed - 1}, {source}: {lower!r} is above {best.value!r}: {case.problem}", flush=True)
+        if done % 10 == 0:
+            print(
+                f"{done} problems: {sum(above.values())} of {sum(count.values()):,} bounds above the optimum",
+                flush=True,
+            )
     for source, number in count.items():
         near = np.median(tight[source])
         print(f"{source}: {above[source]} of {number} above the optimum; median distance {near:.1e} of it")

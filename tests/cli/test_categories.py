@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import call
 from dualcore import (
     Coreset,
     CoresetStream,
@@ -15,7 +15,6 @@ from dualcore import (
     changed_categories,
     worst_case_distribution,
 )
-from dualcore.cli.app import app
 from dualcore.cli.commands import layout
 from dualcore.cli.model import Model, ModelError
 from dualcore.cli.tables import write_csv
@@ -44,14 +43,6 @@ def write(path, **changes):
     else:
         path.write_text(write_csv(columns))
     return path
-
-
-def call(*arguments):
-    """Run a command in this process; return code, output, errors."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran.exit_code, ran.stdout, ran.stderr
 
 
 def fit(path, *options):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
-from typer.testing import CliRunner
 
+from command_line import call
 from dualcore import WassersteinLogisticRegression
-from dualcore.cli.app import app
 from dualcore.cli.model import Model
 from dualcore.cli.tables import read_table
 
@@ -19,14 +18,6 @@ RNG = np.random.default_rng(0)
 N = 600
 DENSE = np.where(RNG.random((N, 12)) < 0.3, RNG.normal(size=(N, 12)), 0.0)
 LABEL = np.where(DENSE @ RNG.normal(size=12) + RNG.logistic(size=N) > 0.0, 1, 0)
-
-
-def call(*arguments):
-    """Run a command in this process; return code, output, errors."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran.exit_code, ran.stdout, ran.stderr
 
 
 # Sparse rows

@@ -4,10 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import call
 from dualcore import Coreset, CoresetStream, DualCoreset, Problem, WassersteinLogisticRegression
-from dualcore.cli.app import app
 from dualcore.cli.commands import streams, training
 from dualcore.cli.commands.progress import WatchedSource
 from dualcore.cli.model import Model, Scaling
@@ -35,14 +34,6 @@ def rows(tmp_path_factory):
     for number in range(3):
         pq.write_table(table.slice(1000 * number, 1000), folder / "rows" / f"{number}.parquet")
     return folder, X, labels
-
-
-def call(*arguments):
-    """Run a command in this process; return code, output, errors."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran.exit_code, ran.stdout, ran.stderr
 
 
 def drop(*kept):

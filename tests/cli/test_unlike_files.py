@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from dualcore.cli.app import app
+from command_line import call
 from dualcore.cli.model import Model
 from dualcore.cli.tables import write_csv
 
@@ -24,14 +23,6 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 RNG = np.random.default_rng(0)
 A, B = RNG.normal(size=(2, 400))
 LABEL = np.where(A + RNG.normal(size=400) > 0.0, "yes", "no")
-
-
-def call(*arguments):
-    """Run a command in this process; return code, output, errors."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception is not None and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran.exit_code, ran.stdout, ran.stderr
 
 
 def columns(part, **changes):

@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import xlogy
 
-from dualcore.certificates.bundle import find_region
+from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
+from dualcore.certificates.psd import solve_damped
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 
-__all__ = ["AtomsResult", "can_use_atoms", "run_atoms"]
+__all__ = ["can_use_atoms", "run_atoms"]
 
 # The first width of the smoothing and its factor a round, relative to the risk; the last, relative to the tolerance.
 _FIRST, _SHRINK, _LAST, _GOAL = 1e-2, 0.3, 0.05, 1e-8
@@ -49,20 +49,6 @@ _SHARPNESS = 1e-3
 _STALLED = 6
 # Times that slopes are moved towards balance.
 _REPAIRS = 3
-# Roundings of an entry, in machine precisions; see `_Atoms.bound`.
-_ROUNDINGS = 64.0
-
-
-class AtomsResult(NamedTuple):
-    """The best model and its objective at its multiplier, the bound and its rounding, and the two of every round."""
-
-    coef: FloatArray
-    intercept: float
-    multiplier: float
-    upper: float
-    lower: float
-    rounding: float
-    history: list[tuple[float, float]]
 
 
 def can_use_atoms(problem: Problem, data: Data) -> bool:
@@ -102,15 +88,12 @@ class _Atoms:
         self.X = np.empty((0, self.m))
         self.owner = np.empty(0, dtype=np.intp)
         self.label, self.cost = np.empty(0), np.empty(0)
-        low, high = family.support.spread(self.m)
-        self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(self.m))
+        self.below = PlaneBound(problem, family, data)
+        self.open = self.below.open
         self.rates = np.where(self.open, problem.loss.lipschitz / family.prices(self.m), 0.0)
         pinned = family.pinned(self.m, fit_intercept=problem.fit_intercept)
         self.free = np.append(~pinned | (problem.ridge > 0.0), [problem.fit_intercept, True])
         self.near, self.hold = np.zeros(self.m + 2), 0.0
-        self.centre = data.rows.transpose_dot(self.w) if problem.fit_intercept else np.zeros(self.m)
-        shifted = problem.fit_intercept and not problem.is_classification
-        self.middle = float(self.w @ data.y) if shifted else 0.0
 
     # Points: coefficients, intercept, multiplier
 
@@ -205,7 +188,7 @@ class _Atoms:
                 if bent is not None:
                     H -= _BARRIER * mu / len(caps) / cap * bent
             step = np.zeros(x.size)
-            step[self.free] = _solve(H[np.ix_(self.free, self.free)], -gradient[self.free])
+            step[self.free] = solve_damped(H[np.ix_(self.free, self.free)], -gradient[self.free])
             promised = -float(gradient @ step)
             if not promised > goal:
                 break
@@ -321,7 +304,7 @@ class _Atoms:
         direction = np.zeros(m + 1)
         for _ in range(_REPAIRS):
             left = np.append(wanted, 0.0) - self.moment(slope)
-            direction[free] = _solve(K[np.ix_(free, free)], left[free])
+            direction[free] = solve_damped(K[np.ix_(free, free)], left[free])
             along = np.concatenate([self.data.rows.dot(direction[:-1]), self.X @ direction[:-1]]) + direction[-1]
             slope = self._clipped(slope + room * along, share)
         return share, slope
@@ -333,17 +316,8 @@ class _Atoms:
         return np.asarray(np.clip(slope * sign, least * share, most * share) * sign)
 
     def bound(self, x: FloatArray, found: _Shares, mu: float, upper: float) -> tuple[float, float]:
-        """Return what the shares' plane says of every model in the region, and what rounding may have added.
-
-        Notes
-        -----
-        Sums over at most N atoms have an error of at most (N + 64) machine precisions of the sums of absolute terms:
-        64 for the exponentials, the loss, and the products behind a term, among them the shares, which sum to the
-        masses up to as much. An error of a slope costs at most itself times how far the optimum can be.
-        """
+        """Return what the shares' plane says of every model in the region, and what rounding may have added."""
         problem, data = self.problem, self.data
-        spread = np.sqrt(np.maximum(data.rows.column_squares(self.w) - self.centre**2, 0.0))
-        region = find_region(problem, self.family, data, self.centre, self.middle, spread, upper * (1.0 + 1e-9))
         share, mixed = self._repaired(x, found, mu)
         used = share > 0.0
         own, labels = mixed[used] / share[used], np.concatenate([data.y, self.label])[used]
@@ -353,60 +327,21 @@ class _Atoms:
         mixed = np.zeros(share.size)
         mixed[used] = own * signs * share[used]
         conjugate = share[used] * problem.loss.conjugate(own)
-        target = np.zeros(labels.size) if problem.is_classification else mixed[used] * (labels - self.middle)
-        plane = -float(conjugate.sum()) - float(target.sum())
-        size = float(np.abs(conjugate).sum()) + float(np.abs(target).sum())
-        spent = self.spent(share)
-        moment = self.moment(mixed)
-        level = float(moment[-1])
-        slope = moment[:-1] - self.centre * level
-        ridge = problem.ridge
-        left = problem.radius - spent
-        norm, lipschitz = problem.geometry.norm, problem.loss.lipschitz
-        held = np.zeros(self.m)
-        numeric = np.where(self.open, slope + ridge * x[:-2], 0.0)
-        if self.open.any() and left > 0.0:
-            held = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
-        left -= norm.value(held) / lipschitz
-        slope = slope - held
-        lam = left * (region.high if left < 0.0 else region.low)
-        far = region.coef
-        if ridge > 0.0:
-            inside = np.abs(slope) <= ridge * far
-            parts = np.where(inside, -(slope**2) / (2.0 * ridge), -np.abs(slope) * far + 0.5 * ridge * far**2)
-            least = float(parts.sum())
-        else:
-            priced = np.where(far > 0.0, np.abs(slope), 0.0)
-            steepest = np.divide(priced, region.units, out=np.zeros(self.m), where=region.units > 0.0).max(initial=0.0)
-            least = max(-float(priced @ far), -float(steepest) * region.reach)
-        lower = plane + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
-        # Sizes of what was added up.
-        count = (self.n + self.owner.size + _ROUNDINGS) * np.finfo(float).eps
-        steep = np.abs(mixed)
+        target = np.zeros(labels.size) if problem.is_classification else mixed[used] * (labels - self.below.middle)
         sizes = data.rows.column_sizes(None) if self.n else np.zeros(self.m)
-        widest = np.maximum(sizes, np.abs(self.X).max(axis=0, initial=0.0)) + np.abs(self.centre)
-        off = float(steep.sum()) * float(widest @ far) + float(steep.sum()) * region.level
-        off += size + (problem.radius + spent) * region.high
-        return float(lower), count * float(off)
+        plane = Plane(
+            -float(conjugate.sum()) - float(target.sum()),
+            float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
+            self.moment(mixed),
+            float(np.abs(mixed).sum()),
+            self.spent(share),
+            np.maximum(sizes, np.abs(self.X).max(axis=0, initial=0.0)),
+            self.n + self.owner.size,
+        )
+        return self.below.least(plane, x[:-2], upper)
 
 
-def _solve(H: FloatArray, right: FloatArray) -> FloatArray:
-    """Return a step of a matrix that is semidefinite up to rounding."""
-    if not (np.isfinite(H).all() and np.isfinite(right).all()):
-        return np.zeros(right.size)
-    scale = np.sqrt(np.maximum(np.diag(H), max(1e-12 * float(np.diag(H).max()), 1e-300)))
-    unit = H / np.outer(scale, scale)
-    for damping in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
-        try:
-            moved = unit.copy()
-            moved[np.diag_indices(len(H))] += damping
-            return np.asarray(cho_solve(cho_factor(moved, lower=True), right / scale) / scale)
-        except LinAlgError:
-            continue
-    return np.asarray(right / scale**2)
-
-
-def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> AtomsResult:
+def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
     family = BoxFamily.of(problem.family)
     if problem.ridge == 0.0:
@@ -449,4 +384,4 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
         fine = mu * found.entropy <= _LAST * tol * upper
         if not fine:
             mu *= _SHRINK
-    return AtomsResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)
+    return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from dualcore.certificates.bundle import Bundle, unbounded_features
+from dualcore.certificates.newton import can_use_newton, run_newton
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
@@ -23,8 +23,8 @@ __all__ = ["Certificate", "LinearModel", "certify"]
 
 # Passes that a certificate on a support may take.
 _BUNDLE_PASSES = 500
-# Relative gap that is looked for with categories and many rows, and the gap that is good enough there.
-_ATOMS, _ATOMS_ENOUGH = 1e-5, 1e-3
+# Relative gap that is looked for on a support, and with categories and many rows; the gap that is good enough there.
+_TIGHT, _MANY, _MANY_ENOUGH = 1e-7, 1e-5, 1e-3
 # Relative gap below which a tighter bound is not looked for.
 _CLOSE = 1e-10
 
@@ -160,13 +160,17 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
-    if can_use_atoms(problem, data):
-        atoms = run_atoms(problem, data, coef, intercept, _ATOMS)
-        if atoms.upper - atoms.lower <= _ATOMS_ENOUGH * abs(atoms.upper):  # of many rows planes would take minutes
-            rounding = atoms.rounding + RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
-            return Certificate(upper, min(atoms.lower, upper), n_reads=len(atoms.history) + 1, rounding=rounding)
-    bundle = Bundle(problem, data, coef, intercept)
-    passes = bundle.run(1e-7, _BUNDLE_PASSES, enough=upper * (1.0 - 1e-7))
+    floor = 0.0
+    if can_use_newton(problem, data):
+        many = problem.geometry.categories is not None
+        found = run_newton(problem, data, coef, intercept, _MANY if many else _TIGHT)
+        if found.is_within(_MANY_ENOUGH if many else _TIGHT):  # of many rows planes would take minutes
+            rounding = found.rounding + problem.family.enclosure
+            rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
+            return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
+        floor = max(found.lower, 0.0)
+    bundle = Bundle(problem, data, coef, intercept, floor=floor)
+    passes = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
     lower = max(trivial_bound(problem), bundle.lower)
     rounding = bundle.rounding + problem.family.enclosure
     rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["solve_psd"]
+__all__ = ["solve_damped", "solve_psd"]
 
 
 def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -> FloatArray:
@@ -25,3 +26,27 @@ def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -
     keep = values > cutoff * values.max(initial=0.0)
     part = vectors[:, keep].T @ (right / scale)
     return np.asarray(vectors[:, keep] @ (part / values[keep]) / scale)
+
+
+def solve_damped(H: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve a system that is positive semidefinite up to rounding, damped as little as its factor asks for.
+
+    Zeros where it holds no numbers.
+
+    Examples
+    --------
+    >>> solve_damped(np.array([[4.0, 0.0], [0.0, 2.0]]), np.array([2.0, 1.0])).round(6)
+    array([0.5, 0.5])
+    """
+    if not (np.isfinite(H).all() and np.isfinite(right).all()):
+        return np.zeros(right.size)
+    scale = np.sqrt(np.maximum(np.diag(H), max(1e-12 * float(np.diag(H).max()), 1e-300)))
+    unit = H / np.outer(scale, scale)
+    for damping in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
+        try:
+            moved = unit.copy()
+            moved[np.diag_indices(len(H))] += damping
+            return np.asarray(cho_solve(cho_factor(moved, lower=True), right / scale) / scale)
+        except LinAlgError:
+            continue
+    return np.asarray(right / scale**2)

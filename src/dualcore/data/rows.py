@@ -27,6 +27,7 @@ __all__ = [
     "as_target",
     "as_weights",
     "check_weight_range",
+    "dense_if_small",
     "entries",
     "first_row",
     "may_be_bad",
@@ -34,6 +35,8 @@ __all__ = [
 
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
+# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+_FEW_NUMBERS = 100_000
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
@@ -298,6 +301,19 @@ def _is_missing_any(part: Any) -> bool:
     """Whether a part of a frame lacks values and has no text: its columns are numbers, only not all of them there."""
     text = any(str(dtype) in ("object", "str", "string", "String") for dtype in part.dtypes)
     return not text and hasattr(part, "isna") and bool(part.isna().to_numpy().any())
+
+
+def dense_if_small(rows: Rows) -> Rows:
+    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+
+    Examples
+    --------
+    >>> type(dense_if_small(as_rows(sp.eye_array(3, format="csr")))).__name__
+    'DenseRows'
+    """
+    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
+        return DenseRows(rows.by_row.toarray().astype(np.float64))
+    return rows
 
 
 def as_rows(X: Any) -> Rows:

@@ -284,15 +284,21 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def worst_case_distribution(self, X: Any, y: Any, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model.
 
-        Its labels are labels of yours. Two classes only: with more, every class against the rest has its own.
+        Its labels are labels of yours. For more than two classes it needs one model of all of them
+        (``multi_class="multinomial"``): one class against the rest is a problem, and so an adversary, for every class.
         """
         X, code = self._read_labels(X, y)
+        weights = self._row_weights(code, as_weights(sample_weight, code.size))
+        if self._is_joint:
+            joint = joint_problem(self.problem_, self)
+            worst = worst_case_distribution(joint, self.coef_, self.intercept_, X, code, weights)
+            return replace(worst, y=self.classes_[worst.y.astype(np.int64)])
         if self.classes_.size != 2:
             raise ValueError(
-                f"worst_case_distribution is about two classes, this model has {self.classes_.size}. Fit a classifier "
-                "on (y == label) to see the worst case of one class against the rest."
+                "worst_case_distribution is about one adversary, and with one class against the rest each of the "
+                f"{self.classes_.size} problems has its own. Use multi_class='multinomial', or fit a classifier on "
+                "(y == label) to see the worst case of one class against the rest."
             )
-        weights = self._row_weights(code, as_weights(sample_weight, code.size))
         worst = worst_case_distribution(
             self.problem_, self.coef_[0], float(self.intercept_[0]), X, np.where(code == 1, 1.0, -1.0), weights
         )

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
-from dualcore.certificates.atoms import AtomsResult, can_use_atoms, run_atoms
 from dualcore.certificates.bundle import Bundle, unbounded_features
+from dualcore.certificates.newton import can_use_newton, run_newton
+from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -65,9 +66,10 @@ class BoxSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        if can_use_atoms(problem, data):
-            found = self._by_atoms(problem, data, tol, max_iter, start)
-            if found.upper - found.lower <= tol * abs(found.upper):
+        reached, first = 0.0, start
+        if can_use_newton(problem, data):
+            found = self._by_newton(problem, data, tol, max_iter, start)
+            if found.is_within(tol):
                 history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
                 return RawSolution(
                     found.coef,
@@ -78,30 +80,31 @@ class BoxSolver(Solver):
                     lower=found.lower,
                     rounding=found.rounding,
                 )
-            start = found.coef, found.intercept
+            first, reached = (found.coef, found.intercept), max(found.lower, 0.0)
         floor, still = _unmoved(problem, data, 0.1 * tol, max_iter)
-        first = self._start(problem, data, tol, max_iter, 1.0) if start is None else start
+        first = self._start(problem, data, tol, max_iter, 1.0) if first is None else first
         best = _scored(problem, data, first)
         if start is None and best.value - floor > _FAR * best.value:
             # Walls hold the adversary back, so the optimum without them at a smaller radius may be nearer.
             radii = _RADII if data.rows.n * data.rows.m > _SMALL else ()
             others = [still, *(self._start(problem, data, tol, max_iter, share) for share in radii)]
             best = min([best, *(_scored(problem, data, other) for other in others)], key=lambda each: each.value)
-        bundle = Bundle(problem, data, *best.model, floor=floor, multiplier=best.multiplier)
+        bundle = Bundle(problem, data, *best.model, floor=max(floor, reached), multiplier=best.multiplier)
         count = bundle.run(0.9 * tol, _STEPS * max_iter)
         coef, intercept, _ = bundle.best
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(bundle.history))
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
 
-    def _by_atoms(
+    def _by_newton(
         self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
-    ) -> AtomsResult:
-        """Go as far as Newton's method goes, from the optimum with numeric one-hot columns and l1."""
+    ) -> NewtonResult:
+        """Go as far as Newton's method goes, from the optimum without walls; of categories with l1."""
         if start is None:
-            free = problem.unwalled(norm="l1", feature_weights=None)
+            one_hot = problem.geometry.categories is not None
+            free = problem.unwalled(norm="l1", feature_weights=None) if one_hot else problem.unwalled()
             found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
             start = found.coef, found.intercept
-        return run_atoms(problem, data, *start, tol)
+        return run_newton(problem, data, *start, tol)
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import dense_if_small
 from dualcore.data.sources import Source, is_source_like, open_source
 from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
@@ -158,6 +159,7 @@ def _solve_rows(
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     check_classes(problem, data)
+    data = data._replace(rows=dense_if_small(data.rows))
     chosen = choose_solver(problem, data, solver)
     check_capacity(problem, data, chosen.name)
     normal = Normal.of(problem, data)

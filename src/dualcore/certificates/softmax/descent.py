@@ -27,6 +27,10 @@ __all__ = ["Descent"]
 _FIRST_WIDTH, _NARROWER = 0.1, 0.5
 # Evaluations of a round, at least and at most; it ends where steps gain less than this share of the smoothing's slack.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
+# The same where changes of label spend the radius: what is left of the gradient is priced then, not scaled away.
+_MOST_PRICED, _DONE_PRICED = 120, 2e-5
+# The factor on the width of the widest difference above which changes of label leave enough of the radius.
+_AMPLE = 0.5
 # A round with less progress than this, so often in a row, ends the run.
 _PATIENCE, _PROGRESS = 20, 0.9
 # Without a bound rounds that lower the risk by less than this share of the tolerance, so many in a row, end the run.
@@ -146,7 +150,8 @@ class Descent:
             risk.at(small.W, small.width, small.scale).risk < risk.at(self.W, small.width, small.scale).risk
         ):
             self.W = small.W
-        self.scale, self.width, risk.widest = small.scale, small.width, small.risk.widest
+        self.scale, self.width = small.scale, small.width
+        risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
         return True
 
     def _size(self, here: Valued) -> float:
@@ -183,11 +188,12 @@ class Descent:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
+        most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)
-            self.converged = 0.5 * float(gradient @ gradient) <= _DONE * left
-            if done >= _MOST or (done >= _FEWEST and self.converged):
+            self.converged = 0.5 * float(gradient @ gradient) <= enough * left
+            if done >= most or (done >= _FEWEST and self.converged):
                 break
             direction = memory.direction(gradient)
             slope = float(gradient @ direction)

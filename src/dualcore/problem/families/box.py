@@ -29,7 +29,7 @@ from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.geometry import Box, Geometry, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BoxFamily"]
+__all__ = ["BoxFamily", "Way"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
@@ -37,7 +37,7 @@ _ROUNDING = 1e-6
 _EVERYWHERE = 0.2
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """One way for the rows of a block: from ``start`` the signal moves to ``side``, the score along ``push``."""
 
     start: FloatArray
@@ -114,10 +114,9 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
     ) -> Moves:
         """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
-        score = X @ coef + intercept
         found: tuple[FloatArray, ...] | None = None
-        for way in self._ways(score, y):
-            best = self._path(X, coef, way.push).best(self.loss, way.start, way.side, multiplier)
+        for way, path in self.paths(X, y, coef, intercept):
+            best = path.best(self.loss, way.start, way.side, multiplier)
             price = multiplier * way.price if way.price else 0.0
             signal = way.start + way.side * best.gain
             cost = best.cost + way.price
@@ -132,18 +131,23 @@ class BoxFamily(MovingFamily):
         if found is None:
             raise RuntimeError("a row always has a way to go")
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self._displaced(X, coef, push, key) if points else X[:0]
+        moved = self.displaced(X, coef, push, key) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
-    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[_Way]:
+    def paths(self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float) -> Iterator[tuple[Way, Path]]:
+        """Yield the ways of the rows of a block, each with its cheapest moves."""
+        for way in self._ways(X @ coef + intercept, y):
+            yield way, self._path(X, coef, way.push)
+
+    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
         if self.is_classification:
-            yield _Way(y * score, -1.0, -y, y, 0.0)
+            yield Way(y * score, -1.0, -y, y, 0.0)
             if np.isfinite(self.geometry.label_cost):
-                yield _Way(-y * score, -1.0, y, -y, self.geometry.label_cost)
+                yield Way(-y * score, -1.0, y, -y, self.geometry.label_cost)
         else:
             for side in (1.0, -1.0):
-                yield _Way(score - y, side, np.full(y.size, side), y, 0.0)
+                yield Way(score - y, side, np.full(y.size, side), y, 0.0)
 
     def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> Path:
         """Return the cheapest moves that change the score along ``push``."""
@@ -157,19 +161,19 @@ class BoxFamily(MovingFamily):
             caps = np.where(movable, caps, 0.0) * np.where(movable, prices, 1.0)
         return get_path(self.geometry.norm, slopes, caps)
 
-    def _displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         """Return the features at the place ``key`` of every row's path."""
         v = self._path(X, coef, push).displacement(key)
         prices = self.geometry.norm.weights
         if prices is not None:
             v /= prices
-        low, high = self._walls(X)
+        low, high = self.walls(X)
         v *= np.sign(coef)
         v *= push[:, None]
         v += X
         return np.clip(v, low, high, out=v)
 
-    def _walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go; a row a rounding error outside the box stays where it is."""
         low, high = self.support.spread(X.shape[1])
         return np.minimum(low, X), np.maximum(high, X)
@@ -178,7 +182,7 @@ class BoxFamily(MovingFamily):
         self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return how far all features go along ``push``, and how far against it."""
-        low, high = self._walls(X)
+        low, high = self.walls(X)
         prices = self.geometry.norm.weights
         if not self.is_free:
             far = np.abs(moved - X)
@@ -277,8 +281,8 @@ class BoxFamily(MovingFamily):
             score = X @ coef + intercept
             lower[part] = self.loss.value(score * label if self.is_classification else score - label)
             upper[part] = lower[part]
-            for way in self._ways(score, label):
-                reach = self._path(X, coef, way.push).longest()
+            for way, path in self.paths(X, label, coef, intercept):
+                reach = path.longest()
                 if not np.isfinite(reach).all():
                     raise ValueError("The paper's bounds need a support with all its walls. Use rule='exact'.")
                 far = self.loss.value(way.start + way.side * reach) - rate * reach

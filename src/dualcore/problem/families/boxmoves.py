@@ -28,11 +28,13 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
-__all__ = ["TOLERANCE", "Best", "Path", "best_corner", "get_path"]
+__all__ = ["TOLERANCE", "Best", "L2Path", "Path", "Response", "best_corner", "get_path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
 TOLERANCE = 1e-9
 _MOST_SPLITS = 120
+# A slope below this moves nothing, and the square of a price divided by it is still a number.
+_LEAST_SLOPE = 1e-100
 
 
 class Best(NamedTuple):
@@ -46,6 +48,17 @@ class Best(NamedTuple):
     gain: FloatArray
     cost: FloatArray
     key: FloatArray
+
+
+class Response(NamedTuple):
+    """The best move of every row where the loss is linear along it: ``sup_s slope s - lam phi(s)``.
+
+    ``key``: where on the path. ``gain``: of the score. ``free``: ``sum u_j^2`` of the features that met no wall.
+    """
+
+    key: FloatArray
+    gain: FloatArray
+    free: FloatArray
 
 
 class Path(ABC):
@@ -137,8 +150,15 @@ class LinfPath(Path):
 class L2Path(Path):
     """Feature ``j`` moves by ``min(cap_j, mu u_j)``; ``key`` is ``mu``."""
 
+    def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
+        super().__init__(slopes, caps)
+        self.length, self._is_sorted = float(np.linalg.norm(slopes)), False
+
     def _sort(self) -> None:
-        """Order the walls by the ``mu`` that meets them."""
+        """Order the walls by the ``mu`` that meets them, once."""
+        if self._is_sorted:
+            return
+        self._is_sorted = True
         pushed = self.slopes > 0.0
         caps, u = self.caps[:, pushed], self.slopes[pushed]
         with np.errstate(over="ignore"):
@@ -156,11 +176,14 @@ class L2Path(Path):
         self.Q = np.hstack([np.cumsum(square[:, ::-1], axis=1)[:, ::-1], blank])
         # An infinite wall is never met: the features behind it stay free.
         self.last = finite.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steep = self.T[:, 1:] / self.ratio[:, 1:] ** 2 + self.Q[:, 1:]
+        # Squares of the prices below which walls are met: those without room always, those that are none never.
+        self.steep = np.where(finite, np.where(self.ratio[:, 1:] == 0.0, np.inf, steep), -1.0)
         with np.errstate(invalid="ignore"):
             self.corner = np.where(finite, self.S[:, 1:] + self.ratio[:, 1:] * self.Q[:, 1:], np.inf)
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
-        self.length = float(np.linalg.norm(self.slopes))
         if multiplier >= loss.lipschitz * self.length:  # the first step already costs more than it can earn
             here, zero = loss.value(start), np.zeros(start.size)
             return Best(here, here, zero, zero, zero)
@@ -171,6 +194,20 @@ class L2Path(Path):
 
     def displacement(self, key: FloatArray) -> FloatArray:
         return np.minimum(self.caps, key[:, None] * self.slopes)
+
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """Return gain and cost where walls are met, shape (n_rows, walls + 1); no move comes first."""
+        self._sort()
+        gain = np.hstack([np.zeros((self.corner.shape[0], 1)), self.corner])
+        return gain, np.sqrt(self.T + self.ratio * self.ratio * self.Q)
+
+    def respond(self, slope: FloatArray, multiplier: float) -> Response:
+        """Return the best move of each row for a loss that rises by ``slope`` (n_rows,) per unit of gain."""
+        self._sort()
+        key, _, k = self._stationary(multiplier / np.maximum(slope, _LEAST_SLOPE))
+        moves, free = slope * self.length > multiplier, self.Q[np.arange(key.size), k]
+        gain = self.S[np.arange(key.size), k] + key * free
+        return Response(np.where(moves, key, 0.0), np.where(moves, gain, 0.0), free)
 
     def _at(self, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and cost at ``mu``."""
@@ -187,7 +224,7 @@ class L2Path(Path):
             rate = side * slope
             if rate <= 0.0 or multiplier >= rate * self.length:
                 continue
-            key, missed = self._stationary(multiplier / rate)
+            key, missed, _ = self._stationary(multiplier / rate)
             gain, cost = self._at(key)
             value = loss.value(start + side * gain) - multiplier * cost
             better = value > found.lower
@@ -195,17 +232,14 @@ class L2Path(Path):
             found = Best(*(np.where(better, a, b) for a, b in zip(new, found, strict=True)))
         return found
 
-    def _stationary(self, price: float) -> tuple[FloatArray, FloatArray]:
+    def _stationary(self, price: float | FloatArray) -> tuple[FloatArray, FloatArray, npt.NDArray[np.intp]]:
         """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
 
         At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
-        good as met, and the second array says what it misses.
+        good as met, and the second array says what it misses. The third counts the walls that are met.
         """
         rows = np.arange(self.last.size)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            steep = self.T[:, 1:] / self.ratio[:, 1:] ** 2 + self.Q[:, 1:]
-        met = np.arange(steep.shape[1]) < self.last[:, None]
-        k = (met & ((steep > price * price) | (self.ratio[:, 1:] == 0.0))).sum(axis=1)
+        k = (self.steep > np.reshape(price * price, (-1, 1))).sum(axis=1)
         T, Q, low = self.T[rows, k], self.Q[rows, k], self.ratio[rows, k]
         high = np.where(k < self.last, self.ratio[rows, np.minimum(k + 1, self.ratio.shape[1] - 1)], np.inf)
         room = price * price - Q
@@ -214,7 +248,7 @@ class L2Path(Path):
         key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
         endless = (room <= 0.0) & (T > 0.0) & (Q > 0.0) & np.isinf(high)
         missed = np.divide(0.5 * price * T, key * np.sqrt(Q), out=np.zeros_like(T), where=endless)
-        return key, missed
+        return key, missed, k
 
     def _enclose(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
         """Branch and bound over ``s``: on an interval a chord lies above ``L``, tangents below ``phi``."""

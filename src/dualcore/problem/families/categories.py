@@ -267,7 +267,7 @@ class CategoriesFamily(BoxFamily):
         """Return the columns that are in no group."""
         return np.setdiff1d(np.arange(n_features), self.one_hot)
 
-    def _displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
         out = X.copy()
@@ -284,7 +284,7 @@ class CategoriesFamily(BoxFamily):
         if self.has_walls:
             numbers, prices = self._numbers(X.shape[1]), self.prices(X.shape[1])
             far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
-            low_wall, high_wall = self._walls(X)
+            low_wall, high_wall = self.walls(X)
             step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
             out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
         return out

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
 
 from dualcore import PartsSource, Problem, certify, solve
 from dualcore.certificates.softmax.design import ClassDesign
@@ -187,3 +188,13 @@ def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
     found = solve(Problem("softmax", n_classes=4, radius=0.0), X, y)
     assert found.iterations >= 8
     assert 0 < len(calls) < found.iterations - 3
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_flips_that_spend_the_radius_are_certified(norm):
+    """What is left of the gradient is priced there: the widest difference keeps next to no budget of its own."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:500] / 16.0, y[:500]
+    problem = Problem("softmax", n_classes=10, radius=0.05, norm=norm, label_cost=0.2)
+    found = solve(problem, X, y, solver="descent", tol=1e-3)
+    assert found.relative_gap <= 1e-3

@@ -1,0 +1,1 @@
+"""Parts of `bench_families.py`, a file for each family."""

@@ -1,0 +1,365 @@
+"""The optimum on a box with l2 and a curved loss, and a bound on it, by Newton's method on the worst case itself.
+
+Where the score of a row may gain ``s`` at the cost ``phi(s)``, the row's dual loss is
+
+    h = max over s of  L(t + s) - lam phi(s) = max over slopes a of  a t - L*(a) + g(a u, lam) ,
+
+``g`` the most that a linear loss of slope ``a`` earns within the walls, ``u`` the sizes of the coefficients. The row
+answers a model by a move that changes with it, smoothly: with a free features ``c = a u``, ``Q = |c_free|^2``,
+
+    g_cc = k I_free + k / (lam^2 - Q) c c' ,    k c_j = v_j the move of a free feature ,
+
+and ``g`` is homogeneous in ``(c, lam)``, which gives the derivatives in ``lam``. Moves that are held fixed, as planes
+and atoms hold them, would have to learn this curvature from many passes. A row has a few local maxima, its *branches*:
+to stay, to go far, and for either label. Their maximum is smoothed,
+
+    h ~ mu log sum_b exp(h_b / mu) ,
+
+and Newton's method minimises the sum, at widths ``mu`` that fall with the gap. The shares of the branches, their moves
+and the slopes there are a distribution inside the ball; its plane (`dualcore.certificates.plane`) is the lower bound.
+At the minimum of the smoothed sum its slopes vanish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
+from dualcore.certificates.psd import solve_damped
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+from dualcore.problem.families.boxmoves import L2Path
+
+__all__ = ["can_use_branches", "run_branches"]
+
+# The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
+_FIRST, _SHARE, _FALLS = 0.03, 0.4, (0.03, 0.3)
+_MOST_STAGES, _MOST_LOOKS, _SHORTENINGS, _SHORTER = 8, 40, 8, 0.3
+# Steps without progress after which a width is given up, and widths after which all are.
+_IDLE, _GIVEN_UP = 3, 3
+# Newton's method at one width ends where it promises less than this, in widths.
+_SETTLED = 1e-10
+# Branches this many widths below the best of their row have no share.
+_NEGLIGIBLE = 30.0
+# Steps that find a stationary slope, the first of them without derivative, and how near it is.
+_ANSWERS, _PLAIN, _NEAR = 12, 2, 1e-13
+# The least slope of the equation for a stationary slope: where it is less two branches are about to meet.
+_STIFF = 0.05
+# Weight of the barrier at the least multiplier, in widths.
+_BARRIER = 0.01
+# The multiplier falls by no more than this share in a step.
+_DEEPEST = 0.9
+# More features than these make too large a Hessian; fewer numbers are quick by planes.
+_MOST_FEATURES, _FEW_NUMBERS = 2500, 5000
+# How near the first multiplier is to the best one, by the risk.
+_SHARPNESS = 1e-3
+
+
+def can_use_branches(problem: Problem, data: Data) -> bool:
+    """Whether there is a box with l2, a loss without kinks, enough rows, and every feature that moves has two walls."""
+    family = problem.family
+    if not isinstance(family, BoxFamily) or not family.is_curved or problem.loss.kinks or problem.loss.pieces:
+        return False
+    m = data.rows.m
+    if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
+        return False
+    low, high = family.support.spread(m)
+    return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())
+
+
+class _Branches(NamedTuple):
+    """Branches of the rows of a block, the same way for all of them.
+
+    ``row`` in the block; ``label``, ``push``, ``side``: see `Way`. ``key``: of the path, ``slope``: of the loss along
+    the move, ``signal`` after it, ``cost`` with the label's, ``value``: ``h_b``.
+    """
+
+    row: npt.NDArray[np.intp]
+    label: FloatArray
+    push: FloatArray
+    side: float
+    key: FloatArray
+    slope: FloatArray
+    signal: FloatArray
+    cost: FloatArray
+    value: FloatArray
+
+    def keep(self, which: npt.NDArray[Any]) -> _Branches:
+        """Return some of them."""
+        at = {name: part[which] for name, part in self._asdict().items() if name != "side"}
+        return self._replace(**at)
+
+
+@dataclass
+class _Sums:
+    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
+
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+    plane: Plane
+
+
+class _Smoothed:
+    """The smoothed objective over coefficients, intercept and multiplier."""
+
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
+        self.problem, self.family, self.data = problem, family, data
+        self.m, self.w = data.rows.m, data.masses
+        prices = family.prices(self.m)
+        self.ease = np.where(np.isfinite(prices), 1.0 / prices, 0.0)
+        self.below = PlaneBound(problem, family, data)
+
+    # Branches of a block
+
+    def branches(self, X: FloatArray, y: FloatArray, x: FloatArray, mu: float) -> list[_Branches]:
+        """Return the branches that have a share."""
+        out: list[_Branches] = []
+        best = np.full(y.size, -np.inf)
+        stays = np.zeros(y.size, dtype=bool)
+        for number, (way, path) in enumerate(self.family.paths(X, y, x[:-2], float(x[-2]))):
+            if not isinstance(path, L2Path):
+                raise TypeError("branches need the l2 norm")
+            known: list[FloatArray] = []
+            for start in self._starts(path, way.start, way.side, float(x[-1])):
+                key, slope = self._answer(path, start, way.start, way.side, float(x[-1]))
+                # Without a move both ways of a residual are the same branch.
+                new = ~stays | (key > 0.0) if number and not self.problem.is_classification else np.ones(y.size, bool)
+                for other in known:
+                    new &= np.abs(key - other) > 1e-9 * (1.0 + key)
+                if not known:
+                    stays |= key == 0.0
+                known.append(key)
+                v = path.displacement(key)
+                cost = np.sqrt((v * v).sum(axis=1))
+                signal = way.start + way.side * (v @ path.slopes)
+                value = self.problem.loss.value(signal) - float(x[-1]) * (cost + way.price)
+                found = _Branches(
+                    np.arange(y.size), way.label, way.push, way.side, key, slope, signal, cost + way.price, value
+                )
+                found = found.keep(np.flatnonzero(new))
+                np.maximum.at(best, found.row, found.value)
+                out.append(found)
+        some = (found.keep(np.flatnonzero(found.value > best[found.row] - _NEGLIGIBLE * mu)) for found in out)
+        return [found for found in some if found.row.size]
+
+    def _starts(self, path: L2Path, start: FloatArray, side: float, lam: float) -> list[FloatArray]:
+        """Return slopes from which branches are looked for: to stay, to go to the end, the best corner between."""
+        loss = self.problem.loss
+        stay = np.maximum(side * loss.slope(start), 0.0)
+        end = start + side * path.longest()
+        if lam >= float(np.max(side * loss.slope(end), initial=0.0)) * path.length:
+            return [stay]
+        gain, cost = path.corners()
+        value = loss.value(start[:, None] + side * gain) - lam * cost
+        best = gain[np.arange(start.size), value.argmax(axis=1)]
+        return [stay, *(np.maximum(side * loss.slope(start + side * far), 0.0) for far in (path.longest(), best))]
+
+    def _answer(
+        self, path: L2Path, slope: FloatArray, start: FloatArray, side: float, lam: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the keys of moves that are best for the slope of the loss after them, and these slopes."""
+        loss = self.problem.loss
+        for count in range(_ANSWERS):
+            move = path.respond(slope, lam)
+            signal = start + side * move.gain
+            off = slope - np.maximum(side * loss.slope(signal), 0.0)
+            if float(np.abs(off).max(initial=0.0)) <= _NEAR * loss.lipschitz:
+                break
+            stiff = 1.0 - loss.curvature(signal) * _growth(slope, move.key, move.free, lam)
+            # Without a derivative the slopes come nearer from one side, and stay with their branch.
+            safe = (stiff > _STIFF) & (count >= _PLAIN)
+            slope = np.clip(slope - off / np.where(safe, stiff, 1.0), 0.0, loss.lipschitz)
+        return path.respond(slope, lam).key, slope
+
+    # Sums
+
+    def at(self, x: FloatArray, mu: float) -> tuple[float, list[list[_Branches]]]:
+        """Return the smoothed objective, and the branches behind it, block by block; infinite below the least lam."""
+        room = float(x[-1]) - self.family.floor()
+        if not room > 0.0:
+            return np.inf, []
+        total, found = 0.0, []
+        for part, X in self.data.rows.dense_blocks():
+            blocks = self.branches(X, self.data.y[part], x, mu)
+            best, weight = _soft(blocks, X.shape[0], mu)
+            total += float(self.w[part] @ (best + mu * np.log(weight)))
+            found.append(blocks)
+        value = total + self.problem.radius * float(x[-1]) + self.problem.penalty(x[:-2])
+        return value - _BARRIER * mu * float(np.log(room)), found
+
+    def sums(self, x: FloatArray, mu: float, value: float, found: list[list[_Branches]]) -> _Sums:
+        """Return the derivatives of the smoothed objective and the plane of its shares."""
+        problem, m, d = self.problem, self.m, self.m + 2
+        gradient, H = np.zeros(d), np.zeros((d, d))
+        offset = size = steepness = spent = 0.0
+        widest, count = np.zeros(m), 0
+        for (part, X), blocks in zip(self.data.rows.dense_blocks(), found, strict=True):
+            best, weight = _soft(blocks, X.shape[0], mu)
+            w = self.w[part]
+            mean = np.zeros((X.shape[0], d))
+            shared = weight > 1.0 + 1e-12
+            for branch in blocks:
+                row = branch.row
+                share = w[row] * np.exp((branch.value - best[row]) / mu) / weight[row]
+                moved = self._moved(X, x, branch)
+                own = np.clip(problem.loss.slope(branch.signal), *problem.loss.slope_range)
+                sign = branch.label if problem.is_classification else np.ones(row.size)
+                G = np.column_stack([moved * (own * sign)[:, None], own * sign, -branch.cost])
+                gradient += share @ G
+                tie = shared[row]
+                root = np.sqrt(share[tie] / mu)[:, None] * G[tie]
+                H += root.T @ root
+                mean[row[tie]] += share[tie, None] * G[tie]
+                self._bend(H, x, branch, X[row], moved, share, sign)
+                conjugate = share * problem.loss.conjugate(own)
+                mixed = share * own * sign
+                target = np.zeros(0) if problem.is_classification else mixed * (branch.label - self.below.middle)
+                offset -= float(conjugate.sum()) + float(target.sum())
+                size += float(np.abs(conjugate).sum()) + float(np.abs(target).sum())
+                steepness, spent = steepness + float(np.abs(mixed).sum()), spent + float(share @ branch.cost)
+                widest = np.maximum(widest, np.abs(moved).max(axis=0, initial=0.0))
+                count += row.size
+            tied = np.flatnonzero(shared & (w > 0.0))
+            mean = mean[tied] / np.sqrt(mu * w[tied])[:, None]
+            H -= mean.T @ mean
+        plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
+        room = float(x[-1]) - self.family.floor()
+        gradient[:m] += problem.ridge * x[:-2]
+        gradient[-1] += problem.radius - _BARRIER * mu / room
+        H[np.arange(m), np.arange(m)] += problem.ridge
+        H[-1, -1] += _BARRIER * mu / room**2
+        if not problem.fit_intercept:
+            gradient[m], H[m], H[:, m] = 0.0, 0.0, 0.0
+            H[m, m] = 1.0
+        return _Sums(value, gradient, H, plane)
+
+    def _moved(self, X: FloatArray, x: FloatArray, branch: _Branches) -> FloatArray:
+        """Return rows after their moves."""
+        return self.family.displaced(X[branch.row], x[:-2], branch.push, branch.key)
+
+    def _bend(
+        self,
+        H: FloatArray,
+        x: FloatArray,
+        branch: _Branches,
+        X: FloatArray,
+        moved: FloatArray,
+        share: FloatArray,
+        sign: FloatArray,
+    ) -> None:
+        """Add the Hessians of branches, moves and slopes following the model."""
+        m, lam, a = self.m, float(x[-1]), branch.slope
+        u = np.abs(x[:-2]) * self.ease
+        side = np.where(x[:-2] < 0.0, -1.0, 1.0) * self.ease
+        k = np.divide(branch.key, a, out=np.zeros_like(a), where=a > 0.0)
+        low, high = self.family.walls(X)
+        caps = np.where(branch.push[:, None] * side > 0.0, high - X, X - low)
+        free = (branch.key[:, None] * (u * self.ease) < (1.0 - 1e-12) * caps) & (self.ease > 0.0)
+        free &= (k > 0.0)[:, None]
+        steep = free * u
+        square = (steep * steep).sum(axis=1)
+        room = np.maximum(lam * lam - a * a * square, 1e-12 * lam * lam)
+        weight = share * a * a * k
+        H[np.arange(m), np.arange(m)] += (weight @ free) * self.ease**2
+        across = -(weight @ steep) * side / lam
+        H[:m, -1] += across
+        H[-1, :m] += across
+        H[-1, -1] += float(weight @ square) / lam**2
+        far = np.flatnonzero(k > 0.0)
+        root = np.sqrt(weight / room) * a
+        E = np.column_stack([steep[far] * side, np.zeros(far.size), -square[far] / lam]) * root[far, None]
+        H += E.T @ E
+        growth = _growth(a, branch.key, square, lam)
+        curvature = self.problem.loss.curvature(branch.signal)
+        Z = np.column_stack([moved, np.ones(a.size), np.zeros(a.size)]) * (branch.side * sign)[:, None]
+        Z[:, :m] += (a * k * (1.0 + a * a * square / room))[:, None] * steep * side
+        Z[:, -1] = -a / lam * growth
+        Z *= np.sqrt(share * curvature / np.maximum(1.0 - curvature * growth, _STIFF))[:, None]
+        H += Z.T @ Z
+
+    def risk(self, x: FloatArray) -> float:
+        """Return the objective itself."""
+        sweep = self.family.sweep(self.data.rows, self.data.y, x[:-2], float(x[-2]), float(x[-1]))
+        total = sum(float(self.w[part] @ moves.upper) for part, moves in sweep)
+        return self.problem.radius * float(x[-1]) + total + self.problem.penalty(x[:-2])
+
+
+def _growth(slope: FloatArray, key: FloatArray, free: FloatArray, lam: float) -> FloatArray:
+    """Return how fast the gain of the best move grows with the slope: ``u' g_cc u``."""
+    room = lam * lam - slope * slope * free
+    moves = (key > 0.0) & (room > 0.0) & (slope > 0.0)
+    return np.divide(key * free * lam * lam, slope * room, out=np.zeros_like(key), where=moves)
+
+
+def _soft(blocks: list[_Branches], n: int, mu: float) -> tuple[FloatArray, FloatArray]:
+    """Return the best branch of every row and the sum of all, relative to it, whose logarithm smoothing adds."""
+    best, weight = np.full(n, -np.inf), np.zeros(n)
+    for branch in blocks:
+        np.maximum.at(best, branch.row, branch.value)
+    for branch in blocks:
+        weight += np.bincount(branch.row, np.exp((branch.value - best[branch.row]) / mu), n)
+    return best, weight
+
+
+def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray, _Sums, bool]:
+    """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
+    value, found = smoothed.at(x, mu)
+    sums = smoothed.sums(x, mu, value, found)
+    # Where branches meet the sum jumps by a row's share of a width.
+    slack = 2.0 * mu * float(smoothed.w.max())
+    looks, least, before, idle = 1, value, np.inf, 0
+    while idle < _IDLE:
+        step = -solve_damped(sums.hessian, sums.gradient)
+        promised = -float(sums.gradient @ step)
+        if promised <= _SETTLED * mu:
+            return x, sums, True
+        length = min(1.0, _DEEPEST * float(x[-1]) / max(-float(step[-1]), 1e-300))
+        for _ in range(_SHORTENINGS):
+            value, found = smoothed.at(x + length * step, mu)
+            looks += 1
+            if value <= sums.value - 0.1 * length * promised + slack:
+                break
+            length *= _SHORTER
+        else:
+            return x, sums, False
+        if looks > _MOST_LOOKS:
+            return x, sums, False
+        # Steps between two sides of such a jump lead nowhere.
+        idle = 0 if value < least - slack or promised < 0.5 * before else idle + 1
+        least, before = min(least, value), min(before, promised)
+        x = x + length * step
+        sums = smoothed.sums(x, mu, value, found)
+    return x, sums, False
+
+
+def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    family = BoxFamily.of(problem.family)
+    least = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)[0]
+    smoothed = _Smoothed(problem, family, data)
+    multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / problem.radius)
+    x = np.append(coef, [intercept, multiplier])
+    upper, best, lower, rounding = smoothed.risk(x), x, -np.inf, 0.0
+    history: list[tuple[float, float]] = []
+    mu, failed = _FIRST * upper, 0
+    for _ in range(_MOST_STAGES):
+        x, sums, settled = _minimise(smoothed, x, mu)
+        value = smoothed.risk(x)
+        if value < upper:
+            upper, best = value, x
+        known, off = smoothed.below.least(sums.plane, x[:-2], upper)
+        if known - off > lower:
+            lower, rounding = known - off, off
+        history.append((lower, upper))
+        failed = 0 if settled else failed + 1
+        if upper - lower <= 0.9 * tol * abs(upper) or failed == _GIVEN_UP:
+            break
+        wanted = float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+        mu *= wanted if settled else _FALLS[1]
+    return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

@@ -1,0 +1,133 @@
+"""What a distribution of moved rows says of every model: a plane below the worst-case risk, and its least value.
+
+For slopes ``s_a`` of atoms ``a``, moved rows ``x_a`` with shares ``q_a`` of the mass and costs ``c_a``,
+
+    risk(theta, b, lam) >= -sum_a q_a L*(s_a) + sum_a q_a s_a (theta . x_a + b) + lam (radius - sum_a q_a c_a) ,
+
+whatever the slopes. Where its slopes do not vanish the region that must hold the optimum prices them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dualcore.certificates.bundle import find_region
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+
+__all__ = ["NewtonResult", "Plane", "PlaneBound"]
+
+# Roundings of an entry, in machine precisions; see `PlaneBound.least`.
+_ROUNDINGS = 64.0
+
+
+class NewtonResult(NamedTuple):
+    """The best model and its objective at its multiplier, the bound and its rounding, and the two of every round."""
+
+    coef: FloatArray
+    intercept: float
+    multiplier: float
+    upper: float
+    lower: float
+    rounding: float
+    history: list[tuple[float, float]]
+
+    def is_within(self, tol: float) -> bool:
+        """Whether the relative gap is at most ``tol``."""
+        return self.upper - self.lower <= tol * abs(self.upper)
+
+
+class Plane(NamedTuple):
+    """Sums over the atoms.
+
+    Attributes
+    ----------
+    value : float
+        At the origin: conjugates and, in regression, targets less their middle.
+    size : float
+        Sum of the absolute terms of ``value``.
+    moment : ndarray of shape (m + 1,)
+        ``sum_a q_a s_a (x_a, 1)``.
+    steepness : float
+        ``sum_a |q_a s_a|``.
+    spent : float
+        Mean cost.
+    widest : ndarray of shape (m,)
+        No feature of an atom is larger.
+    n_atoms : int
+    """
+
+    value: float
+    size: float
+    moment: FloatArray
+    steepness: float
+    spent: float
+    widest: FloatArray
+    n_atoms: int
+
+
+class PlaneBound:
+    """Least values of planes over the region that must hold the optimum.
+
+    Parameters
+    ----------
+    problem : Problem
+    family : BoxFamily
+    data : Data
+    """
+
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
+        self.problem, self.family, self.data = problem, family, data
+        m, w = data.rows.m, data.masses
+        self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
+        shifted = problem.fit_intercept and not problem.is_classification
+        #: what is taken off the targets before anything is summed
+        self.middle = float(w @ data.y) if shifted else 0.0
+        self.spread = np.sqrt(np.maximum(data.rows.column_squares(w) - self.centre**2, 0.0))
+        low, high = family.support.spread(m)
+        #: features without walls
+        self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
+
+    def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
+        """Return the least value in the region of models whose risk is at most ``upper``, and what rounding may add.
+
+        Where there is a ridge, ``coef`` is the model at which the moment was made to balance.
+
+        Notes
+        -----
+        Sums over at most N atoms have an error of at most (N + 64) machine precisions of the sums of absolute terms:
+        64 for the exponentials, the loss, and the products behind a term, among them the shares, which sum to the
+        masses up to as much. An error of a slope costs at most itself times how far the optimum can be.
+        """
+        problem, m = self.problem, self.centre.size
+        above = upper * (1.0 + 1e-9)
+        region = find_region(problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+        level = float(plane.moment[-1])
+        slope = plane.moment[:-1] - self.centre * level
+        ridge, left = problem.ridge, problem.radius - plane.spent
+        norm, lipschitz = problem.geometry.norm, problem.loss.lipschitz
+        held = np.zeros(m)
+        numeric = np.where(self.open, slope + ridge * coef, 0.0)
+        if self.open.any() and left > 0.0:
+            held = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
+        left -= norm.value(held) / lipschitz
+        slope = slope - held
+        lam = left * (region.high if left < 0.0 else region.low)
+        far = region.coef
+        if ridge > 0.0:
+            inside = np.abs(slope) <= ridge * far
+            parts = np.where(inside, -(slope**2) / (2.0 * ridge), -np.abs(slope) * far + 0.5 * ridge * far**2)
+            least = float(parts.sum())
+        else:
+            priced = np.where(far > 0.0, np.abs(slope), 0.0)
+            steepest = np.divide(priced, region.units, out=np.zeros(m), where=region.units > 0.0).max(initial=0.0)
+            least = max(-float(priced @ far), -float(steepest) * region.reach)
+        lower = plane.value + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
+        # Sizes of what was added up.
+        count = (plane.n_atoms + _ROUNDINGS) * np.finfo(float).eps
+        off = plane.steepness * float((plane.widest + np.abs(self.centre)) @ far) + plane.steepness * region.level
+        off += plane.size + (problem.radius + plane.spent) * region.high
+        return float(lower), count * float(off)

@@ -1,0 +1,24 @@
+"""Rows that the tests of the commands share."""
+
+import numpy as np
+import pytest
+
+from command_line import NAMES
+from dualcore.cli.tables import write_csv
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A CSV file with three features, labels, targets, weights and a column of words; and its arrays."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 3)) * [1.0, 20.0, 0.1] + [50.0, 0.0, 1.0]
+    score = (X - [50.0, 0.0, 1.0]) @ [1.0, -0.1, 5.0]
+    labels = np.where(score + rng.logistic(size=800) > 0, "sick", "well")
+    target = score + rng.normal(size=800)
+    grade = np.digitize(target, [-1.0, 1.0])
+    columns = {name: X[:, j].tolist() for j, name in enumerate(NAMES)}
+    columns |= {"label": labels.tolist(), "target": target.tolist(), "grade": grade.tolist()}
+    columns |= {"word": ["a" if k % 2 else "b" for k in range(800)], "weight": (1.0 + np.arange(800) % 3).tolist()}
+    (folder / "rows.csv").write_text(write_csv(columns))
+    return folder / "rows.csv", X, labels, target, grade, np.array(columns["weight"])
