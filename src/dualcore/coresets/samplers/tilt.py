@@ -36,7 +36,7 @@ __all__ = ["TILTED_MESSAGE", "TiltedSteps", "can_tilt"]
 # What a coreset says of itself whose model was found by such steps.
 TILTED_MESSAGE = (
     "So few rows cannot match the gradient of the full data. The model was found by steps along gradients of all rows, "
-    "whose lengths these rows suggested; a model trained on these rows and weights alone is another, and less accurate."
+    "whose lengths these rows suggested; a model trained on these rows and weights alone is another one."
 )
 
 # Smoothing of kinks, and of flips where there are no kinks, in typical margins or residuals: wide in the first read,
