@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualcore import Coreset, WassersteinLogisticRegression, changed_categories, worst_case_distribution
+from dualcore import (
+    Coreset,
+    CoresetStream,
+    Problem,
+    WassersteinLogisticRegression,
+    changed_categories,
+    worst_case_distribution,
+)
 from dualcore.cli.app import app
 from dualcore.cli.commands import layout
 from dualcore.cli.model import Model, ModelError
@@ -197,3 +204,87 @@ def test_a_damaged_coding_is_noticed(tmp_path, part, value, message):
     path.write_text(json.dumps(json.loads(path.read_text()) | {part: value}))
     with pytest.raises(ModelError, match=message):
         Model.load(path)
+
+
+def parts(tmp_path, kind, **changes):
+    """The rows in two files, the second of which may have other columns."""
+    columns = {"city": CITY, "age": AGE, "mark": MARK, "label": LABEL}
+    first = write(tmp_path / f"first.{kind}", **{name: values[:200] for name, values in columns.items()})
+    second = {name: values[200:] for name, values in columns.items()} | changes
+    return first, write(tmp_path / f"second.{kind}", **second)
+
+
+def stream(path, *options):
+    code, out, errors = call("stream", path, "-t", "label", "--radius", 0.05, "--size", 50, *options, "--json")
+    return code, json.loads(out) if code == 0 else {}, " ".join(errors.split())
+
+
+def test_a_stream_codes_text_as_its_first_file_says(tmp_path, kind):
+    state, out = tmp_path / "state.npz", tmp_path / "c.npz"
+    first, second = parts(tmp_path, kind)
+    assert stream(first, "--state", state)[1]["coded"] == {"city": 3, "mark": 2}
+    code, told, _ = stream(second, "--state", state, "--out", out)
+    assert (code, told["rows"], told["unseen"], told["warnings"]) == (0, N, {"city": 0, "mark": 0}, [])
+    whole = CoresetStream(Problem("logistic", radius=0.05, categories=GROUPS), 50, random_state=0)
+    whole.update(CODED, np.where(LABEL == "good", 1.0, -1.0))
+    coreset, expected = Coreset.load(out), whole.coreset()
+    np.testing.assert_array_equal(coreset.indices, expected.indices)
+    np.testing.assert_array_equal(coreset.X, CODED[coreset.indices])
+    assert coreset.details["feature_names"] == ["city=Lima", "city=Oslo", "city=Rome", "age", "mark=no", "mark=yes"]
+    assert CoresetStream.load(state, whole.problem).notes["coding"]["city"] == ["Lima", "Oslo", "Rome"]
+
+
+def test_a_text_that_the_first_file_did_not_have_is_a_category_without_a_feature(tmp_path, kind):
+    state, out = tmp_path / "state.npz", tmp_path / "c.npz"
+    city = CITY[200:].copy()
+    city[:7] = "Bern"
+    first, second = parts(tmp_path, kind, city=city)
+    assert stream(first, "--state", state)[0] == 0
+    code, told, _ = stream(second, "--state", state, "--out", out)
+    assert (code, told["unseen"]) == (0, {"city": 7, "mark": 0})
+    assert "7 rows hold a text in column 'city' that the first file of the stream did not" in told["warnings"][0]
+    coreset = Coreset.load(out)
+    of_bern = (coreset.indices >= 200) & (coreset.indices < 207)
+    assert not coreset.X[of_bern][:, :3].any()
+
+
+def test_a_stream_prices_text_and_refuses_another_price_later(tmp_path):
+    state = tmp_path / "state.npz"
+    first, second = parts(tmp_path, "csv")
+    assert stream(first, "--state", state, "--category-cost", "city=2")[0] == 0
+    code, _, errors = stream(second, "--state", state)
+    assert code == 3
+    assert "category_cost=[2.0, 1.0]" in errors
+    assert stream(second, "--state", state, "--category-cost", "city=2")[1]["rows"] == N
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"city": None}, "has the features ['age', 'mark'], the rows before it ['city', 'age', 'mark']"),
+        ({"age": ["old"] * 100}, "Column 'age' of second.csv is not numeric: 'old' in row 1"),
+    ],
+)
+def test_a_stream_refuses_columns_of_another_kind(tmp_path, changes, message):
+    state = tmp_path / "state.npz"
+    first, second = parts(tmp_path, "csv", **changes)
+    assert stream(first, "--state", state)[0] == 0
+    code, _, errors = stream(second, "--state", state)
+    assert code == 3
+    assert message in errors
+
+
+def test_a_damaged_coding_of_a_stream_is_noticed(tmp_path):
+    state = tmp_path / "state.npz"
+    first, second = parts(tmp_path, "csv")
+    assert stream(first, "--state", state)[0] == 0
+    whole = CoresetStream.load(state, Problem("logistic", radius=0.05, categories=GROUPS))
+    whole.notes["coding"]["city"] = [None]
+    whole.save(state)
+    code, _, errors = stream(second, "--state", state)
+    assert code == 3
+    assert "state.npz is a damaged stream: 'coding' of 'city' must hold texts or numbers" in errors
+    state.write_bytes(b"not an archive")
+    code, _, errors = stream(second, "--state", state)
+    assert code == 3
+    assert "state.npz is not a file written by CoresetStream.save" in errors

@@ -13,6 +13,9 @@ import numpy as np
 
 # Tried in turn. Clarabel stalls near 1e-8 on some exponential cones whatever it is asked for: we insist on 1e-7.
 TOLERANCES, LEAST_TOLERANCE = (1e-10, 1e-9, 1e-8, 1e-7), 1e-7
+# Where it gives up: other settings of it, and then SCS, which needs no factorisation near the boundary of a cone.
+OTHER_SETTINGS = ({"equilibrate_enable": False}, {"max_step_fraction": 0.9})
+SCS_TOLERANCE, SCS_SECONDS = 1e-9, 300.0
 DUAL_ORDERS = {"l1": "inf", "l2": 2, "linf": 1}
 
 
@@ -85,14 +88,23 @@ def minimum(cost: Any, constraints: list[Any]) -> float:
 def attempt(cost: Any, constraints: list[Any]) -> float:
     program = cp.Problem(cp.Minimize(cost), constraints)
     insisted = dict.fromkeys(("reduced_tol_gap_abs", "reduced_tol_gap_rel", "reduced_tol_feas"), LEAST_TOLERANCE)
-    for tolerance in TOLERANCES:
+    for tolerance, others in [*((each, {}) for each in TOLERANCES), *((1e-8, each) for each in OTHER_SETTINGS)]:
         wanted = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), tolerance)
-        with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
-            warnings.simplefilter("ignore")  # of CVXPY's warnings none is about dualcore
-            program.solve(solver=cp.CLARABEL, warm_start=False, **wanted, **insisted)
-            if program.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-                return float(program.value)
+        if solved(program, solver=cp.CLARABEL, **wanted, **insisted, **others) in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return float(program.value)
+    few = {"eps_abs": SCS_TOLERANCE, "eps_rel": SCS_TOLERANCE, "max_iters": 10**6, "time_limit_secs": SCS_SECONDS}
+    if solved(program, solver=cp.SCS, **few) == cp.OPTIMAL:
+        return float(program.value)
     raise UndecidedError(f"the referee could not decide: CVXPY says {program.status}")
+
+
+def solved(program: Any, **settings: Any) -> str | None:
+    """Solve, and return the status; None where the solver gave up."""
+    with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(cp.SolverError):
+        warnings.simplefilter("ignore")  # of CVXPY's warnings none is about dualcore
+        program.solve(warm_start=False, **settings)
+        return str(program.status)
+    return None
 
 
 def dual_norm(problem: Any, coef: Any) -> Any:

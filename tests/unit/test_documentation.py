@@ -71,6 +71,15 @@ def test_the_comparison_of_outputs_can_fail():
     assert not alike("a 0.50 b", "c 0.50 b")
 
 
+def test_the_gallery_quotes_the_attack_on_digits():
+    stored = json.loads((REPOSITORY / "docs" / "data" / "digits.json").read_text(encoding="utf-8"))
+    page = (REPOSITORY / "docs" / "gallery.md").read_text(encoding="utf-8")
+    place = stored["attacks"].index(stored["radius"])
+    for name, values in stored["accuracy"].items():
+        assert f"{100 * values[place]:.1f} %" in page, name
+        assert values[0] == 1.0 or f"{100 * values[0]:.1f} %" in page, name
+
+
 def test_the_guide_quotes_the_scripts_where_robustness_pays():
     found = {name for name, _ in OUTPUT.findall((REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8"))}
     assert found == {"choose_radius", "poisoned_labels", "shifted_features"}

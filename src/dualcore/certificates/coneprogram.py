@@ -7,6 +7,7 @@ grows by a small ``d``, the minimum falls by ``z . d``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -210,7 +211,14 @@ class ConeProgram:
         return quadratic, linear, left, right
 
     def solve(
-        self, *, tol: float, loose_tol: float, max_iter: int, stretch: float = 1.0, cautious: bool = False
+        self,
+        *,
+        tol: float,
+        loose_tol: float,
+        max_iter: int,
+        stretch: float = 1.0,
+        cautious: bool = False,
+        callback: Callable[[int, float, float], None] | None = None,
     ) -> ConeSolution:
         """Hand the program to Clarabel.
 
@@ -226,6 +234,8 @@ class ConeProgram:
             and multipliers of many light rows drown in its regularisation: both want a larger objective.
         cautious : bool, default=False
             Whether to keep further from the boundary of the cones: slower, for programs on which Clarabel gives up.
+        callback : callable, optional
+            Called while Clarabel (0.11 or newer) works, with the number of an iteration, its objective and its gap.
         """
         settings = clarabel.DefaultSettings()
         settings.verbose = False
@@ -239,14 +249,22 @@ class ConeProgram:
         quadratic, linear, left, right = self._assemble()
         solver = clarabel.DefaultSolver(stretch * quadratic, stretch * linear, left, right, self._cones, settings)
         trace: list[tuple[int, float, float]] = []
+        raised: list[BaseException] = []
 
         def record(info: Any) -> bool:
             trace.append((int(info.iterations), float(info.cost_primal) / stretch, float(info.gap_abs) / stretch))
-            return False
+            try:
+                if callback is not None:
+                    callback(*trace[-1])
+            except BaseException as error:  # Clarabel would print it and go on
+                raised.append(error)
+            return bool(raised)
 
         if hasattr(solver, "set_termination_callback"):  # since Clarabel 0.11
             solver.set_termination_callback(record)
         found = solver.solve()
+        if raised:
+            raise raised[0]
         gap = abs(float(found.obj_val - found.obj_val_dual))
         last = (int(found.iterations), float(found.obj_val) / stretch, gap / stretch)
         multipliers = np.asarray(found.z) / stretch

@@ -37,7 +37,7 @@ def add_legends(figure: Figure, classes: Sequence[Any] | None = None) -> None:
         if classes is not None:
             _name_classes(axes, classes)
         _name_the_rest(axes)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(fontsize=8, **plots.LEGEND)
 
 
 def _name_classes(axes: Axes, classes: Sequence[Any]) -> None:

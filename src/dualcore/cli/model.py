@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, PreparedSource, coded_groups, coded_names, standardised
+from dualcore.data.sources import ArraySource, PreparedSource, check_coding, coded_groups, coded_names, standardised
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -257,7 +257,7 @@ class Model:
             tuple(_certificate(record.within(entry, "")) for entry in record.items("certificates")),
             record.value("provenance"),
             _fill(record.values.get("fill", {})),  # files of the first edition do not have it
-            _coding(record.values.get("coding", {})),  # nor this
+            check_coding(record.values.get("coding", {})),  # nor this
         )
 
     def _check(self) -> None:
@@ -342,15 +342,6 @@ def _fill(found: Any) -> dict[str, float]:
     if not isinstance(found, dict):
         raise ArchiveError(f"'fill' must be an object, found {type(found).__name__}")
     return {name: check_number("fill", number) for name, number in found.items()}
-
-
-def _coding(found: Any) -> dict[str, tuple[Any, ...]]:
-    if not isinstance(found, dict) or not all(isinstance(values, list) and values for values in found.values()):
-        raise ArchiveError("'coding' must be an object that holds lists of values")
-    for name, values in found.items():
-        if not all(isinstance(value, (str, int, float)) for value in values):
-            raise ArchiveError(f"'coding' of {name!r} must hold texts or numbers")
-    return {name: tuple(values) for name, values in found.items()}
 
 
 def _text(name: str, found: Any) -> str:

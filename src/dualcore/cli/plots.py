@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "LEGEND",
     "CellCounts",
     "SizeResult",
     "count_cells",
@@ -42,6 +43,8 @@ __all__ = [
     "to_png",
 ]
 
+# Lines pass behind a legend, not through its words.
+LEGEND: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none"}
 _BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b", "#6a4c93"
 _COLOURS = {
     "DualCoreset": _BLUE,
@@ -161,7 +164,7 @@ def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
         for label, colour in zip(classes, (_RED, _BLUE), strict=True):
             own = coreset.y == label
             axes.scatter(h[own], counts[own], s=7, alpha=0.5, color=colour, linewidths=0, label=f"class {label:+g}")
-        axes.legend(markerscale=2.5, frameon=False)
+        axes.legend(markerscale=2.5, **LEGEND)
     else:
         axes.scatter(h, counts, s=7, alpha=0.5, color=_BLUE, linewidths=0)
     axes.set_yscale("log")
@@ -201,7 +204,7 @@ def plot_rounds(history: Sequence[Round]) -> Figure:
     right.plot(reads, [done.upper for done in history], "o-", color=_BLUE, label="best model so far")
     right.plot(reads, [done.lower for done in history], "o-", color=_GREY, label="no model is below")
     right.set_title("Worst-case risk on the full data")
-    right.legend(frameon=False)
+    right.legend(**LEGEND)
     for axes in (left, right):
         axes.set_xlabel("reads of the data")
         axes.set_xticks(reads)
@@ -249,7 +252,7 @@ def plot_sizes(
     for axes in (left, right):
         _logarithmic(axes)
         axes.set_xlabel("rows of the coreset")
-    right.legend(fontsize=8, frameon=False)
+    right.legend(fontsize=8, **LEGEND)
     return figure
 
 
@@ -271,7 +274,7 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     left.plot(radii, risk, "o-", ms=3, color=_BLUE, label="model")
     left.plot(radii, lower, "-", lw=1, color=_GREY, label="no model is below")
     left.set_title("Worst-case risk")
-    left.legend(frameon=False)
+    left.legend(**LEGEND)
     coef = path.coef
     largest = np.argsort(-np.abs(coef).max(axis=0), kind="stable")
     for j in largest[::-1]:
@@ -280,7 +283,7 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
         colour = (_BLUE, _RED, _GREEN, _GOLD)[rank]
         middle.plot(radii, coef[:, j], lw=1.6, color=colour, label=str(names[j]))
     if names:
-        middle.legend(fontsize=8, frameon=False)
+        middle.legend(fontsize=8, **LEGEND)
     middle.set_title("Coefficients")
     right.plot(radii, np.maximum(path.relative_gap, 1e-16), "o-", ms=3, color=_BLUE)
     right.set_yscale("log")

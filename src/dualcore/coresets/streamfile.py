@@ -19,7 +19,7 @@ from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.summary import CellRule, Extent, Pass, Sample, Summary
 
-__all__ = ["read_stream", "write_stream"]
+__all__ = ["read_notes", "read_stream", "write_stream"]
 
 _FORMAT = 4
 # Files of format 3 have no reserve of uniform rows; they go on without one.
@@ -53,6 +53,14 @@ def write_stream(stream: Any, path: Path) -> None:
     write_atomically(path, buffer.getvalue())
 
 
+def read_notes(path: Path) -> dict[str, Any]:
+    """Return the notes of a stream alone: they may say of which problem it is, which `read_stream` has to be told."""
+    try:
+        return _notes(Record.of_archive(path))
+    except ArchiveError as error:
+        raise _not_a_stream(path, error) from None
+
+
 def read_stream(stream: Any, path: Path, problem: Problem, group_class: Any) -> None:
     """Fill an empty stream with the state in a file, after checking every part of it."""
     try:
@@ -66,8 +74,19 @@ def read_stream(stream: Any, path: Path, problem: Problem, group_class: Any) -> 
         if not isinstance(about, str):
             raise ArchiveError("'problem' is missing")
     except ArchiveError as error:
-        raise ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.") from None
+        raise _not_a_stream(path, error) from None
     raise ValueError(f"{path.name} is about {about}, not about {problem!r}.")
+
+
+def _not_a_stream(path: Path, error: ArchiveError) -> ValueError:
+    return ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.")
+
+
+def _notes(record: Record) -> dict[str, Any]:
+    notes = record.values.get("notes", {})
+    if not isinstance(notes, dict):
+        raise ArchiveError(f"'notes' must be an object, found {type(notes).__name__}")
+    return notes
 
 
 def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> None:
@@ -90,9 +109,7 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
     stream.reduced = [
         _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
     ]
-    stream.notes = record.values.get("notes", {})
-    if not isinstance(stream.notes, dict):
-        raise ArchiveError(f"'notes' must be an object, found {type(stream.notes).__name__}")
+    stream.notes = _notes(record)
     anchor = record.value("anchor")
     stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
     seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)

@@ -87,7 +87,8 @@ class WassersteinLinearModel(BaseEstimator):
         Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
         from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
     verbose : int, default=0
-        1 prints the rounds and the outcome, 2 the iterations of the solver too.
+        1 prints the rounds and the outcome, 2 the iterations of the solver too: while they are made, with solver="box"
+        afterwards.
 
     Attributes
     ----------

@@ -26,7 +26,14 @@ from dualcore.estimators.chunks import named_features, open_features, score_chun
 from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, joint_problem, multinomial_risk
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import keep_streams, learns_in_parts, open_streams, store_streamed, train_on_stream
+from dualcore.estimators.streaming import (
+    all_or_nothing,
+    keep_streams,
+    learns_in_parts,
+    open_streams,
+    store_streamed,
+    train_on_stream,
+)
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -48,7 +55,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     class_weight : dict {label: weight} or "balanced", optional
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     n_jobs : int or None, default=None
-        Processes for more than two classes, one against the rest, of rows in memory; -1 for all cores.
+        Processes for more than two classes, one against the rest, of rows in memory; -1 for all cores. The classes of a
+        source are trained one after another.
 
     Attributes
     ----------
@@ -161,27 +169,30 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
                 "a dict, or sample_weight."
             )
-        problem = self._make_problem(X)
-        X, y = self._read_pair(X, y, reset=first, y_numeric=False)
-        if first:
-            self.classes_ = np.unique(classes)
-            if self.classes_.size < 2:
-                raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-            raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
-        code = self._codes(y)
-        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
-        binary, joint = self.classes_.size == 2, self._is_joint
-        positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
-        weights = self._row_weights(code, as_weights(sample_weight, code.size) if sample_weight is not None else None)
-        streams = open_streams(self, joint_problem(problem, self) if joint else problem, len(positives))
-        found = []
-        for stream, positive in zip(streams, positives, strict=True):
-            target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
-            found.append(train_on_stream(self, stream, X, target, weights))
-        keep_streams(self, problem, streams)
-        if all(one is not None for one in found):
-            store_streamed(self, [one for one in found if one is not None], joint=joint)
+        with all_or_nothing(self):
+            problem = self._make_problem(X)
+            X, y = self._read_pair(X, y, reset=first, y_numeric=False)
+            if first:
+                self.classes_ = np.unique(classes)
+                if self.classes_.size < 2:
+                    raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
+            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+                raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
+            code = self._codes(y)
+            self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
+            binary, joint = self.classes_.size == 2, self._is_joint
+            positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
+            weights = self._row_weights(
+                code, as_weights(sample_weight, code.size) if sample_weight is not None else None
+            )
+            streams = open_streams(self, joint_problem(problem, self) if joint else problem, len(positives))
+            found = []
+            for stream, positive in zip(streams, positives, strict=True):
+                target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
+                found.append(train_on_stream(self, stream, X, target, weights))
+            keep_streams(self, problem, streams)
+            if all(one is not None for one in found):
+                store_streamed(self, [one for one in found if one is not None], joint=joint)
         return self
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -273,15 +284,21 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def worst_case_distribution(self, X: Any, y: Any, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model.
 
-        Its labels are labels of yours. Two classes only: with more, every class against the rest has its own.
+        Its labels are labels of yours. For more than two classes it needs one model of all of them
+        (``multi_class="multinomial"``): one class against the rest is a problem, and so an adversary, for every class.
         """
         X, code = self._read_labels(X, y)
+        weights = self._row_weights(code, as_weights(sample_weight, code.size))
+        if self._is_joint:
+            joint = joint_problem(self.problem_, self)
+            worst = worst_case_distribution(joint, self.coef_, self.intercept_, X, code, weights)
+            return replace(worst, y=self.classes_[worst.y.astype(np.int64)])
         if self.classes_.size != 2:
             raise ValueError(
-                f"worst_case_distribution is about two classes, this model has {self.classes_.size}. Fit a classifier "
-                "on (y == label) to see the worst case of one class against the rest."
+                "worst_case_distribution is about one adversary, and with one class against the rest each of the "
+                f"{self.classes_.size} problems has its own. Use multi_class='multinomial', or fit a classifier on "
+                "(y == label) to see the worst case of one class against the rest."
             )
-        weights = self._row_weights(code, as_weights(sample_weight, code.size))
         worst = worst_case_distribution(
             self.problem_, self.coef_[0], float(self.intercept_[0]), X, np.where(code == 1, 1.0, -1.0), weights
         )

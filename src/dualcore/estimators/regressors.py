@@ -17,7 +17,7 @@ from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
 from dualcore.estimators.chunks import named_features, open_features, score_chunks
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import keep_streams, learns_in_parts, open_streams, train_on_stream
+from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_stream
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
@@ -91,17 +91,18 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        problem = self._make_problem(X)
-        X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
-        streams = open_streams(self, problem, 1)
-        found = train_on_stream(self, streams[0], X, y, sample_weight)
-        keep_streams(self, problem, streams)
-        if found is not None:
-            self.solution_, self.coreset_ = found
-            self.certificate_ = None
-            self.coef_, self.intercept_ = self.solution_.coef, self.solution_.intercept
-            self.dual_variable_, self.n_iter_ = self.solution_.dual_variable, self.solution_.iterations
-            self.worst_case_risk_ = self.solution_.value
+        with all_or_nothing(self):
+            problem = self._make_problem(X)
+            X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
+            streams = open_streams(self, problem, 1)
+            found = train_on_stream(self, streams[0], X, y, sample_weight)
+            keep_streams(self, problem, streams)
+            if found is not None:
+                self.solution_, self.coreset_ = found
+                self.certificate_ = None
+                self.coef_, self.intercept_ = self.solution_.coef, self.solution_.intercept
+                self.dual_variable_, self.n_iter_ = self.solution_.dual_variable, self.solution_.iterations
+                self.worst_case_risk_ = self.solution_.value
         return self
 
     def predict(self, X: Any) -> FloatArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -13,7 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve
 
-__all__ = ["keep_streams", "learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
+__all__ = ["all_or_nothing", "keep_streams", "learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
 
 # Rows of the coreset of a stream where the estimator names no number of rows.
 _SIZE = 5000
@@ -34,6 +36,18 @@ def _stream_size(coreset: Any) -> int:
         f"partial_fit keeps a number of rows that does not grow: coreset must be None ({_SIZE}) or a whole number of "
         f"at least 2, got {coreset!r}."
     )
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """Leave an estimator as it was before the block where the block fails: its model, its labels, its features."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
-__all__ = ["ClosedKernel", "ClosedReading", "Layout", "bend_level"]
+__all__ = ["ClosedKernel", "ClosedReading", "Layout", "SmoothedSums", "bend_level"]
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
@@ -192,9 +192,10 @@ def _dual_sums(
 
 
 def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
-    """Write the dual sums for slopes averaged over ``[t - width, t + width]``; flips set in as gradually."""
+    """Write the dual sums for slopes averaged over ``[t - width, t + width]`` if they jump; flips set in gradually."""
     problem, width = task.problem, task.width
-    slope = mean_slope(problem.loss, t, width)
+    averaged = width if problem.loss.kinks else 0.0
+    slope = mean_slope(problem.loss, t, averaged)
     value = -problem.loss.conjugate(slope)
     gains = problem.form.flip_gains(t)
     if gains is not None:
@@ -202,7 +203,7 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
         gain = gains - task.anchor.multiplier * problem.geometry.label_cost
         rows = np.flatnonzero(gain > -ahead)
         share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-        turned = mean_slope(problem.loss, -t[rows], width)
+        turned = mean_slope(problem.loss, -t[rows], averaged)
         slope[rows] = (1.0 - share) * slope[rows] - share * turned
         value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
         everywhere = np.zeros(t.size)
@@ -229,6 +230,14 @@ def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatAr
         size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
         tails.append(problem.form.tail(at, size, chunk.weights, extent.total_weight))
     return tails
+
+
+class SmoothedSums(NamedTuple):
+    """Gradient of a smoothed mean ``h`` in the coefficients, shape (m,), and in the intercept; the mass that flips."""
+
+    coef: FloatArray
+    intercept: float
+    flipped: float
 
 
 class ClosedReading(Reading):
@@ -258,13 +267,29 @@ class ClosedReading(Reading):
 
     def line(self) -> list[tuple[float, float]]:
         """Return ``(step, risk)`` along the line search, exact on the full data."""
+        return [(step, risk) for step, risk, _ in self.line_minima()]
+
+    def line_minima(self) -> list[tuple[float, float, float]]:
+        """Return step, risk and multiplier along the line search, exact on the full data."""
         origin = self.task.origin
         if origin is None:
             return []
-        return [
-            (step, self._risk(origin.coef + step * (self.anchor.coef - origin.coef), float(loss), tail)[0])
-            for step, loss, tail in zip(self.task.steps, self._line, self.summary.tails[1:], strict=True)
-        ]
+        coefs = [origin.coef + step * (self.anchor.coef - origin.coef) for step in self.task.steps]
+        found = zip(self.task.steps, coefs, self._line, self.summary.tails[1:], strict=True)
+        return [(step, *self._risk(coef, float(loss), tail)) for step, coef, loss, tail in found]
+
+    def smoothed_sums(self) -> SmoothedSums:
+        """Return the gradient of the mean ``h`` at the anchor, smoothed with the width of the read."""
+        dual, sums = DualColumns(self.anchor.coef.size), self._duals[-1]
+        slope = float(sums[dual.upward] - sums[dual.downward])
+        return SmoothedSums(sums[dual.down] + sums[dual.up], slope, float(sums[dual.flipped]))
+
+    def columns(self) -> tuple[FloatArray, FloatArray]:
+        """Return a centre and a spread of every column: the mean by the sizes of slopes, and the distance from it."""
+        dual, sums = DualColumns(self.anchor.coef.size), self._duals[0]
+        total = float(sums[dual.balance].sum())
+        centre = (sums[dual.up] - sums[dual.down]) / total if total > 0.0 else np.zeros(self.anchor.coef.size)
+        return centre, np.sqrt(np.maximum(self._sizes() ** 2 - centre**2, 0.0))
 
     @property
     def duals(self) -> list[FloatArray]:

@@ -16,7 +16,6 @@ from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
-from dualcore.problem.losses import Power
 
 __all__ = [
     "IncompatibleError",
@@ -200,6 +199,4 @@ def able_solver(problem: Problem) -> str:
     """Return the name of the solver that is made for a problem, for messages."""
     if not problem.family.is_closed:
         return "box"
-    if problem.family.linear_in_multiplier:
-        return "structured"
-    return "power" if isinstance(problem.loss, Power) else "conic"
+    return "structured" if problem.family.linear_in_multiplier else "power"

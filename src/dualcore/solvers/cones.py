@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.certificates import DualPoint
 from dualcore.certificates.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution, Place
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -31,6 +32,7 @@ __all__ = [
     "ScaledRows",
     "Scene",
     "Sizes",
+    "spread_dual",
 ]
 
 # A column whose spread is this small a part of its mean is constant up to rounding.
@@ -238,3 +240,24 @@ class Scene:
         if self.steepness is None:
             raise ValueError("at radius 0 no row flips, so a flip has no price")
         return self.problem.geometry.label_cost * self.steepness.spread(self.n)
+
+
+def spread_dual(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:
+    """Clip the slopes into the exact domain of the conjugate and give rows without mass a slope of zero."""
+    low, high = problem.loss.slope_range
+    low = max(low, -np.finfo(np.float64).max)  # an infinite slope times a share of zero would be no number
+
+    def spread(values: FloatArray) -> FloatArray:
+        out = np.zeros(data.rows.n)
+        out[design.kept] = values
+        return out
+
+    if point.flip is None or point.share is None:
+        return DualPoint(spread(np.clip(point.stay, low, high)))
+    share = np.clip(point.share, 0.0, 1.0)
+    spent = problem.geometry.label_cost**problem.geometry.order * float(design.masses @ share)
+    # Flips that overspend the budget by a rounding error would leave less than nothing for moving features.
+    afforded = min(1.0, problem.price / spent * (1.0 - 1e-12)) if spent > 0.0 else 1.0
+    share = afforded * share
+    stay, flip = np.clip(point.stay, (1.0 - share) * low, 0.0), np.clip(afforded * point.flip, 0.0, -low * share)
+    return DualPoint(spread(stay), spread(flip), spread(share))

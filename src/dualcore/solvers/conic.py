@@ -23,7 +23,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
-from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver
+from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import (
@@ -36,6 +36,7 @@ from dualcore.solvers.cones import (
     ScaledRows,
     Scene,
     Sizes,
+    spread_dual,
 )
 from dualcore.solvers.rootmean import descend
 
@@ -52,6 +53,8 @@ _COMPRESSED_COLUMNS = 500
 _LAST_STEPS = 20
 # Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
 _SMALL_ROOT, _FITTED = 0.1, 1e-14
+# A gap beyond this is not for want of digits: other scales would not close it.
+_HOPELESS = 0.1
 # The same as the first, of the risk itself where the order is 1.
 _SMALL_RISK = 1e-4
 
@@ -345,7 +348,7 @@ class ConicSolver(Solver):
         # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with
         # other scales.
         for enough, factor in ((0.1 * tol, 1.0), (tol, 10.0), (tol, 0.1)):
-            if gap > enough:
+            if enough < gap < _HOPELESS:
                 sizes = Sizes.at(problem, found, data)
                 again = attempt(problem, sizes=sizes, tol=factor * max(_TIGHTER * tol, _TIGHTEST))
                 found, gap = _best_of([found, again], problem, data)
@@ -367,10 +370,17 @@ class ConicSolver(Solver):
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = (10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0) / sizes.risk
-        found = scene.program.solve(tol=tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
+        run = partial(
+            scene.program.solve,
+            loose_tol=loose_tol,
+            max_iter=max_iter,
+            stretch=stretch,
+            callback=lambda *line: tell(_iterate(scene, *line)),
+        )
+        found = run(tol=tol)
         if found.status not in SOLVED and found.iterations < max_iter:
             # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
-            again = scene.program.solve(tol=1e3 * tol, loose_tol=loose_tol, max_iter=max_iter, stretch=stretch)
+            again = run(tol=1e3 * tol)
             found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
@@ -380,9 +390,9 @@ class ConicSolver(Solver):
         return RawSolution(
             coef,
             intercept,
-            _dual_point(problem, data, design, read(found)),
+            spread_dual(problem, data, design, read(found)),
             found.iterations,
-            _history(scene, found),
+            tuple(_iterate(scene, *line) for line in found.trace),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
 
@@ -451,34 +461,10 @@ def _no_worse_than(
     return replace(found, coef=coef, intercept=intercept)
 
 
-def _dual_point(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:
-    """Clip the slopes into the exact domain of the conjugate and give rows without mass a slope of zero."""
-    low, high = problem.loss.slope_range
-    low = max(low, -np.finfo(np.float64).max)  # an infinite slope times a share of zero would be no number
-
-    def spread(values: FloatArray) -> FloatArray:
-        out = np.zeros(data.rows.n)
-        out[design.kept] = values
-        return out
-
-    if point.flip is None or point.share is None:
-        return DualPoint(spread(np.clip(point.stay, low, high)))
-    share = np.clip(point.share, 0.0, 1.0)
-    spent = problem.geometry.label_cost**problem.geometry.order * float(design.masses @ share)
-    # Flips that overspend the budget by a rounding error would leave less than nothing for moving features.
-    afforded = min(1.0, problem.price / spent * (1.0 - 1e-12)) if spent > 0.0 else 1.0
-    share = afforded * share
-    stay, flip = np.clip(point.stay, (1.0 - share) * low, 0.0), np.clip(afforded * point.flip, 0.0, -low * share)
-    return DualPoint(spread(stay), spread(flip), spread(share))
-
-
-def _history(scene: Scene, found: ConeSolution) -> tuple[Iterate, ...]:
-    """Return Clarabel's iterates in the units of the risk."""
+def _iterate(scene: Scene, number: int, cost: float, gap: float) -> Iterate:
+    """Return an iterate of Clarabel in the units of the risk."""
     rooted, factor = scene.minimises_root, scene.design.unit**scene.problem.geometry.order
-    return tuple(
-        Iterate(k, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
-        for k, cost, gap in found.trace
-    )
+    return Iterate(number, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
 
 
 def _escapes(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:

@@ -1,4 +1,4 @@
-"""Training for losses of order p > 1 whose labels stay: the risk is ``(N + sigma K)^p``, see `rootmean`."""
+"""Training for losses of order p > 1: see `rootmean` where labels stay, and `squaredflips` where they may flip."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dualcore.problem.losses import Power, Squared, SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows
 from dualcore.solvers.rootmean import descend
+from dualcore.solvers.squaredflips import descend_flips
 
 __all__ = ["PowerSolver"]
 
@@ -21,7 +22,7 @@ _FEW_FEATURES = 256
 class PowerSolver(Solver):
     """Descent for powers: a factor of the rows and a cone program of the size of a model for each step.
 
-    Takes ``|r|^p``, the squared loss, and the squared hinge where no label may flip.
+    Takes ``|r|^p``, the squared loss, and the squared hinge.
     """
 
     name = "power"
@@ -33,8 +34,6 @@ class PowerSolver(Solver):
                 f"PowerSolver cannot solve {type(problem.loss).__name__}: it takes powers of the residual and the "
                 f"squared hinge. Use solver='{able_solver(problem)}'."
             )
-        if problem.family.flips:
-            return "PowerSolver cannot solve SquaredHinge with label flips: use label_cost=inf or solver='conic'."
         if type(problem.geometry.norm) not in DUAL_BOUNDS:
             known = sorted(cls.__name__ for cls in DUAL_BOUNDS)
             return f"PowerSolver knows no cone for the norm {type(problem.geometry.norm).__name__}: use one of {known}."
@@ -45,4 +44,7 @@ class PowerSolver(Solver):
     ) -> RawSolution:
         # Factors of few columns are too small for BLAS to share: its threads would wait for each other.
         with one_blas_thread() if data.rows.m <= _FEW_FEATURES else nullcontext():
-            return descend(problem, data, ScaledRows.of(problem, data), start, max_iter)
+            design = ScaledRows.of(problem, data)
+            if problem.family.flips:
+                return descend_flips(problem, data, design, start, tol, max_iter)
+            return descend(problem, data, design, start, max_iter)

@@ -30,7 +30,7 @@ from dualcore.problem.losses import Squared
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows
 
-__all__ = ["Descent", "Outcome", "descend"]
+__all__ = ["MOST_INEXACT", "Descent", "Outcome", "descend"]
 
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
@@ -50,6 +50,9 @@ _NEARLY = 1e-3
 _CANDIDATES, _LAST = 8, 3
 # Rounds in which rows join those that a separating model is held to.
 _CUTS = 20
+# Iterations of Clarabel for a step. Columns that are dependent but for rounding take all of them and leave a step that
+# is too short: after so many of those in a row the descent ends.
+_STEP_ITERATIONS, MOST_INEXACT = 100, 20
 # A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
 _DENSE_NUMBERS = 10_000_000
 
@@ -65,11 +68,15 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Where a local model has its minimum, how much less it is there, relatively, and the slopes of the rows."""
+    """Where a local model has its minimum, how much less it is there, relatively, and the slopes of the rows.
+
+    ``exact`` says whether that minimum was found, and not only approached.
+    """
 
     change: FloatArray
     promised: float
     slopes: FloatArray | None
+    exact: bool = True
 
 
 class _Expansion(NamedTuple):
@@ -202,11 +209,13 @@ class Descent:
             width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
             enough = _EXHAUSTED if last else 1e-3 * share
             finished = False
-            while len(history) < max_iter and not finished:
+            inexact = 0
+            while len(history) < max_iter and not finished and inexact < MOST_INEXACT:
                 if not here.mean > 1e-30 * self.scale:
                     finished = True
                     break
                 step = self.step(here, width)
+                inexact = 0 if step.exact else inexact + 1
                 there = self._cleaned(self._search(here, step.change, width), width)
                 gain = (here.cost - there.cost) / here.cost
                 slopes += [] if step.slopes is None else [step.slopes]
@@ -286,15 +295,16 @@ class Descent:
             program.minimise(slide.mapped((pull * place.x / sizes)[None, :]))
         else:
             program.minimise(cost)
-        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=100)
+        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=_STEP_ITERATIONS)
+        exact = found.iterations < _STEP_ITERATIONS
         if found.status not in SOLVED:
             found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
         change = reach * found.value(slide) / sizes
         if not np.isfinite(change).all():
-            return Step(np.zeros(place.x.size), 0.0, None)
+            return Step(np.zeros(place.x.size), 0.0, None, exact=False)
         promised = self._promised(place, near, change, root, penalty)
         duals = -found.multipliers[others] / max(float(found.multipliers[price][0]), np.finfo(np.float64).tiny)
-        return Step(change, promised, self._slopes(near, duals))
+        return Step(change, promised, self._slopes(near, duals), exact)
 
     def _promised(self, place: Place, near: _Expansion, change: FloatArray, root: float, penalty: float) -> float:
         """Return how much less the local model is, relatively."""

@@ -73,8 +73,9 @@ def solve(
         An earlier solution to start from (another radius, another draw of rows).
     callback : callable, optional
         Over a source: called after every read with an `Iterate`, whose ``iteration`` is the number of reads so far,
-        ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called after every
-        iteration of the structured solver, those on a sample of the rows included.
+        ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called while
+        it runs, after every iteration of the structured solver (those on a sample of the rows included), of the descent
+        and of Clarabel, which counts from 0 again where it is asked again. The box solver does not call it.
 
     Returns
     -------

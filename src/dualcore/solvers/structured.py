@@ -28,8 +28,7 @@ _MOST_FEATURES = 10000
 class StructuredSolver(Solver):
     """Interior point with the rows eliminated: one weighted Gram matrix and O(n) work an iteration.
 
-    Takes every loss of order 1, a user's own included; the squared losses of order 2 go to the conic solver, which
-    first compresses the rows they allow it to.
+    Takes every loss of order 1, a user's own included; losses of a higher order go to `PowerSolver`.
     """
 
     name = "structured"

@@ -163,7 +163,7 @@ def test_the_adversary_speaks_the_labels_of_the_user(pair):
 
 def test_the_adversary_of_three_classes_is_refused(iris):
     model = WassersteinLogisticRegression().fit(*iris)
-    with pytest.raises(ValueError, match="this model has 3"):
+    with pytest.raises(ValueError, match="each of the 3 problems has its own"):
         model.worst_case_distribution(*iris)
 
 

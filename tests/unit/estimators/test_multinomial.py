@@ -101,13 +101,22 @@ def test_too_many_numbers_for_a_solver_are_refused_before_work(flowers):
         model(solver="structured").fit(np.ones((150, 900)), flowers[1])
 
 
-def test_the_adversary_of_many_classes_is_not_drawn(flowers):
-    with pytest.raises(ValueError, match="two classes"):
-        model().fit(*flowers).worst_case_distribution(*flowers)
-
-
 def test_verbose_says_what_happened(flowers, capsys):
     model(verbose=2).fit(*flowers)
     said = capsys.readouterr().out
     assert "iteration 1" in said
     assert "structured solver" in said
+
+
+@pytest.mark.parametrize("label_cost", [np.inf, 0.4])
+def test_the_adversary_of_many_classes_attains_the_risk(flowers, label_cost):
+    X, y = flowers
+    fitted = model(label_cost=label_cost).fit(X, y)
+    worst = fitted.worst_case_distribution(X, y)
+    assert set(worst.y) <= set(fitted.classes_)
+    assert (worst.y != y[worst.source]).any() == np.isfinite(label_cost)
+    assert worst.weights.sum() == pytest.approx(1.0)
+    assert worst.transport_cost <= 0.05 * (1.0 + 1e-12)
+    assert worst.expected_loss + worst.gap >= fitted.worst_case_risk_ * (1.0 - 1e-9)
+    chances = fitted.predict_log_proba(worst.X)[np.arange(len(worst.y)), np.searchsorted(fitted.classes_, worst.y)]
+    assert -worst.weights @ chances == pytest.approx(worst.expected_loss)

@@ -206,3 +206,29 @@ def test_a_first_part_that_fails_leaves_the_model_of_fit():
     with pytest.raises(ValueError, match="coreset must be None"):
         model.set_params(coreset=0.1).partial_fit(X, X[:, 1])
     assert model.predict(X).shape == (300,)
+
+
+@pytest.mark.parametrize("wrong", ["labels", "parameter", "solver"])
+def test_a_first_part_that_fails_changes_nothing_of_a_fitted_classifier(wrong):
+    X, y = labelled(300)
+    model = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    scores, names = model.decision_function(X), model.__dict__.keys()
+    before = {name: getattr(model, name) for name in names if name.endswith("_")}
+    part, labels = X[:, :2], np.where(y == "a", "p", "q")
+    if wrong == "labels":
+        labels[0] = "unknown"
+    else:
+        model.set_params(**({"coreset": 0.1} if wrong == "parameter" else {"solver": "none such"}))
+    with pytest.raises(ValueError, match=r"labels that the model|coreset must be None|Unknown solver"):
+        model.partial_fit(part, labels, classes=["p", "q", "r"])
+    assert {name: getattr(model, name) for name in model.__dict__ if name.endswith("_")} == before
+    np.testing.assert_array_equal(model.decision_function(X), scores)
+    assert set(model.predict(X)) == {"a", "b"}
+
+
+def test_a_first_part_that_fails_leaves_the_number_of_features_of_a_regressor():
+    X, _ = labelled(300)
+    model = WassersteinHuberRegressor(radius=0.02).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="Unknown solver"):
+        model.set_params(solver="none such").partial_fit(X[:, :2], X[:, 0])
+    assert model.predict(X).shape == (300,)

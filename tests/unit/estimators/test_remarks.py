@@ -100,7 +100,8 @@ def test_a_target_gap_that_was_not_reached_is_said_with_what_to_do():
         WassersteinLogisticRegression(radius=0.01, coreset=sampler).fit(X, y)
 
 
-def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch):
+@pytest.mark.parametrize("solver", ["structured", "conic"])
+def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch, solver):
     """What is printed before the score of the solution is what was printed on the way."""
     X, y = few_positives()
     seen: list[str] = []
@@ -112,7 +113,7 @@ def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch):
         return score(*arguments)
 
     monkeypatch.setattr(solve_module, "score", late)
-    model = WassersteinLogisticRegression(radius=0.01, solver="structured", verbose=2).fit(X, y)
+    model = WassersteinLogisticRegression(radius=0.01, solver=solver, verbose=2).fit(X, y)
     lines = [line for line in seen[0].splitlines() if "iteration" in line]
     assert len(lines) == len(model.solution_.history)
     assert f"value {model.solution_.history[0].value:.8g}" in lines[0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import dualcore
 from dualcore.certificates import lower_bound
 from dualcore.problem import Problem
 from dualcore.problem.geometry import L2Norm, get_norm
@@ -338,3 +339,25 @@ def test_a_polyhedral_loss_of_ones_own_needs_only_its_pieces(label_cost):
     problem = Problem(Steps(), radius=0.1, label_cost=label_cost)
     found, data, risk = run(problem, *draw(True))
     assert risk - lower_bound(problem, data, found.dual, risk, repair=False) <= TOL * risk
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_iterations_are_told_while_clarabel_works(loss):
+    """In the units of the risk: the values come down to it. A callback that raises stops the run."""
+    problem = problem_of(loss)
+    X, y = draw(problem.is_classification)
+    seen = []
+    found = dualcore.solve(problem, X, y, solver="conic", callback=seen.append)
+    assert len(seen) >= len(found.history) > 3
+    assert seen[-1].value == pytest.approx(found.value, rel=1e-5)
+    assert seen[-1].gap < 1e-4 * found.value
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(done):
+        if done.iteration == 2:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        dualcore.solve(problem, X, y, solver="conic", callback=stop)

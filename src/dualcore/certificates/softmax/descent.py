@@ -27,10 +27,14 @@ __all__ = ["Descent"]
 _FIRST_WIDTH, _NARROWER = 0.1, 0.5
 # Evaluations of a round, at least and at most; it ends where steps gain less than this share of the smoothing's slack.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
+# The same where changes of label spend the radius: what is left of the gradient is priced then, not scaled away.
+_MOST_PRICED, _DONE_PRICED = 120, 2e-5
+# The factor on the width of the widest difference above which changes of label leave enough of the radius.
+_AMPLE = 0.5
 # A round with less progress than this, so often in a row, ends the run.
 _PATIENCE, _PROGRESS = 20, 0.9
-# Without a bound a round that lowers the risk by less than this share of the tolerance ends the run.
-_SETTLED = 0.1
+# Without a bound rounds that lower the risk by less than this share of the tolerance, so many in a row, end the run.
+_SETTLED, _IDLE = 0.1, 4
 # Rows a feature of the sample that gives the start, and at least; relative gap asked of it.
 _START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 # A sample is worth solving if the rows are so many times as many.
@@ -110,19 +114,20 @@ class Descent:
         if not self._start_on_sample():
             self._start_here()
         curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
-        least, since = np.inf, 0
+        least, since, idle = np.inf, 0, 0
         here = self.risk.at(self.W, self.width, self.scale)
         while since < _PATIENCE:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
                 curvature, extra, memory = found, held, Memory(self.W.size)
                 metric = Metric.of(design, self.gram, curvature, extra)
-            before, settled = self.upper, _SETTLED * self.tol * self.upper
+            before = self.upper
             here = self._round(here, metric, memory)
             self._bound(here)
-            if self.closed or self.exhausted or (np.isinf(self.lower.value) and before - self.upper <= settled):
+            idle = idle + 1 if before - self.upper <= _SETTLED * self.tol * self.upper else 0
+            if self.closed or self.exhausted or (idle >= _IDLE and np.isinf(self.lower.value)):
                 break
-            gap = self.upper - self.lower.value
+            gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
             least, since = (gap, 0) if gap < _PROGRESS * least else (least, since + 1)
             self.risk.renew(here)
             if self.converged:
@@ -145,7 +150,8 @@ class Descent:
             risk.at(small.W, small.width, small.scale).risk < risk.at(self.W, small.width, small.scale).risk
         ):
             self.W = small.W
-        self.scale, self.width, risk.widest = small.scale, small.width, small.risk.widest
+        self.scale, self.width = small.scale, small.width
+        risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
         return True
 
     def _size(self, here: Valued) -> float:
@@ -182,11 +188,12 @@ class Descent:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
+        most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)
-            self.converged = 0.5 * float(gradient @ gradient) <= _DONE * left
-            if done >= _MOST or (done >= _FEWEST and self.converged):
+            self.converged = 0.5 * float(gradient @ gradient) <= enough * left
+            if done >= most or (done >= _FEWEST and self.converged):
                 break
             direction = memory.direction(gradient)
             slope = float(gradient @ direction)

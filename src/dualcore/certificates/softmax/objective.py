@@ -19,6 +19,10 @@ __all__ = ["SmoothRisk", "Valued"]
 _LABEL_WIDTH = 3.0
 # A prior of labels keeps this share of an even one.
 _FLOOR = 1e-3
+# Shares of the radius that changes of label leave: next to none, and enough for the whole width.
+_SPENT, _AMPLE = 1e-6, 0.1
+# Least factor on the width of a widest difference that has next to no budget.
+_NARROWEST = 0.01
 # Halvings and Newton steps that find the multiplier.
 _STEPS = 60
 
@@ -62,6 +66,8 @@ class SmoothRisk:
         self.price, self.inverse = movable_prices(self.design)
         self.every = np.arange(self.design.data.rows.n)
         self.prior: FloatArray | None = None
+        #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
+        self.narrow = 1.0
         self.n_evaluations = 0
         self._multiplier = 0.0
 
@@ -83,7 +89,7 @@ class SmoothRisk:
             Whether float32 rows are widened.
         """
         self.n_evaluations += 1
-        U, absolute = self.unit(W), width * scale
+        U, absolute = self.unit(W), width * scale * self.narrow
         found = self.widest.at(U, absolute)
         size = self.widest.exact(U)
         apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
@@ -107,7 +113,11 @@ class SmoothRisk:
 
     def renew(self, at: Valued) -> None:
         """Take the shares of a point as the next priors."""
-        self.widest.renew(at.found.shares)
+        if at.budget > _SPENT * self.problem.radius:  # shares that no budget stands behind say nothing
+            self.widest.renew(at.found.shares)
+        if self.problem.family.flips:
+            left = at.budget / (_AMPLE * self.problem.radius)
+            self.narrow = float(np.sqrt(self.narrow * np.clip(left, _NARROWEST, 1.0)))
         if at.labels is not None:
             prior = np.maximum(at.labels, _FLOOR / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,14 @@ def is_large(path: Path) -> bool:
     return can_stream(path) and (path.is_dir() or (path.exists() and path.stat().st_size > _LARGE))
 
 
-def open_stream(options: DataOptions, classification: bool, *, code: bool = True) -> Stream:
-    """Open the rows that options name; columns of text are one-hot coded, or refused without ``code``."""
-    layout = open_layout(options.path, options.reading)
+def open_stream(
+    options: DataOptions, classification: bool, coding: Mapping[str, tuple[Any, ...]] | None = None
+) -> Stream:
+    """Open the rows that options name; columns of text are one-hot coded.
+
+    A coding that is given is used as it is, and no other column may hold text; else one read finds the values.
+    """
+    layout = open_layout(options.path, replace(options.reading, coding=coding or {}))
     target = _target(layout, options.target)
     weight = None if options.weight is None else layout.find(options.weight)
     aside = {layout.find(name) for name in options.drop or ()}
@@ -120,7 +126,7 @@ def open_stream(options: DataOptions, classification: bool, *, code: bool = True
         raise text_target(options.path.name, target)
     where = f"Column {target!r} of {layout.path.name}"
     try:
-        if code:
+        if coding is None:
             layout.code_texts(names, target, weight)
         layout.check_numbers([*names, *([] if weight is None else [weight])])
     except TableError:

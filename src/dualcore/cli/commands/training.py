@@ -7,6 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,6 +182,7 @@ def draw_coreset(
         else:
             y = signs(rows.y, "coreset")[0] if problem.is_classification else rows.y
             coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
+    coreset = replace(coreset, details=coreset.details | {"feature_names": list(stream.features)})
     with writing(out):
         if out.suffix.lower() == ".npz":
             coreset.save(out)

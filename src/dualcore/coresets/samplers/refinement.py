@@ -13,6 +13,7 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
+from dualcore.coresets.samplers.tilt import TILTED_MESSAGE, TiltedSteps, can_tilt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -25,7 +26,7 @@ from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import certify_rows
 from dualcore.reading.rowwise import along
 from dualcore.reading.summary import Pass, plan_cells
-from dualcore.solvers import Solution, solve
+from dualcore.solvers import Solution, Status, solve
 
 __all__ = ["Refinement"]
 
@@ -34,8 +35,9 @@ _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
 # Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only;
 # fewer steps where rows are fewer than parameters: they are fitted exactly in the end, which says little of the others.
 _ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
-# Fewer rows than this many per parameter make a coreset thin.
-_THIN = 12
+# Fewer rows than this many per parameter make a coreset thin. With fewer than the second number the reads alone decide
+# where to go: on LETTER (17 parameters) both ways are equally good at about four rows a parameter.
+_THIN, _TILTED = 12, 3.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Refinement:
 
     A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
     solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
-    full step is taken; a thin coreset is trusted along a line search only.
+    full step is taken; a thin coreset is trusted along a line search only. With fewer than three rows a parameter even
+    its direction is not: `TiltedSteps` then makes the step from the gradients of the reads.
 
     Parameters
     ----------
@@ -102,6 +105,8 @@ class Refinement:
         self.solver, self.callback = solver, callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
+        self.may_tilt = size < _TILTED * n_parameters and can_tilt(problem)
+        self.tilted: TiltedSteps | None = None
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
         # Rounds before the last need no more digits than the error of a coreset of a few rows.
@@ -137,6 +142,7 @@ class Refinement:
 
     def fit(self) -> CoresetFit:
         """Return the best model seen, scored and certified on the full data."""
+        self.tilted = TiltedSteps(self.problem) if self.may_tilt else None
         model = self._start()
         coreset: Coreset | None = None
         trained = model.solution
@@ -147,7 +153,7 @@ class Refinement:
                 trained = model.solution
             if read_number + 1 == self.most_reads or self._tight():
                 break
-            shorter = self._shorter(model, here)
+            shorter = self._shorter(model, here) if self.tilted is None else None
             if shorter is not None:
                 model = shorter
                 continue
@@ -156,11 +162,15 @@ class Refinement:
             left -= 1
             redraw = redraw + 1 if here is drawn else 0
             drawn = here
-            coreset = draw_cells(here, self.size, calibrated=self.calibrated, redraw=redraw)
+            # A linear term matches the full data whatever the weights are: those of the draw have less noise.
+            calibrated = self.calibrated and self.tilted is None
+            coreset = draw_cells(here, self.size, calibrated=calibrated, redraw=redraw)
             model = self._next(coreset)
         best = self.best
         if best is None:
             raise RuntimeError("the loop always reads at least once")
+        if self.tilted is not None:
+            return self._finish_tilted(self.tilted, best)
         if coreset is None:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
         if self.target_gap is not None and not self._tight():
@@ -171,16 +181,24 @@ class Refinement:
             self._settle(best, anchor)
         solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
-        return finish(
-            solution,
-            best.risk,
-            best.multiplier,
-            self.lower,
-            coreset,
-            tuple(self.history),
-            self.history[-1].read,
-            best.rounding,
-        )
+        return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
+
+    def _finish(
+        self, solution: Solution, risk: float, multiplier: float, coreset: Coreset, rounding: float
+    ) -> CoresetFit:
+        history = tuple(self.history)
+        return finish(solution, risk, multiplier, self.lower, coreset, history, history[-1].read, rounding)
+
+    def _finish_tilted(self, steps: TiltedSteps, best: Reading) -> CoresetFit:
+        """Return the best model of the steps, and a coreset of the best read."""
+        coreset = draw_cells(best, self.size, calibrated=self.calibrated)
+        message = " ".join([*filter(None, [coreset.details.get("message")]), TILTED_MESSAGE])
+        coreset = replace(coreset, details=coreset.details | {"message": message})
+        goal = self.inner_tol if self.target_gap is None else self.target_gap
+        status = Status.OPTIMAL if self.history[-1].relative_gap <= goal else Status.MAX_ITER
+        solution = steps.solution(self.lower, status)
+        rounding = steps.rounding(best)
+        return self._finish(solution, steps.risk, steps.multiplier, coreset, rounding)
 
     def _repair(self, best: Reading, coreset: Coreset) -> None:
         """Look for a tighter bound by two or three more reads: a model may be better than its certificate can tell."""
@@ -226,10 +244,16 @@ class Refinement:
         pilot = pilot_sample(self.problem, self.source, self.size, seed_from(self.seed, 1))
         if self.anchor is not None:
             return _Model(self.anchor, pilot.X, pilot.y, pilot.weights, None)
+        if self.tilted is not None:
+            start = self.tilted.start(pilot.X, pilot.y, pilot.weights)
+            return _Model(start, pilot.X, pilot.y, pilot.weights, None)
         return self._model(pilot.X, pilot.y, pilot.weights)
 
     def _next(self, coreset: Coreset) -> _Model:
         self.reach = max(0.5 * self.reach, 1e-3)
+        if self.tilted is not None:
+            anchor = self.tilted.next(coreset.X, coreset.y, coreset.weights)
+            return _Model(anchor, coreset.X, coreset.y, coreset.weights, None)
         model = self._model(coreset.X, coreset.y, coreset.weights)
         if self.thin and coreset.anchor is not None and self.stride < 1.0:
             model = replace(model, anchor=along(self.problem.family, coreset.anchor, model.anchor, self.stride))
@@ -252,10 +276,14 @@ class Refinement:
         previous = self.best
         if previous is None or reading.risk < previous.risk:
             self.best = reading
-        upper = reading.risk if previous is None else min(previous.risk, reading.risk)
+        risk = reading.risk
+        if self.tilted is not None:
+            self.tilted.see(reading)
+            risk = min(risk, self.tilted.risk)
+        upper = risk if previous is None else min(previous.risk, risk)
         self.lower = min(max(self.lower, reading.lower_bound(upper, self.duals)), upper)
         self.duals += reading.duals
-        done = Round(self.source.n_reads - self.before, len(model.y), reading.risk, upper, self.lower)
+        done = Round(self.source.n_reads - self.before, len(model.y), risk, upper, self.lower)
         self.history.append(done)
         if self.callback is not None:
             self.callback(done)
@@ -273,9 +301,12 @@ class Refinement:
         plan = plan_cells(problem, anchor, model, self.size, self.reach, focused=self.focused)
         keep = keep_fractions(plan.rule, plan.mass, self.size, self.source.n_rows)
         origin = self.best.anchor if self.thin and self.best is not None else None
+        width = plan.smoothing
+        if self.tilted is not None:
+            origin, width = self.tilted.anchor, self.tilted.width(model.y)
         steps = () if origin is None else _STEPS
         seed = seed_from(self.seed, 2 + number)
-        return Pass(problem, anchor, plan.rule, seed, keep, plan.smoothing, origin, steps)
+        return Pass(problem, anchor, plan.rule, seed, keep, width, origin, steps)
 
     def _shorter(self, model: _Model, here: Reading) -> _Model | None:
         """Return the best shorter step of a line search: where the full one was a step back, or reads are to spare."""

@@ -15,7 +15,7 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.base import Smallest, Source
 from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
-from dualcore.data.sources.coding import MOST_LEVELS, Coding, coded_groups, coded_names
+from dualcore.data.sources.coding import MOST_LEVELS, Coding, check_coding, coded_groups, coded_names
 from dualcore.data.sources.dask import DaskSource, is_dask
 from dualcore.data.sources.files import CsvSource, ParquetSource
 from dualcore.data.sources.kinds import column_kinds, first_text, mixed_column
@@ -42,6 +42,7 @@ __all__ = [
     "Source",
     "SourceError",
     "SvmlightSource",
+    "check_coding",
     "coded_groups",
     "coded_names",
     "column_kinds",

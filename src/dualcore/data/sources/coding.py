@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dualcore.data.sources.arrow import import_arrow
+from dualcore.data.storage import ArchiveError
 
-__all__ = ["MOST_LEVELS", "Coding", "coded_groups", "coded_names", "find_levels"]
+__all__ = ["MOST_LEVELS", "Coding", "check_coding", "coded_groups", "coded_names", "find_levels"]
 
 Coding = Mapping[str, Sequence[Any]]
 
@@ -50,6 +51,16 @@ def coded_groups(columns: Sequence[str], coding: Coding) -> list[list[int | None
             groups.append([None, *range(first, first + width)])
         first += width
     return groups
+
+
+def check_coding(found: Any) -> dict[str, tuple[Any, ...]]:
+    """Return a coding as a file holds it, checked; ArchiveError says what is wrong with it."""
+    if not isinstance(found, dict) or not all(isinstance(values, list) and values for values in found.values()):
+        raise ArchiveError("'coding' must be an object that holds lists of values")
+    for name, values in found.items():
+        if not all(isinstance(value, (str, int, float)) for value in values):
+            raise ArchiveError(f"'coding' of {name!r} must hold texts or numbers")
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def find_levels(batches: Iterable[Any], names: Iterable[str], most: int) -> dict[str, list[Any]]:

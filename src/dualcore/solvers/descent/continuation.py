@@ -148,8 +148,11 @@ class Continuation:
 
     def certify(self, at: Valued, width: float) -> None:
         """Certify a point and keep it, and the bound, where they are better."""
-        found = self.oracle.certify(at.point, width)
-        self._record(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
+        self.keep(self.oracle.certify(at.point, width))
+
+    def keep(self, found: Certified) -> None:
+        """Keep a certified point, and the bound, where they are better than those known."""
+        self.record(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
         known = self.certified
         if known is None:
             known = found
@@ -161,7 +164,7 @@ class Continuation:
         if self.callback is not None:
             self.callback(Iterate(self.oracle.n_evaluations, known.upper, known.upper - known.lower))
 
-    def _record(self, done: Iterate) -> None:
+    def record(self, done: Iterate) -> None:
         """Keep what is known of an evaluation: its smoothed risk and estimated gap, or those of its certificate."""
         self.history.append(done)
         tell(done)
@@ -181,7 +184,7 @@ class Continuation:
                 goal = _SAFETY * self.tol * abs(at.value)
                 estimate = objective.estimated_gap(at)
                 if not self.oracle.certifies_freely:
-                    self._record(Iterate(self.oracle.n_evaluations, at.value, estimate))
+                    self.record(Iterate(self.oracle.n_evaluations, at.value, estimate))
                 if width == 0.0 and pace.crawls(self.oracle.n_evaluations, at.value, estimate, goal, self.left):
                     return True
                 rough = at.sums.roughness

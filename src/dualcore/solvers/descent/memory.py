@@ -161,9 +161,13 @@ class MemoryOracle(Oracle):
         duals = [function.dual(t, point.size)]
         if function.flips:  # polishing spends the budget of flips exactly, but may lengthen the moment
             duals.append(function.dual(given_t, given.size))
+        return self.certify_duals(point, duals)
+
+    def certify_duals(self, point: Point, duals: list[DualPoint]) -> Certified:
+        """Return the risk of a model and the best lower bound of some dual points."""
         coef, intercept = self.columns.model(point)
         scores, rows = self._look_closely(coef, duals)
-        t = function.signal(scores + intercept, self.data.y)
+        t = RowFunction(self.problem, 0.0).signal(scores + intercept, self.data.y)
         least = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
         risk = least._replace(value=float(least.value + self.problem.penalty(coef)))
         bounds = RowBounds(self.problem, self.data._replace(rows=rows), risk.value)
@@ -189,6 +193,32 @@ class MemoryOracle(Oracle):
             return out
 
         return scores, KnownRows(rows, vectors, np.sum(self.map_blocks(work), axis=0))
+
+    def scores(self, coef: FloatArray) -> FloatArray:
+        """Return the scores of all rows for coefficients in the engine's coordinates, without an intercept."""
+        operator, out = self.operator(), np.empty(self.n_rows)
+        narrow = operator.narrow(Point(coef, 0.0, 0.0))
+
+        def work(part: slice, block: Any) -> None:
+            out[part] = operator.dot(operator.centred(block), narrow)
+
+        self.map_blocks(work)
+        return out
+
+    def moment(self, weights: FloatArray) -> FloatArray:
+        """Return the sum of all rows with weights, in the engine's coordinates."""
+        operator = self.operator()
+        parts = self.map_blocks(lambda part, block: operator.transpose_dot(operator.centred(block), weights[part]))
+        return operator.finish(np.sum(parts, axis=0), float(weights.sum()))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are sparse."""
+        return self._blocks.sparse
+
+    def copy_rows(self, rows: np.ndarray) -> Any:
+        """Return chosen rows for products by the `operator` of now."""
+        return self.operator().centred(self._blocks.rows(rows))
 
     def refine(self) -> bool:
         if self.precise:

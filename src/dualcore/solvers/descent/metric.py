@@ -16,7 +16,16 @@ from scipy.optimize import brentq
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
 
-__all__ = ["DenseMetric", "DiagonalHessian", "DiagonalMetric", "Hessian", "Metric", "SampleHessian", "find_hessian"]
+__all__ = [
+    "DenseMetric",
+    "DiagonalHessian",
+    "DiagonalMetric",
+    "Hessian",
+    "Metric",
+    "SampleHessian",
+    "find_hessian",
+    "norm_curvature",
+]
 
 # Beyond this many features no matrix of features x features is made.
 MOST_FEATURES = 3000
@@ -124,7 +133,7 @@ def find_hessian(objective: Objective, at: Valued, width: float, rng: np.random.
     return DiagonalHessian(objective, at, width)
 
 
-def _norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
+def norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
     """Return diagonal and vector of ``diag - v v^T``, the Hessian of the norm's part: zero at the origin."""
     coef, prices = at.point.coef, objective.prices
     size = float(np.linalg.norm(coef / prices))
@@ -165,7 +174,7 @@ class SampleHessian(Hessian):
             outward = objective.norm.steepest(at.point.coef)
             whole[:m, :] += np.outer(outward, whole[-1, :])
             whole[:, :m] += np.outer(whole[:, -1], outward)
-        diagonal, vector = _norm_curvature(objective, at)
+        diagonal, vector = norm_curvature(objective, at)
         whole[:m, :m] -= np.outer(vector, vector)
         whole[np.arange(m), np.arange(m)] += diagonal + objective.ridge
         return DenseMetric(whole)
@@ -214,7 +223,7 @@ class DiagonalHessian(Hessian):
         self.n_other = int(objective.problem.fit_intercept)
 
     def metric(self, objective: Objective, at: Valued) -> DiagonalMetric:
-        diagonal, vector = _norm_curvature(objective, at)
+        diagonal, vector = norm_curvature(objective, at)
         squares = self.curvature + diagonal - vector**2 + objective.ridge
         slack = [self.in_size] if objective.problem.family.flips and not objective.fits_size else []
         return DiagonalMetric(np.concatenate([squares, np.full(self.n_other, self.curvature), slack]))

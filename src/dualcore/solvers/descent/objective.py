@@ -76,11 +76,12 @@ class Objective:
         if fit_size and self.fits_size:
             points = self.oracle.fit_sizes(points, self.width, [self.norm.dual(point.coef) for point in points])
         return [
-            self._compose(point, sums)
+            self.compose(point, sums)
             for point, sums in zip(points, self.oracle.evaluate(points, self.width), strict=True)
         ]
 
-    def _compose(self, point: Point, sums: RowSums) -> Valued:
+    def compose(self, point: Point, sums: RowSums) -> Valued:
+        """Return value and gradient at a point from the sums over rows there."""
         bend = self.ridge * point.coef
         penalty = 0.5 * float(bend @ point.coef)
         if self.problem.family.linear_in_multiplier:
@@ -119,11 +120,12 @@ class Objective:
         vector = np.concatenate([inward * at.sums.coef, rest])
         return np.asarray(np.sqrt(p * (p - 1.0) * root ** (p - 2.0)) * vector) if root > 0.0 else np.zeros_like(vector)
 
-    def estimated_gap(self, at: Valued) -> float:
+    def estimated_gap(self, at: Valued, per_scale: float | None = None) -> float:
         """Estimate the gap that a certificate with the slopes at this point would show, without a pass.
 
         The dual value of the slopes, less what it costs to first order to make them feasible: to balance them and to
-        shorten their moment to the budget, or to pay for what exceeds it.
+        shorten their moment to the budget, or to pay for what exceeds it. ``per_scale`` is what it costs to scale all
+        slopes down, where that is known better than from the slopes of the smoothed loss.
         """
         point, sums, p = at.point, at.sums, self.order
         growth = self.growth(point, sums)
@@ -135,7 +137,7 @@ class Objective:
         if p == 1:
             in_level = -self.problem.geometry.label_cost * sums.flipped if sums.flipped else 0.0
             dual = sums.value - along - in_level * self.lipschitz * point.size - sums.roughness
-            per_scale = -along  # what scaling all slopes down costs
+            per_scale = -along if per_scale is None else per_scale
             limit = at.value / (self.lipschitz * self.radius) if self.radius > 0.0 else np.inf
         else:
             mean, root = self._roots(point, sums)
@@ -146,8 +148,12 @@ class Objective:
             limit = 2.0 * self.norm.dual(point.coef)  # nothing bounds the coefficients: a guess
         out_of_balance = abs(at.intercept) * (1.0 + abs(point.intercept)) if self.problem.fit_intercept else 0.0
         if self.problem.ridge > 0.0:
-            rest = moment - self.norm.project(moment, max(budget, 0.0))
-            return at.value - (dual - 0.5 * float((rest * rest / self.ridge).sum())) + out_of_balance
+            # What the norm leaves of the moment is the ridge's: the nearest point of the ball, or what is left where
+            # the ridge takes its share at this point. The second is exact at the optimum.
+            bend = self.ridge * point.coef
+            left = [moment - self.norm.project(moment + taken, max(budget, 0.0)) for taken in (0.0 * bend, bend)]
+            cost = min(float((rest * rest / self.ridge).sum()) for rest in left)
+            return at.value - (dual - 0.5 * cost) + out_of_balance
         if length <= budget:
             return at.value - (dual + self.floor * (budget - length)) + out_of_balance
         inner = (budget - length) * limit if np.isfinite(length) else -np.inf

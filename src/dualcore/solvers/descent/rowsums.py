@@ -18,7 +18,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.losses import Loss
 
-__all__ = ["Curvature", "Point", "RowFunction", "RowSums", "SmoothedLoss"]
+__all__ = ["Curvature", "Point", "RowFunction", "RowSums", "SmoothedLoss", "kinks_of"]
 
 
 class Point(NamedTuple):
@@ -83,6 +83,16 @@ class Curvature(NamedTuple):
     steepness: FloatArray
 
 
+def kinks_of(loss: Loss) -> list[tuple[float, float, float]]:
+    """Return the kinks, ascending: each its place, the slope on its left, and by how much the slope jumps."""
+    found = []
+    for kink in sorted(loss.kinks):
+        step = 1e-9 * max(1.0, abs(kink))
+        left, right = loss.slope(np.array([kink - step, kink + step]))
+        found.append((float(kink), float(left), float(right - left)))
+    return found
+
+
 class SmoothedLoss:
     """A loss whose kinks are rounded within ``width`` of them; the loss itself where the width is 0.
 
@@ -95,12 +105,7 @@ class SmoothedLoss:
 
     def __init__(self, loss: Loss, width: float) -> None:
         self.loss, self.width = loss, width
-        self.kinks: list[tuple[float, float, float]] = []
-        if width > 0.0:
-            for kink in loss.kinks:
-                step = 1e-9 * max(1.0, abs(kink))
-                left, right = loss.slope(np.array([kink - step, kink + step]))
-                self.kinks.append((float(kink), float(left), float(right - left)))
+        self.kinks = kinks_of(loss) if width > 0.0 else []
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the smoothed loss and its slope."""

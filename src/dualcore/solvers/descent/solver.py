@@ -14,6 +14,7 @@ from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.descent.continuation import Continuation, Rate
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, find_hessian, sample_size
+from dualcore.solvers.descent.multipliers import Multipliers, can_multiply
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Oracle
 from dualcore.solvers.descent.proximal import proximal_newton
@@ -34,6 +35,8 @@ _SAMPLE_TOL = 1e-2
 _SAMPLE_EVALUATIONS = 200
 # By how much, relatively, the norm must exceed the price of the target for the risk to be smooth.
 _CLEAR = 1e-3
+# The first width of multipliers from the origin, in units of that of smoothing: they lose nothing by a wide one.
+_WIDER = 10.0
 # Multiples of the sample's solution to start from.
 _SHARES = (1.0, 0.8, 0.6, 0.4)
 
@@ -100,6 +103,7 @@ def descend(
     if here is None and width > 0.0 and problem.loss.kinks:
         here = _approached(oracle, width, rng)
     known: Hessian | None = None
+    begun = False
     plain = not oracle.has_pilot
     smooth = isinstance(problem.geometry.norm, L2Norm)
     if here is not None and smooth:  # below the price of the target the norm is not felt
@@ -145,7 +149,11 @@ def descend(
             known = hessian_at(objective, at, width)
             off = leave_origin(objective, at, known)
             here = here if off is None else off.point
-            smooth = off is not None
+            smooth, begun = off is not None, True
+    if smooth and isinstance(oracle, MemoryOracle) and can_multiply(problem, m):
+        here = Multipliers(oracle, loop).run(here, _WIDER * width if begun else width)
+        if loop.is_done():
+            return
     loop.run(here, width, method)
     if smooth and not loop.is_done() and loop.certified is not None:
         # The optimum may lie where the norm is not smooth: at the origin, or where the target's price begins to count.

@@ -27,7 +27,7 @@ from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
 __all__ = ["solve_classes"]
 
 # Steps that do not narrow the gap by a tenth after which rounding is to blame.
-_PATIENCE, _PATIENCE_WITH_MANY = 20, 6
+_PATIENCE, _PATIENCE_WITH_MANY, _PATIENCE_WITHOUT = 20, 6, 4
 # What counts as no curvature, tried in turn while the gap does not narrow: where rows are all but certain the best
 # correction of the dual point is between none and one that drowns in rounding.
 _FLAT = (FLAT, 1e-10, 1e-7, 1e-5)
@@ -40,8 +40,12 @@ _SOLVERS = ("auto", "structured", "descent", "conic")
 _TINY = 100
 # Relative gap after which Newton's method takes over where it can, and evaluations that make an iteration of descent.
 _FINISH, _EVALUATIONS = 1e-4, 10
-# Evaluations after which Newton's method takes over in any case.
-_BEFORE_NEWTON = 600
+# Evaluations after which Newton's method takes over in any case: without a bound nothing says earlier that it may.
+_BEFORE_NEWTON, _BEFORE_NEWTON_FREE = 600, 2000
+# The share of the iterations, one over this, that Newton's method has left however many descent took.
+_LEFT = 10
+# A step that lowers the risk by more than this share is far from the optimum: its bound is not worth its time.
+_FAR = 0.02
 
 
 def solve_classes(
@@ -164,7 +168,7 @@ def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: Flo
     finishes = solver == "auto" and suits_newton(problem, design.scale.size)
     if solver == "descent" or (solver == "auto" and not (finishes and _newton_first(design))):
         value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter, finishes=finishes)
-        max_iter -= -(-run.iterations // _EVALUATIONS)
+        max_iter = max(max_iter - -(-run.iterations // _EVALUATIONS), max_iter // _LEFT)
         if not finishes or max_iter < 1 or value - run.lower.value <= tol * value:
             return run
     _run_newton(design, run, chance, tol, max_iter)
@@ -172,15 +176,16 @@ def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: Flo
 
 
 def _newton_first(design: ClassDesign) -> bool:
-    """Whether Newton's method needs no start: its matrix is tiny, or coefficients are held by nothing."""
-    return design.shape[0] * design.shape[1] <= _TINY or bool(free_features(design.problem, design.scale.size).any())
+    """Whether Newton's method needs no start: its matrix is tiny, or without a penalty there is no cone program."""
+    return design.shape[0] * design.shape[1] <= _TINY or (design.problem.radius == 0.0 and design.problem.ridge == 0.0)
 
 
 def _run_descent(design: ClassDesign, run: _Progress, tol: float, max_iter: int, *, finishes: bool) -> float:
     """Descend and return the risk; of a source every evaluation is a read, and so an iteration."""
     most = max_iter * (_EVALUATIONS if design.data.rows.in_memory else 1)
     if finishes:
-        most = min(most, _BEFORE_NEWTON)
+        free = bool(free_features(design.problem, design.scale.size).any())
+        most = min(most, _BEFORE_NEWTON_FREE if free else _BEFORE_NEWTON)
     descent = Descent(design, tol, most, run.W if run.W.any() else None)
     descent.run()
     run.solver, run.W, run.iterations, run.exhausted = "descent", descent.W, descent.iterations, descent.exhausted
@@ -213,21 +218,25 @@ def _descend(design: ClassDesign, run: _Progress, tol: float, max_iter: int) -> 
     value, multiplier = design.problem.evaluate(*design.model(run.W), design.data)
     least, since = np.inf, 0
     patience = _PATIENCE if run.W.size <= _TINY else _PATIENCE_WITH_MANY
+    if run.iterations and np.isinf(run.last.value):  # free coefficients: descent had its time, and bounds none
+        patience = _PATIENCE_WITHOUT
     while more and since < patience and run.iterations < max_iter:
         more -= int(value - run.lower.value <= tol * value)
         flat, stretch = _FLAT[since % len(_FLAT)], float(np.clip(1.0 / max(value, 1e-300), 1.0, _MOST_STRETCH))
-        step = newton_step(design, run.W, multiplier, tol, flat=flat, stretch=stretch)
-        if not _runs_away(design.problem, design.data, *design.model(run.W)):  # else the infimum is 0: nothing to bound
-            run.last = lower_bound(design, run.W, step, value)
-            run.lower = max(run.lower, run.last)
+        here, before = run.W, value
+        step = newton_step(design, here, multiplier, tol, flat=flat, stretch=stretch)
         run.iterations += 1
         moved = False
         for length in 0.5 ** np.arange(12):
-            ahead = run.W + length * step.change
+            ahead = here + length * step.change
             there = design.problem.evaluate(*design.model(ahead), design.data)
             if there.value < value * (1.0 + 1e-13):
                 run.W, (value, multiplier), moved = ahead, there, True
                 break
+        near = before - value <= _FAR * before or run.iterations == max_iter
+        if near and not _runs_away(design.problem, design.data, *design.model(here)):  # else the infimum is 0
+            run.last = lower_bound(design, here, step, value)
+            run.lower = max(run.lower, run.last)
         run.history.append(Iterate(run.iterations, value, value - max(run.lower.value, 0.0)))
         gap = value - run.lower.value
         least, since = (gap, 0) if gap < 0.9 * least else (least, since + 1)

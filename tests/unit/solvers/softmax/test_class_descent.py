@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
 
 from dualcore import PartsSource, Problem, certify, solve
 from dualcore.certificates.softmax.design import ClassDesign
@@ -161,3 +162,39 @@ def test_too_many_numbers_for_newton_names_the_solver_that_takes_them():
     with pytest.raises(IncompatibleError, match=r"3003 numbers, too many .* Use solver='descent'"):
         solve(problem, X, y, solver="structured")
     assert solve(problem, X, y, tol=1e-2).solver == "descent"
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_descent_goes_on_where_nothing_bounds_the_risk():
+    """Without a penalty descent has no bound: it ends where rounds gain nothing, not after the first one."""
+    X, y = make(3, n=200, m=5, seed=6)
+    problem = Problem("softmax", n_classes=3, radius=0.0)
+    best = solve(problem, X, y, solver="structured")
+    assert best.status.name == "OPTIMAL"
+    assert solve(problem, 1e3 * X**3, y, solver="descent").iterations > 40  # badly conditioned, a round is 30
+    assert solve(problem, X, y, solver="descent").value == pytest.approx(best.value, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
+    """Rows that are all but separable take dozens of steps, and a bound of free coefficients costs more than a step."""
+    from dualcore.solvers.softmax import solve as module
+
+    rng, calls = np.random.default_rng(0), []
+    y = np.arange(300) % 4
+    X = rng.standard_t(2, size=(4, 12))[y] + 0.6 * rng.standard_t(2, size=(300, 12))
+    original = module.lower_bound
+    monkeypatch.setattr(module, "lower_bound", lambda *given: calls.append(1) or original(*given))
+    found = solve(Problem("softmax", n_classes=4, radius=0.0), X, y)
+    assert found.iterations >= 8
+    assert 0 < len(calls) < found.iterations - 3
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_flips_that_spend_the_radius_are_certified(norm):
+    """What is left of the gradient is priced there: the widest difference keeps next to no budget of its own."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:500] / 16.0, y[:500]
+    problem = Problem("softmax", n_classes=10, radius=0.05, norm=norm, label_cost=0.2)
+    found = solve(problem, X, y, solver="descent", tol=1e-3)
+    assert found.relative_gap <= 1e-3

@@ -1,0 +1,272 @@
+"""The method of multipliers for losses made of straight pieces: no smoothing that has to vanish.
+
+A loss with kinks is ``L(t) = max_s s t - L*(s)``. With a centre ``c_i`` for every row,
+
+    L_mu(t) = max_s  s t - L*(s) - mu (s - c)^2
+
+is smooth, and the slope that attains it is a dual point. Minimise the risk with it, take the slopes found as the next
+centres, and repeat: the gap goes to zero although ``mu`` need not. A width that stays wide keeps Newton's equations
+well conditioned and most rows of the margin within reach of one step. Smoothing without centres needs widths of the
+order of the tolerance instead; on separable rows with many features, thousands of which end up on the margin, each
+narrower width begins by losing most of them.
+
+Only rows within the ramp between two pieces curve, so Newton's equations are solved by a conjugate gradient on copies
+of those rows. Along a step the signals of all rows are linear, so its best length costs no product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from dualcore.certificates import DualPoint
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.problem.geometry import L2Norm
+from dualcore.problem.losses import Loss
+from dualcore.solvers.base import Iterate
+from dualcore.solvers.descent.continuation import Continuation
+from dualcore.solvers.descent.memory import MemoryOracle
+from dualcore.solvers.descent.metric import norm_curvature
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.polish import unheld
+from dualcore.solvers.descent.rowsums import Point, RowSums, kinks_of
+
+__all__ = ["Multipliers", "Ramps", "can_multiply", "conjugate_gradient"]
+
+# The share of its first residual at which the conjugate gradient stops, and its most steps.
+_RESIDUAL, _STEPS = 0.1, 200
+# A step is taken whole where the slope at its end is within this share of that at its start.
+_FLAT = 0.3
+# The longest step, in units of Newton's, and the precision of its length.
+_LONGEST, _PRECISION = 64.0, 1e-2
+# Centres move when what Newton's steps have left is this share of what the centres cost, or of the goal.
+_INNER, _INNER_GOAL = 0.15, 0.3
+# By how much the width falls from one set of centres to the next, and its least share of the first.
+_NARROWER, _LEAST = 0.7, 1e-3
+# Dense rows on ramps are copied: a sample of this share of all rows where they are more.
+_MOST_DENSE = 0.34
+# Steps in a row that lower nothing before the method gives up.
+_FAILURES = 3
+
+
+class Ramps:
+    """The smoothed loss about centres: its slope is a staircase with ramps for steps.
+
+    Parameters
+    ----------
+    loss : Loss
+        Straight between its kinks.
+    width : float
+        ``mu``.
+    centres : ndarray of shape (n,)
+
+    Examples
+    --------
+    >>> from dualcore.problem.losses import Hinge
+    >>> ramps = Ramps(Hinge(), 0.5, np.array([-0.5, -0.5, -0.5]))
+    >>> ramps.slopes(np.array([0.0, 1.0, 1.25]))
+    (array([-1.  , -0.5 , -0.25]), array([1, 2]))
+    """
+
+    def __init__(self, loss: Loss, width: float, centres: FloatArray) -> None:
+        self.loss, self.width, self.centres = loss, width, centres
+        self.kinks = kinks_of(loss)
+
+    def slopes(self, t: FloatArray) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """Return the slopes, and the rows on a ramp."""
+        height = self.centres + t / (2.0 * self.width)
+        slope = np.full(t.shape, self.kinks[0][1])
+        on_ramp = np.zeros(t.shape, dtype=bool)
+        for kink, left, jump in self.kinks:
+            rise = height - (kink / (2.0 * self.width) + left)
+            on_ramp |= (rise > 0.0) & (rise < jump)
+            slope += np.clip(rise, 0.0, jump)
+        return slope, np.flatnonzero(on_ramp)
+
+    def values(self, t: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the smoothed loss, and the dual value ``-L*(s)`` of the slopes."""
+        off = slope - self.centres
+        place = t - 2.0 * self.width * off  # where the loss itself has this slope
+        dual = self.loss.value(place) - slope * place
+        return dual + slope * t - self.width * off * off, dual
+
+
+class _Here(NamedTuple):
+    """A point with the signals and slopes of its rows, and what a certificate of the slopes would lack.
+
+    ``valued`` is the smoothed risk with its gradient, ``risk`` the risk itself; ``lost`` is what the centres cost,
+    ``off`` what the gradient does.
+    """
+
+    valued: Valued
+    t: FloatArray
+    slope: FloatArray
+    ramp: npt.NDArray[np.int64]
+    risk: float
+    lost: float
+    off: float
+
+
+def can_multiply(problem: Problem, n_features: int) -> bool:
+    """Whether the loss is made of straight pieces, no row flips, and the norm is smooth off the origin and felt."""
+    return (
+        isinstance(problem.geometry.norm, L2Norm)
+        and problem.loss.pieces is not None
+        and not problem.family.flips
+        and (problem.is_classification or problem.geometry.target_slope == 0.0)
+        and problem.radius > 0.0
+        and not unheld(problem, n_features).size
+    )
+
+
+class Multipliers:
+    """Newton's method between changes of centres.
+
+    Parameters
+    ----------
+    oracle : MemoryOracle
+        Of a problem that `can_multiply`.
+    loop : Continuation
+        Says when it is enough, and keeps what is certified.
+    """
+
+    def __init__(self, oracle: MemoryOracle, loop: Continuation) -> None:
+        self.oracle, self.loop, self.problem = oracle, loop, oracle.problem
+        self.objective, self.loss = Objective(oracle, 0.0), oracle.problem.loss
+        self.m, self.intercept = oracle.n_features, self.problem.fit_intercept
+        self.signs = oracle.data.y if self.problem.is_classification else np.ones(oracle.n_rows)
+        self.rng = np.random.default_rng(0)
+
+    def run(self, start: Point, width: float) -> Point:
+        """Minimise from a point off the origin; return the last one, certified."""
+        oracle, loop = self.oracle, self.loop
+        low, high = self.loss.slope_range
+        ramps = Ramps(self.loss, width, np.full(oracle.n_rows, 0.5 * (low + high)))
+        here, failures = self._at(ramps, start, oracle.signal(start)), 0
+        least = loop.left // 2  # smoothing has the rest, where rows change pieces with every step
+        while loop.left > least:
+            loop.record(Iterate(oracle.n_evaluations, here.risk, here.lost + here.off))
+            goal = loop.goal(here.valued)
+            if here.lost + here.off <= goal:
+                self._certify(here)
+                if loop.is_done():
+                    return here.valued.point
+            if failures >= _FAILURES:
+                # Rounding hides what is left to gain.
+                if not oracle.refine():
+                    break
+                here, failures = self._at(ramps, here.valued.point, oracle.signal(here.valued.point)), 0
+            if here.off <= max(_INNER * here.lost, _INNER_GOAL * goal):
+                ramps = Ramps(self.loss, max(_NARROWER * ramps.width, _LEAST * width), here.slope)
+                here = self._at(ramps, here.valued.point, here.t)
+            there = self._along(here, ramps, self._newton_step(here, ramps))
+            if not there.valued.point.coef.any():
+                break  # the norm has an edge here
+            failures = 0 if there.valued.value < here.valued.value else failures + 1
+            here = there
+        self._certify(here)
+        return here.valued.point
+
+    def _certify(self, here: _Here) -> None:
+        self.loop.keep(self.oracle.certify_duals(here.valued.point, [DualPoint(here.slope)]))
+
+    def _at(self, ramps: Ramps, point: Point, t: FloatArray) -> _Here:
+        """Evaluate a point whose signals are known."""
+        masses = self.oracle.masses
+        slope, ramp = ramps.slopes(t)
+        value, dual = ramps.values(t, slope)
+        weighted = masses * slope * self.signs
+        smooth, exact = float(masses @ value), float(masses @ self.loss.value(t))
+        sums = RowSums(smooth, self.oracle.moment(weighted), float(weighted.sum()), 0.0, 0.0)
+        point = point._replace(size=self.objective.size(point.coef))
+        valued = self.objective.compose(point, sums)
+        risk, tangent = valued.value - smooth + exact, float(masses @ (dual + slope * t))
+        # The conjugate of a loss whose least value is zero is zero at slope zero, and convex: scaling all slopes by a
+        # share leaves at least that share of the dual value.
+        scaled = tangent - float(sums.coef @ point.coef) - sums.intercept * point.intercept
+        gap = self.objective.estimated_gap(valued._replace(value=risk, sums=sums._replace(value=tangent)), scaled)
+        return _Here(valued, t, slope, ramp, risk, exact - tangent, max(gap - (exact - tangent), 0.0))
+
+    def _newton_step(self, here: _Here, ramps: Ramps) -> FloatArray:
+        """Solve Newton's equations by a conjugate gradient in the metric of unit columns and the norm."""
+        objective, oracle, at = self.objective, self.oracle, here.valued
+        diagonal, vector = norm_curvature(objective, at)
+        diagonal = diagonal + objective.ridge
+        rows = here.ramp
+        bend = oracle.masses[rows] / (2.0 * ramps.width)
+        spread = max(float(bend.sum()), 1e-6 / ramps.width)
+        most = int(_MOST_DENSE * oracle.n_rows)
+        if rows.size > most and not oracle.is_sparse:
+            kept = np.sort(self.rng.choice(rows.size, most, replace=False))
+            rows, bend = rows[kept], bend[kept] * (rows.size / most)
+        coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
+        gradient = np.append(coef, at.intercept) if self.intercept else coef
+        metric = np.append(diagonal - vector**2 + spread, [spread] * self.intercept)
+        operator, X = oracle.operator(), oracle.copy_rows(rows)
+
+        def product(step: FloatArray) -> FloatArray:
+            coef = step[: self.m]
+            scores = operator.dot(X, operator.narrow(Point(coef, 0.0, 0.0)))
+            scores += step[self.m] if self.intercept else 0.0
+            scores *= bend
+            total = float(scores.sum())
+            moment = operator.finish(operator.transpose_dot(X, scores), total)
+            moment += diagonal * coef - vector * float(vector @ coef)
+            return np.append(moment, total) if self.intercept else moment
+
+        step, count = conjugate_gradient(product, -gradient, metric)
+        oracle.n_evaluations += 1 + int(count * rows.size / oracle.n_rows)
+        return step
+
+    def _along(self, here: _Here, ramps: Ramps, step: FloatArray) -> _Here:
+        """Return the best point along a step, by the slope of the risk there."""
+        objective, masses, at = self.objective, self.oracle.masses, here.valued
+        coef_step, shift = step[: self.m], float(step[self.m]) if self.intercept else 0.0
+        change = (self.oracle.scores(coef_step) + shift) * self.signs
+
+        def slope(length: float) -> float:
+            coef = at.point.coef + length * coef_step
+            steep = at.size * objective.norm.steepest(coef) + objective.ridge * coef
+            found, _ = ramps.slopes(here.t + length * change)
+            return float((masses * found) @ change) + float(steep @ coef_step)
+
+        whole = Point(at.point.coef + coef_step, at.point.intercept + shift, 0.0)
+        there = self._at(ramps, whole, here.t + change)
+        first, last, length = slope(0.0), slope(1.0), 1.0
+        if not first < 0.0 or (there.valued.value < at.value and abs(last) <= _FLAT * abs(first)):
+            return there
+        while last < 0.0 and length < _LONGEST:
+            length, last = 2.0 * length, slope(2.0 * length)
+        if last > 0.0:
+            length = float(brentq(slope, 0.0, length, rtol=_PRECISION, xtol=1e-15))
+        point = Point(at.point.coef + length * coef_step, at.point.intercept + length * shift, 0.0)
+        return self._at(ramps, point, here.t + length * change)
+
+
+def conjugate_gradient(
+    product: Callable[[FloatArray], FloatArray], right: FloatArray, metric: FloatArray
+) -> tuple[FloatArray, int]:
+    """Solve ``product(x) = right`` roughly, preconditioned by a diagonal; return the solution and the products taken.
+
+    scipy's measures the residual without the metric, in which alone its parts have the same unit.
+    """
+    step, residual = np.zeros_like(right), right.copy()
+    turned = residual / metric
+    direction, size = turned, float(residual @ turned)
+    least, count = _RESIDUAL**2 * size, 0
+    while size > least and count < _STEPS:
+        image = product(direction)
+        bent = float(direction @ image)
+        if not bent > 0.0:
+            break
+        step += (size / bent) * direction
+        residual -= (size / bent) * image
+        turned = residual / metric
+        size, before = float(residual @ turned), size
+        direction, count = turned + (size / before) * direction, count + 1
+    return (step if count else direction), count

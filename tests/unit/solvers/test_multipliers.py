@@ -1,0 +1,113 @@
+"""The method of multipliers: losses of straight pieces with a Euclidean norm, on rows with many features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import Problem, solve
+from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
+from dualcore.solvers.descent import solver
+from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply, conjugate_gradient
+
+
+def sparse_text(n: int = 600, m: int = 900, per_row: int = 30, seed: int = 3) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Return unit rows with columns by a power law: separable, most rows of a good model on the margin."""
+    rng = np.random.default_rng(seed)
+    likely = 1.0 / np.arange(1, m + 1) ** 0.8
+    columns = rng.choice(m, (n, per_row), p=likely / likely.sum())
+    values = rng.exponential(size=(n, per_row)) * np.log(2 + columns)
+    X = sp.csr_matrix((values.ravel(), columns.ravel(), np.arange(0, n * per_row + 1, per_row)), shape=(n, m))
+    X.sum_duplicates()
+    X = sp.csr_matrix(sp.diags(1.0 / np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())) @ X)
+    score = X @ (rng.normal(size=m) * (rng.random(m) < 0.1)) * 12.0
+    return X, np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("loss", [Hinge(), Pinball(0.3), EpsilonInsensitive(0.2)])
+def test_ramps_are_the_largest_of_the_penalised_lines(loss):
+    rng = np.random.default_rng(0)
+    low, high = loss.slope_range
+    t, centres = rng.normal(1.0, 2.0, 50), rng.uniform(low, high, 50)
+    ramps = Ramps(loss, 0.4, centres)
+    slope, on_ramp = ramps.slopes(t)
+    value, dual = ramps.values(t, slope)
+    grid = np.linspace(low, high, 4001)
+    penalised = grid * t[:, None] - loss.conjugate(grid) - 0.4 * (grid - centres[:, None]) ** 2
+    np.testing.assert_allclose(value, penalised.max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(slope, grid[penalised.argmax(axis=1)], atol=1e-3)
+    np.testing.assert_allclose(dual, -loss.conjugate(slope), atol=1e-12)
+    step = 1e-7
+    bend = (ramps.slopes(t + step)[0] - ramps.slopes(t - step)[0]) / (2.0 * step)
+    np.testing.assert_allclose(np.flatnonzero(bend > 0.1), on_ramp)
+
+
+def test_the_conjugate_gradient_solves_in_its_metric():
+    rng = np.random.default_rng(1)
+    factor = rng.normal(size=(30, 8))
+    scales = np.geomspace(1e-3, 1e3, 8)
+    matrix = (factor * scales).T @ (factor * scales)
+    right = rng.normal(size=8)
+    found, count = conjugate_gradient(lambda x: matrix @ x, right, np.diag(matrix))
+    left = right - matrix @ found
+    assert float(left @ (left / np.diag(matrix))) <= 0.01 * float(right @ (right / np.diag(matrix)))
+    assert 0 < count <= 8
+
+
+@pytest.mark.parametrize("radius", [0.01, 0.001])
+def test_separable_text_takes_few_passes(radius):
+    X, y = sparse_text()
+    found = solve(Problem("hinge", radius=radius), X, y, solver="descent", tol=1e-6)
+    exact = solve(Problem("hinge", radius=radius), X, y, solver="structured", tol=1e-8)
+    assert found.converged
+    assert found.iterations <= 20  # of fifty passes each; smoothing alone takes more than thirty
+    assert found.lower_bound <= exact.value * (1.0 + 1e-9)
+    assert found.value <= exact.value * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [
+        ("hinge", {}),
+        ("hinge", {"fit_intercept": False}),
+        ("hinge", {"ridge": 0.01}),
+        ("hinge", {"feature_weights": np.linspace(0.5, 2.0, 200)}),
+        ("pinball", {"quantile": 0.3}),
+        ("absolute", {}),
+        ("epsilon_insensitive", {"epsilon": 0.5}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_multipliers_agree_with_the_interior_point(monkeypatch, loss, settings, dtype):
+    rng = np.random.default_rng(5)
+    X = (rng.normal(size=(900, 200)) * np.linspace(0.5, 2.0, 200) + 3.0).astype(dtype)
+    score = (X - 3.0) @ rng.normal(size=200) / 10.0
+    y = np.where(score + rng.logistic(size=900) > 0, 1.0, -1.0) if loss == "hinge" else score + rng.normal(size=900)
+    weights = rng.exponential(size=900)
+    done: list[bool] = []
+    run = Multipliers.run
+
+    def watched(self, start, width):
+        point = run(self, start, width)
+        done.append(self.loop.is_done())
+        return point
+
+    monkeypatch.setattr(solver.Multipliers, "run", watched)
+    problem = Problem(loss, radius=0.05, **settings)
+    found = solve(problem, X, y, weights, solver="descent", tol=1e-5)
+    exact = solve(problem, X, y, weights, solver="structured", tol=1e-8)
+    assert found.converged
+    assert done
+    assert done[-1]
+    assert found.lower_bound <= exact.value * (1.0 + 1e-8)
+    assert abs(found.value / exact.value - 1.0) <= 1e-5
+
+
+def test_multipliers_are_for_straight_pieces_and_a_norm_that_is_felt():
+    assert can_multiply(Problem("hinge", radius=0.1), 5)
+    assert not can_multiply(Problem("logistic", radius=0.1), 5)
+    assert not can_multiply(Problem("hinge", radius=0.1, norm="l1"), 5)
+    assert not can_multiply(Problem("hinge", radius=0.1, label_cost=1.0), 5)
+    assert not can_multiply(Problem("absolute", radius=0.1, label_cost=1.0), 5)
+    assert not can_multiply(Problem("hinge", radius=0.0, ridge=0.1), 5)
