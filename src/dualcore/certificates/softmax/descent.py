@@ -29,6 +29,8 @@ _FIRST_WIDTH, _NARROWER = 0.1, 0.5
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
 # The same where changes of label spend the radius: what is left of the gradient is priced then, not scaled away.
 _MOST_PRICED, _DONE_PRICED = 120, 2e-5
+# The same with a linear term from other rows: their gradient is priced, and an evaluation here costs no read.
+_DONE_LEANING = 1e-3
 # The factor on the width of the widest difference above which changes of label leave enough of the radius.
 _AMPLE = 0.5
 # A round with less progress than this, so often in a row, ends the run.
@@ -135,6 +137,18 @@ class Descent:
             self.scale = self._size(here) or self.scale
             here = self.risk.at(here.W, self.width, self.scale)
 
+    def onward(self, W: FloatArray, rounds: int) -> FloatArray:
+        """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
+        here = self.risk.at(W, self.width, self.scale)
+        metric = Metric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
+        memory = Memory(W.size)
+        for number in range(rounds):
+            if number:
+                self.risk.renew(here)
+                here = self.risk.at(here.W, self.width, self.scale)
+            here = self._round(here, metric, memory)
+        return here.W
+
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many; priors and widths come from there too."""
         design = self.design
@@ -189,6 +203,8 @@ class Descent:
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
         most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
+        if self.risk.lean is not None:
+            enough = _DONE_LEANING
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)

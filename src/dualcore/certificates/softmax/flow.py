@@ -7,6 +7,7 @@ allowed; elsewhere what is left is the gradient, which is routed and priced.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import Smoothed, Widest
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["SmoothPoint", "flow_bound", "movable_prices"]
+__all__ = ["SmoothPoint", "flow_bound", "movable_prices", "priced_bound"]
 
 # Newton steps on the intercepts alone.
 _LEVEL_STEPS = 4
@@ -59,7 +60,7 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
         return Bound(-np.inf, 0.0)
     # Columns are centred in the sums, not in the rows: their errors are those of the rows as they are.
     level_set.moment_error *= 1.0 + float(np.abs(design.shift / design.scale).max())
-    n_classes, masses = point.W.shape[0], data.masses
+    masses = data.masses
     labels = np.zeros(point.scores.shape) if point.labels is None else point.labels
     if point.labels is None:
         labels[np.arange(data.rows.n), design.code] = 1.0
@@ -68,6 +69,41 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
     chances = _chances(point.scores, labels, masses, balanced=problem.fit_intercept)
     moment = products.moment(masses[:, None] * (chances - labels))[:, :m]
     value = -float(masses @ xlogy(chances, chances).sum(axis=1))
+
+    def entropy(share: float) -> float:
+        drawn = labels + share * (chances - labels)
+        return -float(masses @ xlogy(drawn, drawn).sum(axis=1))
+
+    return priced_bound(level_set, point, moment, value, budget, entropy)
+
+
+def priced_bound(
+    level_set: ClassLevelSet,
+    point: SmoothPoint,
+    moment: FloatArray,
+    value: float,
+    budget: float,
+    entropy: Callable[[float], float],
+) -> Bound:
+    """Return the bound of balanced probabilities, what is left of their moment routed and priced.
+
+    Parameters
+    ----------
+    level_set : ClassLevelSet
+        With the errors of the moment, of models whose risk is at most that of a known one.
+    point : SmoothPoint
+        The model; neither scores nor labels are looked at.
+    moment : ndarray of shape (K, m)
+        Of probabilities less labels.
+    value : float
+        Mean entropy of the probabilities.
+    budget : float
+        What changes of label leave of the radius.
+    entropy : callable
+        A lower bound on the mean entropy with this share of the way from the labels to the probabilities.
+    """
+    design, upper = level_set.design, level_set.upper
+    problem, m, n_classes = design.problem, design.scale.size, level_set.n_classes
     if budget < 0.0:  # the multiplier is at most the risk over the radius
         value, budget = value + budget * upper / problem.radius, 0.0
     rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.level_price()
@@ -94,8 +130,7 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
         priced = kept - over * upper / problem.radius
         if over > 0.0 and budget > 0.0 and problem.ridge == 0.0:
             share = budget / (total + error)
-            drawn = labels + share * (chances - labels)
-            priced = max(priced, -float(masses @ xlogy(drawn, drawn).sum(axis=1)))
+            priced = max(priced, entropy(share))
         allowed = rounding + min(error * upper / problem.radius, max(kept - priced, 0.0))
         bounds.append(Bound(priced - rounding, allowed))
     return max(bounds, default=Bound(-np.inf, 0.0))

@@ -13,7 +13,7 @@ from dualcore.certificates.softmax.widest import Smoothed, widest_for
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.softmax import row_terms
 
-__all__ = ["SmoothRisk", "Valued"]
+__all__ = ["Lean", "SmoothRisk", "Valued"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 3.0
@@ -45,6 +45,27 @@ class Valued(NamedTuple):
     label_width: float
 
 
+class Lean(NamedTuple):
+    """A linear term and a damping around a model, for rows that stand for others.
+
+    ``linear`` of shape (K, width) is what the gradient of all rows has beyond that of these. A change of coefficients
+    is measured by ``gram``, of shape (m, m), or by its length where that is None.
+    """
+
+    centre: FloatArray
+    linear: FloatArray
+    damping: float
+    gram: FloatArray | None
+
+    def at(self, W: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient."""
+        apart = W - self.centre
+        pull = self.damping * apart
+        if self.gram is not None:
+            pull[:, : len(self.gram)] = self.damping * (apart[:, : len(self.gram)] @ self.gram)
+        return float((self.linear * apart).sum()) + 0.5 * float((pull * apart).sum()), self.linear + pull
+
+
 class SmoothRisk:
     """The mean loss, the smoothed changes of label and the smoothed widest difference.
 
@@ -68,6 +89,8 @@ class SmoothRisk:
         self.prior: FloatArray | None = None
         #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
         self.narrow = 1.0
+        #: what is added to the risk; None for nothing
+        self.lean: Lean | None = None
         self.n_evaluations = 0
         self._multiplier = 0.0
 
@@ -102,9 +125,16 @@ class SmoothRisk:
             budget, labels = self.problem.radius, None
         gradient = moment + self.design.ridge * apart
         gradient[:, : self.price.size] += budget * found.gradient * self.inverse
+        if self.lean is not None:
+            added, slope = self.lean.at(W)
+            penalty, gradient = penalty + added, gradient + slope
         return Valued(
             W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
         )
+
+    def loss_gradient(self, W: FloatArray) -> FloatArray:
+        """Return the gradient of the mean loss alone, shape (K, width)."""
+        return self._without(W, wide=True)[1]
 
     def point(self, at: Valued) -> SmoothPoint:
         """Return the dual point that belongs to a model; float32 rows are widened for it."""

@@ -39,7 +39,8 @@ class DualCoreset(Sampler):
 
     With fewer than three rows a parameter no weights match the full data. `fit` then takes quasi-Newton steps along the
     gradients that the reads give, and the rows of the coreset decide how long a step is; ``details["message"]`` of the
-    coreset says so, and ``solution.solver`` is "tilted".
+    coreset says so, and ``solution.solver`` is "tilted". A softmax model whose labels stay is found on a larger sample
+    (at most half of the rows, and 64 MB), whose gradient every read corrects to that of all rows.
 
     With ``calibrate=False, focus=False`` this is Algorithm 1 of the paper as written.
 

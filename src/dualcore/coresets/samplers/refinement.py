@@ -13,9 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
+from dualcore.coresets.samplers.classsteps import ClassSteps, can_step
 from dualcore.coresets.samplers.merged import merged_bounds
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
-from dualcore.coresets.samplers.tilt import TILTED_MESSAGE, TiltedSteps, can_tilt
+from dualcore.coresets.samplers.tilt import TiltedSteps, can_tilt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -26,7 +27,7 @@ from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import can_merge
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
-from dualcore.reading.rowdata import certify_rows
+from dualcore.reading.rowdata import certify_rows, rows_in_memory
 from dualcore.reading.rowwise import along
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import Solution, Status, solve
@@ -43,6 +44,8 @@ _ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
 _THIN, _TILTED = 12, 3.0
 # Of the gap asked for, what may be lost where merged rows are solved.
 _SHARE = 0.05
+# A larger gap that sums of reads leave of many classes is looked at again with all rows, where these are in memory.
+_LOOSE = 0.02
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class Refinement:
     A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
     solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
     full step is taken; a thin coreset is trusted along a line search only. With fewer than three rows a parameter even
-    its direction is not: `TiltedSteps` then makes the step from the gradients of the reads.
+    its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes the step from the gradients of the
+    reads.
 
     Parameters
     ----------
@@ -110,8 +114,9 @@ class Refinement:
         self.solver, self.callback = solver, callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
-        self.may_tilt = size < _TILTED * n_parameters and can_tilt(problem)
-        self.tilted: TiltedSteps | None = None
+        steps_known = can_tilt(problem) or can_step(problem, source.n_features)
+        self.may_tilt = size < _TILTED * n_parameters and steps_known
+        self.tilted: TiltedSteps | ClassSteps | None = None
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
         # Rounds before the last need no more digits than the error of a coreset of a few rows.
@@ -119,7 +124,7 @@ class Refinement:
         if self.spares:
             few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
             self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, few)
-        self.most_reads = 1 + rounds * (2 if self.spares else 1)
+        self.most_reads = 1 + rounds * (2 if self.spares and not self.may_tilt else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
         self.column_sizes: FloatArray | None = None
@@ -147,7 +152,9 @@ class Refinement:
 
     def fit(self) -> CoresetFit:
         """Return the best model seen, scored and certified on the full data."""
-        self.tilted = TiltedSteps(self.problem) if self.may_tilt else None
+        if self.may_tilt:
+            many = self.problem.family.n_outputs > 1
+            self.tilted = ClassSteps(self.problem, self.source) if many else TiltedSteps(self.problem)
         model = self._start()
         coreset: Coreset | None = None
         trained = model.solution
@@ -194,15 +201,21 @@ class Refinement:
         history = tuple(self.history)
         return finish(solution, risk, multiplier, self.lower, coreset, history, history[-1].read, rounding)
 
-    def _finish_tilted(self, steps: TiltedSteps, best: Reading) -> CoresetFit:
+    def _finish_tilted(self, steps: TiltedSteps | ClassSteps, best: Reading) -> CoresetFit:
         """Return the best model of the steps, and a coreset of the best read."""
         coreset = draw_cells(best, self.size, calibrated=self.calibrated)
-        message = " ".join([*filter(None, [coreset.details.get("message")]), TILTED_MESSAGE])
+        message = " ".join([*filter(None, [coreset.details.get("message")]), steps.message])
         coreset = replace(coreset, details=coreset.details | {"message": message})
+        if (
+            isinstance(steps, ClassSteps)
+            and self.history[-1].relative_gap > _LOOSE
+            and rows_in_memory(self.source) is not None
+        ):
+            self._settle(best, best.anchor)
         goal = self.inner_tol if self.target_gap is None else self.target_gap
         status = Status.OPTIMAL if self.history[-1].relative_gap <= goal else Status.MAX_ITER
         solution = steps.solution(self.lower, status)
-        rounding = steps.rounding(best)
+        rounding = max(steps.rounding(best), best.known_rounding)
         return self._finish(solution, steps.risk, steps.multiplier, coreset, rounding)
 
     def _repair(self, best: Reading, coreset: Coreset) -> None:
@@ -253,11 +266,11 @@ class Refinement:
             return solve(self.problem, X, y, weights, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
 
     def _start(self) -> _Model:
-        pilot = pilot_sample(self.problem, self.source, self.size, seed_from(self.seed, 1))
-        if self.anchor is not None:
-            return _Model(self.anchor, pilot.X, pilot.y, pilot.weights, None)
-        if self.tilted is not None:
-            start = self.tilted.start(pilot.X, pilot.y, pilot.weights)
+        size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
+        pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
+        start = None if self.tilted is None else self.tilted.start(pilot.X, pilot.y, pilot.weights)
+        start = start if self.anchor is None else self.anchor
+        if start is not None:
             return _Model(start, pilot.X, pilot.y, pilot.weights, None)
         return self._model(pilot.X, pilot.y, pilot.weights)
 
@@ -293,6 +306,8 @@ class Refinement:
             self.tilted.see(reading)
             risk = min(risk, self.tilted.risk)
         upper = risk if previous is None else min(previous.risk, risk)
+        if isinstance(self.tilted, ClassSteps):
+            self.lower = max(self.lower, self.tilted.lower.value)
         self.lower = min(max(self.lower, reading.lower_bound(upper, self.duals)), upper)
         self.duals += reading.duals
         done = Round(self.source.n_reads - self.before, len(model.y), risk, upper, self.lower)
@@ -315,7 +330,9 @@ class Refinement:
         origin = self.best.anchor if self.thin and self.best is not None else None
         width = plan.smoothing
         if self.tilted is not None:
-            origin, width = self.tilted.anchor, self.tilted.width(model.y)
+            # A step of many classes is as long as a sample says that knows all directions.
+            origin = self.tilted.anchor if isinstance(self.tilted, TiltedSteps) else None
+            width = self.tilted.width(model.y)
         steps = () if origin is None else _STEPS
         seed = seed_from(self.seed, 2 + number)
         return Pass(problem, anchor, plan.rule, seed, keep, width, origin, steps)

@@ -75,10 +75,12 @@ class TiltedSteps:
         Of `anchor`, on the full data.
     n_reads : int
         Reads taken in.
+    message : str
+        What a coreset says of itself whose model was found by such steps.
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.message = problem, TILTED_MESSAGE
         self.risk, self.multiplier, self.n_reads = np.inf, 0.0, 0
         self._columns = Columns(np.zeros(0), np.ones(0))
         self._here: Seen | None = None
