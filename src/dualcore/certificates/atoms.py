@@ -303,6 +303,7 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
             upper, best = value, x
         elif value > upper + 2.0 * total:
             path.retreat(best, path.mean(total))
+        path.least = _LAST * tol * upper
         history.append((lower, upper))
         since, awaited = 0, _WAIT * path.measure()[-1]
         if upper - lower <= 0.9 * tol * abs(upper) or length == 0.0:
