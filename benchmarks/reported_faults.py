@@ -1,11 +1,12 @@
-"""The 23 faults of a hostile trial, each on the data on which it was reported, with what is printed now.
+"""The 23 faults of a hostile trial, each asked again, with what is printed now.
 
     python benchmarks/reported_faults.py                # all of them; exits with 1 if one is back
     python benchmarks/reported_faults.py --items 3 16   # some of them
     python benchmarks/reported_faults.py --store        # keeps the lines in benchmarks/results/reported_faults.txt
 
-Where a report gives a count over random problems without their seeds, such problems are drawn here: as many, or fewer
-where each takes long; the line says how many. Item 16 counts seconds of processor time.
+Few reports name their data in full. Where one gives a count over random problems without their seeds, or a size without
+the rows, such problems are drawn here, as many, or fewer where each takes long: the line says how many, and its optima
+are those of the problems drawn. Item 16 counts seconds of processor time.
 """
 
 from __future__ import annotations

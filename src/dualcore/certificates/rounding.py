@@ -202,20 +202,32 @@ class RowLevelSet(LevelSet):
     problem, upper
         As of `LevelSet`.
     data : Data
+    whole : LevelSet, optional
+        Where rows are sums over those of other data: the level set of these. Their rounding is granted too.
     """
 
-    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
+    def __init__(self, problem: Problem, data: Data, upper: float, whole: LevelSet | None = None) -> None:
         self.data, self.masses = data, data.masses
         targets = 0.0 if problem.is_classification else float(self.masses @ np.abs(data.y))
-        super().__init__(problem, upper, column_sizes(data), data.rows.n, target_size=targets)
+        sizes = column_sizes(data) if whole is None else whole.sizes
+        super().__init__(problem, upper, sizes, data.rows.n, target_size=targets)
+        self.is_sum = whole is not None
+        if whole is not None:
+            self.error += whole.error
         self.precise = False
         self.withheld = False
         self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
 
     def refine(self) -> bool:
-        """Sum in extended precision from now on; False where that is so already, or the data are too many."""
+        """Sum in extended precision from now on; False where that is so already, or does not help."""
         data = self.data
-        if self.precise or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS or _LONG_EPS >= EPS:
+        if (
+            self.precise
+            or self.is_sum
+            or not data.rows.in_memory
+            or data.rows.n * data.rows.m > _FEW_NUMBERS
+            or _LONG_EPS >= EPS
+        ):
             return False
         # Equal masses are all rounded alike, which changes the risk by a factor only.
         self.precise = True

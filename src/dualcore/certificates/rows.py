@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 from dualcore.certificates.points import DualPoint, feasible
 from dualcore.certificates.psd import solve_psd
-from dualcore.certificates.rounding import RowLevelSet
+from dualcore.certificates.rounding import LevelSet, RowLevelSet
 from dualcore.certificates.sums import first_order_bound, inner_minimum, squared_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -68,13 +68,15 @@ class RowBounds:
     upper : float
         Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what
         infeasibility is left.
+    whole : LevelSet, optional
+        As of `RowLevelSet`.
     """
 
-    def __init__(self, problem: Problem, data: Data, upper: float) -> None:
+    def __init__(self, problem: Problem, data: Data, upper: float, whole: LevelSet | None = None) -> None:
         self.problem, self.data, self.upper = problem, data, float(upper)
         self.masses = data.masses
         self.signs: FloatArray | float = data.y if problem.is_classification else 1.0
-        self.level_set = RowLevelSet(problem, data, upper)
+        self.level_set = RowLevelSet(problem, data, upper, whole)
 
     def bound(
         self,

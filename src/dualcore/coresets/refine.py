@@ -20,8 +20,9 @@ from dualcore.solvers import Iterate, solve
 
 __all__ = ["as_sampler", "fit_coreset", "is_auto"]
 
-# Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this.
-_SMALL, _LOOSE = 2_000_000, 1e-3
+# Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this. Of fewer
+# numbers than the last it costs little beside the fit, and is done wherever the tolerance is not certified.
+_SMALL, _LOOSE, _TINY = 2_000_000, 1e-3, 400_000
 
 
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
@@ -94,8 +95,10 @@ def fit_coreset(
     source = as_source(problem, X, y, sample_weight) if source is None else source
     found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
     # Where a closer look was taken already it was one at all rows.
-    small = source.n_rows * source.n_features <= _SMALL and problem.family.is_closed
-    found = _tightened(problem, found, source) if small and found.certificate.relative_gap > _LOOSE else found
+    numbers = source.n_rows * source.n_features
+    loose = found.certificate.relative_gap > (tol if numbers <= _TINY else _LOOSE)
+    if loose and numbers <= _SMALL and problem.family.is_closed:
+        found = _tightened(problem, found, source)
     if choice is None:
         return found
     name = f"{found.solution.solver} on a coreset of {len(found.coreset)} rows ({choice.reason})"

@@ -25,7 +25,7 @@ from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
 
-__all__ = ["ClosedKernel", "ClosedReading", "Layout", "SmoothedSums", "bend_level"]
+__all__ = ["ClosedKernel", "ClosedReading", "Layout", "SmoothedSums", "bend_level", "kink_distance"]
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
@@ -73,17 +73,23 @@ class Layout:
         return totals, line, duals, squares, masses
 
 
-def bend_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
-    """Return how sharply ``h`` bends at every row, 0 the sharpest: by curvature, and by the distance to a kink."""
-    loss, gamma = problem.loss, problem.geometry.label_cost
+def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatArray | None:
+    """Return how far every row is from the nearest kink of ``h`` in its margin or residual; None where it has none."""
+    loss = problem.loss
     distance: FloatArray | None = None
     for kink in loss.kinks:
         here = np.abs(t - kink)
         distance = here if distance is None else np.minimum(distance, here)
     gains = problem.form.flip_gains(t)
     if gains is not None:
-        here = np.abs(gains - multiplier * gamma) / loss.lipschitz
+        here = np.abs(gains - multiplier * problem.geometry.label_cost) / loss.lipschitz
         distance = here if distance is None else np.minimum(distance, here)
+    return distance
+
+
+def bend_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
+    """Return how sharply ``h`` bends at every row, 0 the sharpest: by curvature, and by the distance to a kink."""
+    loss, distance = problem.loss, kink_distance(problem, multiplier, t)
     level: Levels | None = None
     if not loss.kinks:
         if isinstance(loss, Logistic):

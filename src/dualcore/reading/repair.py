@@ -23,12 +23,11 @@ from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
-from dualcore.data.threads import one_blas_thread
+from dualcore.data.sums import Leaves, TreeSum, leaf_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import mean_slope
-from dualcore.reading.summary import cut_chunk, join_runs
+from dualcore.reading.leafread import LeafRead
 
 __all__ = ["REPAIRED_FEATURES", "can_repair", "repaired_bounds"]
 
@@ -155,49 +154,25 @@ class _Sums(NamedTuple):
         return cls(few[:2], few[2:4], rows[:2], float(few[4]), float(few[5]), gram, moments)
 
 
-class _Part(NamedTuple):
-    """The sums of a part of the rows, a tree for each candidate, and the rows of leaves that are not complete yet."""
-
-    trees: list[TreeSum]
-    edges: list[Chunk]
-
-
 @dataclass(frozen=True)
-class _Read:
-    """Sums the bounds of candidates, and what their next moves need; the same however rows are cut into chunks."""
+class _Read(LeafRead[list[TreeSum]]):
+    """Sums the bounds of candidates, and what their next moves need: a tree for each candidate."""
 
     candidates: tuple[_Candidate, ...]
-    n_rows: int
-    total: float
 
-    def __call__(self, chunk: Chunk) -> _Part:
-        start, stop, leaf = chunk.start, chunk.start + chunk.y.size, _leaf_of(chunk)
-        first, last = split_rows(start, stop, leaf, self.n_rows)
-        edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, self.n_rows)]
-        trees = self._trees(cut_chunk(chunk, first, last)) if first < last else [TreeSum() for _ in self.candidates]
-        return _Part(trees, edges)
+    def leaf_of(self, chunk: Chunk) -> int:
+        """Return at least twice the features, or Gram matrices would cost more to add than to make."""
+        m = int(chunk.X.shape[1])
+        return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * m - 1).bit_length())
 
-    def merge(self, parts: list[_Part]) -> _Part:
-        """Return the sums over all parts, whatever their order."""
-        edges, found = [edge for part in parts for edge in part.edges], [part.trees for part in parts]
-        if edges:
-            leaf = _leaf_of(edges[0])
-            spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
-            complete, left = complete_leaves(spans, leaf, self.n_rows)
-            with one_blas_thread():  # as inside a read
-                found += [self._trees(run) for run in join_runs([edges[at] for group in complete for at in group])]
-            edges = join_runs([edges[at] for at in left], leaf)
-        return _Part([TreeSum.join(trees) for trees in zip(*found, strict=True)], edges)
+    def join(self, found: list[list[TreeSum]]) -> list[TreeSum]:
+        """Return the trees of all parts together."""
+        return [TreeSum.join(trees) for trees in zip(*found, strict=True)]
 
-    def over(self, source: Source) -> list[_Sums]:
-        """Return the sums over all rows, one for each candidate."""
-        trees = source.fold(self, self.merge).trees
-        return [_Sums.of(tree.total(), source.n_features) for tree in trees]
-
-    def _trees(self, chunk: Chunk) -> list[TreeSum]:
+    def sums_of(self, chunk: Chunk) -> list[TreeSum]:
         """Return the sums over whole leaves."""
         problem, anchor = self.candidates[0].problem, self.candidates[0].anchor
-        leaves = Leaves(chunk.X, _leaf_of(chunk))
+        leaves = Leaves(chunk.X, self.leaf_of(chunk))
         signs = chunk.y if problem.is_classification else np.ones(chunk.y.size)
         masses = np.full(chunk.y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
         score = leaves.dot(anchor.coef) + anchor.intercept
@@ -224,12 +199,6 @@ class _Read:
         return np.concatenate([sums, grams.reshape(len(sums), -1), moments.reshape(len(sums), -1)], axis=1)
 
 
-def _leaf_of(chunk: Chunk) -> int:
-    """Return the rows of a leaf: at least twice the features, or Gram matrices would cost more to add than to make."""
-    m = int(chunk.X.shape[1])
-    return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * m - 1).bit_length())
-
-
 def repaired_bounds(
     source: Source, problem: Problem, anchor: Anchor, spread: float, level_set: LevelSet
 ) -> Iterator[float]:
@@ -252,7 +221,8 @@ def repaired_bounds(
         widths = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
     for number in range(_READS):
-        found = _Read(candidates, source.n_rows, source.total_weight).over(source)
+        trees = _Read(source.n_rows, source.total_weight, candidates).over(source)
+        found = [_Sums.of(tree.total(), source.n_features) for tree in trees]
         if number > 0:
             yield max(_bound(level_set, sums, source.n_rows) for sums in found)
         after = zip(candidates, found, strict=True)

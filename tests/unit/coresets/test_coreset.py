@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
-from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset, solve
+from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset, fit_coreset, solve
 from dualcore.coresets.coreset import normalised, write_atomically
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
@@ -356,3 +356,15 @@ def test_it_trains_a_model_of_scikit_learn():
     through = LogisticRegression(**settings).fit(coreset.X, coreset.y, sample_weight=1000.0 * coreset.weights)
     np.testing.assert_allclose(through.coef_, whole.coef_, atol=0.05)
     assert (through.predict(X) == whole.predict(X)).mean() > 0.99
+
+
+@pytest.mark.parametrize(("loss", "norm"), [("logistic", "l2"), ("logistic", "l1"), ("smooth_hinge", "l2")])
+def test_the_gap_of_small_data_is_of_the_order_of_the_excess(loss, norm):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(3000, 6))
+    y = np.where(X @ rng.normal(size=6) + rng.logistic(size=3000) > 0.0, 1.0, -1.0)
+    problem = Problem(loss, radius=0.05, norm=norm)
+    fit = fit_coreset(problem, X, y, coreset=300, random_state=0)
+    best = solve(problem, X, y, tol=1e-9)
+    excess = (fit.certificate.upper - best.value) / best.value
+    assert fit.certificate.relative_gap <= 20.0 * excess + 1e-8

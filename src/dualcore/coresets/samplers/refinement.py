@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
+from dualcore.coresets.samplers.merged import merged_bounds
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.coresets.samplers.tilt import TILTED_MESSAGE, TiltedSteps, can_tilt
 from dualcore.data.arrays import FloatArray
@@ -21,6 +23,7 @@ from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import spread_of
 from dualcore.reading.closed import ClosedReading
+from dualcore.reading.groups import can_merge
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import certify_rows
@@ -38,6 +41,8 @@ _ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
 # Fewer rows than this many per parameter make a coreset thin. With fewer than the second number the reads alone decide
 # where to go: on LETTER (17 parameters) both ways are equally good at about four rows a parameter.
 _THIN, _TILTED = 12, 3.0
+# Of the gap asked for, what may be lost where merged rows are solved.
+_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -201,14 +206,10 @@ class Refinement:
         return self._finish(solution, steps.risk, steps.multiplier, coreset, rounding)
 
     def _repair(self, best: Reading, coreset: Coreset) -> None:
-        """Look for a tighter bound by two or three more reads: a model may be better than its certificate can tell."""
-        if self.thin or not isinstance(best, ClosedReading) or not can_repair(self.problem, self.source.n_features):
+        """Look for a tighter bound by a few more reads: a model may be better than its certificate can tell."""
+        if self.thin or not isinstance(best, ClosedReading):
             return
-        anchor = replace(best.anchor, multiplier=best.multiplier)
-        score = np.asarray(coreset.X @ anchor.coef + anchor.intercept)
-        t = score * coreset.y if self.problem.is_classification else score - coreset.y
-        spread = spread_of(t, coreset.weights)
-        for found in repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk)):
+        for found in self._closer_bounds(best, coreset):
             self.lower = min(max(self.lower, found), best.risk)
             reads, rows = self.source.n_reads - self.before, self.history[-1].rows
             self.history.append(Round(reads, rows, best.risk, best.risk, self.lower))
@@ -216,6 +217,17 @@ class Refinement:
                 self.callback(self.history[-1])
             if self._tight():
                 break
+
+    def _closer_bounds(self, best: ClosedReading, coreset: Coreset) -> Iterator[float]:
+        """Return bounds that take a read each, as far as there are any for the problem."""
+        problem, source, anchor = self.problem, self.source, replace(best.anchor, multiplier=best.multiplier)
+        if can_merge(problem, source.n_features):
+            return merged_bounds(source, best, anchor, max(self.inner_tol, _SHARE * (self.target_gap or 0.0)))
+        if not can_repair(problem, source.n_features):
+            return iter(())
+        score = np.asarray(coreset.X @ anchor.coef + anchor.intercept)
+        t = score * coreset.y if problem.is_classification else score - coreset.y
+        return repaired_bounds(source, problem, anchor, spread_of(t, coreset.weights), best.level_set(best.risk))
 
     def _best_on_line(self, best: Reading) -> Anchor:
         """Return the best model known, which may be one that the last line search passed."""

@@ -1,0 +1,48 @@
+"""Lower bounds from rows merged into groups: their own optimum, which is at most that of all rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from dualcore.certificates import RowBounds
+from dualcore.coresets.samplers.anchors import anchor_at
+from dualcore.data.sources import Source
+from dualcore.problem.anchor import Anchor
+from dualcore.reading.closed import ClosedReading
+from dualcore.reading.groups import merge_rows, near_rows
+from dualcore.solvers import solve
+
+__all__ = ["merged_bounds"]
+
+# Reads at most: the second groups rows by the model of the first merged rows too, where those bound least.
+_READS = 2
+
+
+def merged_bounds(source: Source, reading: ClosedReading, anchor: Anchor, tol: float) -> Iterator[float]:
+    """Yield lower bounds on the optimal risk of the full data, one a read, two reads at most.
+
+    Parameters
+    ----------
+    source : Source
+    reading : ClosedReading
+        Of these data at ``anchor``, for a problem that `can_merge` accepts.
+    anchor : Anchor
+        A model near the optimum, its multiplier that of its risk on the full data.
+    tol : float
+        Relative gap to which merged rows are solved.
+    """
+    problem, kept = reading.problem, near_rows(reading)
+    models: tuple[Anchor, ...] = (anchor,)
+    whole = reading.level_set(reading.risk)
+    for _ in range(_READS):
+        X, y, masses = merge_rows(source, problem, models, kept)
+        with warnings.catch_warnings():  # any dual point gives a bound
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solution = solve(problem, X, y, masses, tol=tol)
+        bounds = RowBounds(problem, problem.validate(X, y, masses), whole.upper, whole)
+        yield -np.inf if solution.dual is None else bounds.bound(solution.dual).value
+        models = (anchor, anchor_at(problem, solution))

@@ -1,0 +1,75 @@
+"""Reads whose result is made leaf by leaf, so that it is the same however rows are cut into chunks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from dualcore.data.sources import Chunk, Source
+from dualcore.data.sums import complete_leaves, edge_spans, split_rows
+from dualcore.data.threads import one_blas_thread
+from dualcore.reading.summary import cut_chunk, join_runs
+
+__all__ = ["LeafRead"]
+
+T = TypeVar("T")
+
+
+class _Part(NamedTuple, Generic[T]):
+    """What is known of a part of the rows, and the rows of leaves that are not complete yet."""
+
+    found: list[T]
+    edges: list[Chunk]
+
+
+@dataclass(frozen=True)
+class LeafRead(ABC, Generic[T]):
+    """Sums over leaves; rows of leaves that are not complete travel as they are until the others arrive.
+
+    Parameters
+    ----------
+    n_rows : int
+        Of the source.
+    total : float
+        Weight of all rows.
+    """
+
+    n_rows: int
+    total: float
+
+    @abstractmethod
+    def leaf_of(self, chunk: Chunk) -> int:
+        """Return the rows of a leaf: they depend on the number of features and their storage alone."""
+
+    @abstractmethod
+    def sums_of(self, chunk: Chunk) -> T:
+        """Return the result of whole leaves."""
+
+    @abstractmethod
+    def join(self, found: list[T]) -> T:
+        """Return the result of all parts together, whatever their order."""
+
+    def __call__(self, chunk: Chunk) -> _Part[T]:
+        """Return the result of the complete leaves of a chunk, and its other rows."""
+        start, stop, leaf = chunk.start, chunk.start + chunk.y.size, self.leaf_of(chunk)
+        first, last = split_rows(start, stop, leaf, self.n_rows)
+        edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, self.n_rows)]
+        return _Part([self.sums_of(cut_chunk(chunk, first, last))] if first < last else [], edges)
+
+    def merge(self, parts: list[_Part[T]]) -> _Part[T]:
+        """Return the parts as one."""
+        edges, found = [edge for part in parts for edge in part.edges], [each for part in parts for each in part.found]
+        if edges:
+            leaf = self.leaf_of(edges[0])
+            spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
+            complete, left = complete_leaves(spans, leaf, self.n_rows)
+            with one_blas_thread():  # as inside a read
+                found += [self.sums_of(run) for run in join_runs([edges[at] for group in complete for at in group])]
+            edges = join_runs([edges[at] for at in left], leaf)
+        return _Part([self.join(found)] if found else [], edges)
+
+    def over(self, source: Source) -> T:
+        """Return the result over all rows of a source."""
+        [found] = source.fold(self, self.merge).found
+        return found
