@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,7 +33,7 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
         X, y = draw_rows(rng, case, 60)
         best = trained(problem, X, y, 1e-8)
         data = problem.validate(X, y)
-        monkeypatch.setattr(atoms, "_MOST_ROUNDS", 40 if number % 2 else int(rng.integers(1, 8)))
+        monkeypatch.setattr(atoms, "_MOST_STEPS", 200 if number % 2 else int(rng.integers(1, 20)))
         found = run_atoms(problem, data, np.zeros(case.n_features), 0.0, 1e-4)
         assert found.lower <= best.value * (1.0 + 1e-9) + best.rounding
         assert found.upper >= best.lower_bound * (1.0 - 1e-9) - best.rounding
@@ -69,3 +70,34 @@ def test_many_rows_are_trained_by_atoms():
     assert known.lower <= found.value * (1.0 + 1e-9)
     assert known.lower >= found.lower_bound - 1e-3 * found.value
     assert known.upper == pytest.approx(problem.risk(0.9 * found.coef, found.intercept, X, y), rel=1e-9)
+
+
+def few_rows(n_rows, sizes, seed, dropped):
+    """Return separable rows of one-hot columns, fewer than twice the columns, and their groups."""
+    rng = np.random.default_rng(seed)
+    codes = [np.minimum(rng.geometric(0.25, n_rows) - 1, size - 1) for size in sizes]
+    X = np.hstack([np.eye(size)[code] for size, code in zip(sizes, codes, strict=True)])
+    y = np.where(X @ rng.normal(size=X.shape[1]) > 0.0, 1.0, -1.0)
+    ends = np.cumsum([0, *sizes])
+    groups = [list(range(start, end)) for start, end in pairwise(ends)]
+    return X, y, [[None, *group] if dropped else group for group in groups]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("n_rows", [60, 120])
+def test_few_separable_rows_of_many_categories(n_rows, dropped):
+    X, y, groups = few_rows(n_rows, (8, 16, 7, 14, 6, 5, 2, 10), n_rows, dropped)
+    problem = Problem("logistic", radius=0.01, categories=groups)
+    data = problem.validate(X, y)
+    assert can_use_atoms(problem, data)
+    assert run_atoms(problem, data, np.zeros(X.shape[1]), 0.0, 1e-4).is_within(1e-4)
+    found = solve(problem, X, y, tol=1e-4)
+    assert found.converged
+    assert found.relative_gap <= 1e-4
+    known = problem.risk(found.coef, found.intercept, X, y)
+    assert found.lower_bound <= known * (1.0 + 1e-12)
+    # No model near it is below the bound.
+    rng = np.random.default_rng(1)
+    for size in (1e-3, 1e-2, 1e-1):
+        step = size * rng.normal(size=X.shape[1])
+        assert problem.risk(found.coef + step, found.intercept, X, y) >= found.lower_bound
