@@ -382,9 +382,9 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     ----------
     multi_class : {"ovr", "multinomial"}, default="ovr"
         With more than two classes: a model for each class against the rest, or one softmax model of all classes with
-        one worst-case risk and one certificate. A multinomial model takes as ``coreset`` a size, a `UniformCoreset` or
-        a `DualCoreset` without epsilon, anchor and target_gap; a size means two calibrated rounds. With two classes
-        both are the same.
+        one worst-case risk and one certificate. A multinomial model takes every ``coreset`` but an `ImportanceCoreset`
+        and epsilon mode. Neither is more accurate everywhere: with many classes and enough rows of each, try
+        "multinomial". With two classes both are the same.
 
     Examples
     --------
