@@ -48,16 +48,19 @@ def seconds_in_turns(methods: dict[str, Callable[[], Any]], repeats: int, once: 
     return {name: statistics.median(each) for name, each in taken.items()}
 
 
+# The peak is read from /proc, because ru_maxrss of a child begins at that of its parent.
 _CHILD = """
-import json, resource, sys, warnings
+import json, re, sys, warnings
+from pathlib import Path
 warnings.simplefilter("ignore")
 import numpy as np, scipy.optimize, sklearn.linear_model, pyarrow.parquet
 import dualcore
 from dualcore import *
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_kilobytes():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = peak_kilobytes()
 {body}
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps(dict(out, megabytes=(peak - before) / 1024.0)))
+print(json.dumps(dict(out, megabytes=(peak_kilobytes() - before) / 1024.0)))
 """
 
 
