@@ -149,6 +149,16 @@ class ConeProgram:
         bound, inside = self._one_cone(clarabel.SecondOrderConeT(1 + len(vector)), length, vector)
         return bound, inside
 
+    def second_orders(self, lengths: Affine, vectors: Affine) -> None:
+        """Demand ``lengths_i >= ||vectors_i||_2`` of every row; ``vectors`` has the rows one after the other."""
+        count = len(lengths)
+        size = len(vectors) // count
+        starts = self._n_rows + (1 + size) * np.arange(count)
+        inside = (starts[:, None] + np.arange(1, 1 + size)).ravel()
+        self._n_rows += (1 + size) * count
+        self._blocks += [(starts, lengths), (inside, vectors)]
+        self._cones += [clarabel.SecondOrderConeT(1 + size)] * count
+
     def rotated(self, left: Affine, right: Affine, middle: Affine) -> tuple[Place, Place, Place]:
         """Demand ``left * right >= middle^2, left >= 0, right >= 0``, entry by entry.
 

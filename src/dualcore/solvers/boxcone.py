@@ -189,9 +189,7 @@ def _largest_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: 
 
 
 def _long_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: int) -> None:
-    for row in range(n):
-        pick = sp.csr_array((np.ones(m), (np.arange(m), np.arange(row * m, (row + 1) * m))), (m, n * m))
-        program.second_order(lam, moment.mapped(pick))
+    program.second_orders(lam.spread(n), moment)
 
 
 def _summed_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: int) -> None:
