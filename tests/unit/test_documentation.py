@@ -131,12 +131,16 @@ def test_the_home_page_shows_stored_times():
     parquet = json.loads((results / "sources.json").read_text(encoding="utf-8"))["rows"][-1]
     seconds, megabytes = f"{parquet['fit_seconds']:.0f} s", f"{parquet['peak_bytes'] / 1e6:.0f} MB"
     boxes = [line["seconds"] for line in json.loads((results / "box_speed.json").read_text(encoding="utf-8"))["lines"]]
+    parts = json.loads((results / "wide.json").read_text(encoding="utf-8"))
+    lines = {line["setting"]: line["seconds"] for part in ("dense", "hinge") for line in parts[part]["lines"]}
+    wide = {"logistic": lines["l2-independent"], "svm": lines["hinge-independent"], "huber": lines["huber-independent"]}
     times = "logistic {logistic:.2f} s, SVM {svm:.2f} s, Huber {huber:.2f} s"
     shown = [
         f"100,000 x 20: {times.format(**{task: line['seconds'] for task, line in whole.items()})}",
         f"1,000,000 x 20: {times.format(**{task: line['seconds'] for task, line in large.items()})}",
         f"{parquet['n']:,} x {parquet['m']}, Parquet: {seconds}, {megabytes}",
         f"20,000 x 16: {min(boxes):.1f} to {max(boxes):.0f} s",
+        f"50,000 x 768: {times.format(**wide)}",
     ]
     home = (REPOSITORY / "docs" / "index.md").read_text(encoding="utf-8")
     assert [line for line in shown if line not in home] == [], "docs/index.md quotes other times than those stored"
@@ -257,6 +261,7 @@ def test_the_versions_to_cite_and_to_install_are_one():
     assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [project["version"]] == [dualcore.__version__]
 
 
-def test_the_certificate_page_shows_the_stored_counts():
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "render_torture.py"), "--check"]
+@pytest.mark.parametrize("script", ["render_torture.py", "render_speed.py"])
+def test_pages_show_what_is_stored(script):
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / script), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
