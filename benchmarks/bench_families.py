@@ -1,7 +1,7 @@
 """Families beyond one closed form, each beside a plain peer on the same rows, in the same run.
 
     python benchmarks/bench_families.py                            # every part; MNIST is looked for in ../shared/data
-    python benchmarks/bench_families.py --parts digits conic       # some of them
+    python benchmarks/bench_families.py --parts digits conic       # some of them; the others stay stored
     python benchmarks/bench_families.py --quick                    # fewer rows, nothing stored
     python benchmarks/bench_families.py --data folder              # where mnist_idx is
 
@@ -238,18 +238,21 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.repeats = 1
-    lines = []
+    found: dict[str, list[Line]] = {}
     with threadpool_limits(chosen.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer that does not converge is timed all the same
         for part in chosen.parts:
+            found[part] = []
             for line in PARTS[part](chosen):
                 print(show(line), flush=True)
-                lines.append(line | {"part": part})
+                found[part].append(line)
     if not (chosen.quick or chosen.no_store):
         packages = {name: version(name) for name in ("dualcore", "numpy", "scipy", "scikit-learn")}
         machine = {"machine": platform.machine(), "python": platform.python_version(), "threads": chosen.threads}
-        record = {"packages": packages, "machine": machine, "lines": lines}
-        RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+        for part, lines in found.items():  # the other parts stay as they are
+            known[part] = {"packages": packages, "machine": machine, "repeats": chosen.repeats, "lines": lines}
+        RESULTS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
         print(f"stored in {RESULTS.name}")
 
 

@@ -25,7 +25,7 @@ COLUMNS = {
     "rows": "rows",
     "features": "features",
     "seconds": "seconds",
-    "peer_seconds": "plain fit, seconds",
+    "peer_seconds": "peer, seconds",
     "ratio": "ratio",
     "most": "at most",
     "reads": "reads",
