@@ -73,7 +73,9 @@ def test_derivatives_are_those_of_the_smoothed_objective(loss, label_cost):
         np.testing.assert_allclose(change, here.hessian @ along, rtol=1e-3, atol=1e-4 * np.abs(change).max())
 
 
-@pytest.mark.parametrize("loss", ["logistic", "huber", "smooth_hinge"])
+@pytest.mark.parametrize(
+    "loss", ["logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("huber", "smooth_hinge"))]
+)
 def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
     rng = np.random.default_rng(len(loss))
     close = 0
