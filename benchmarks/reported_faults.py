@@ -15,9 +15,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from reported_parts.common import Outcome
 from reported_parts.crashes import CHECKS as CRASHES
 from reported_parts.inputs import CHECKS as INPUTS
+from reported_parts.outcomes import Outcome
 from reported_parts.statements import CHECKS as STATEMENTS
 
 RESULTS = Path(__file__).resolve().parent / "results" / "reported_faults.txt"

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, WassersteinLogisticRegressionCV, fit_coreset, radius_path
-from reported_parts.common import Check, Outcome, exceptions, labels, quietly
+from reported_parts.outcomes import Check, Outcome, exceptions, labels, quietly
 
 
 def infinite_price_and_ridge() -> Outcome:

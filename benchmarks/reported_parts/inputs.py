@@ -15,7 +15,7 @@ import numpy as np
 
 from dualcore import Coreset, CoresetStream, Problem, fit_coreset, open_source, solve
 from dualcore.cli.model import Model
-from reported_parts.common import Check, Outcome, labels, quietly, refusal
+from reported_parts.outcomes import Check, Outcome, labels, quietly, refusal
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # Sends the interrupt from within an import, so that it cannot come late.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualcore import CoresetStream, Problem, assess, certify, fit_coreset
-from reported_parts.common import Check, Outcome, labels, quietly
+from reported_parts.outcomes import Check, Outcome, labels, quietly
 
 RESIDUALS: dict[str, tuple[str, dict[str, float]]] = {
     "pinball .05": ("pinball", {"quantile": 0.05}),

@@ -22,8 +22,11 @@ from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
 
 __all__ = [
+    "DENSE_NUMBERS",
     "DUAL_BOUNDS",
+    "MOST_INEXACT",
     "SOLVED",
+    "STEP_ITERATIONS",
     "UNIT_SIZES",
     "Affine",
     "ConeProgram",
@@ -35,6 +38,11 @@ __all__ = [
     "spread_dual",
 ]
 
+# Iterations of Clarabel for a step of a descent. Columns that are dependent but for rounding take all of them and leave
+# a step that is too short: after so many of those in a row the descent ends.
+STEP_ITERATIONS, MOST_INEXACT = 100, 20
+# A sparse matrix of more entries, zeros included, is not made dense for a factor.
+DENSE_NUMBERS = 10_000_000
 # A column whose spread is this small a part of its mean is constant up to rounding.
 _CONSTANT = 1e-13
 # Sizes beyond this (or its inverse) say that something vanishes, not how large it is.

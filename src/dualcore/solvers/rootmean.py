@@ -27,10 +27,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import LinfNorm
 from dualcore.problem.losses import Squared
+from dualcore.solvers import cones
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows
 
-__all__ = ["MOST_INEXACT", "Descent", "Outcome", "descend"]
+__all__ = ["Descent", "Outcome", "descend"]
 
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
@@ -39,9 +40,8 @@ _SAME = 1.0 + 1e-15
 _EXHAUSTED = 1e-15
 # A mean of the residuals below this share of the root of the risk counts as an exact fit.
 _FITTED = 1e-6
-# The same, as a share of the mean with zero coefficients.
-_NOISE = 1e-10
-_LEAST_CURVATURE = 1e-10
+# The same, as a share of the mean with zero coefficients; and the least curvature of a row.
+_NOISE, _LEAST_CURVATURE = 1e-10, 1e-10
 # Steps are measured in units of at least this share of the mean with zero coefficients.
 _LEAST_REACH = 1e-4
 # Below this share of the mean with zero coefficients, an exact fit (or a margin on every row) is tried.
@@ -50,11 +50,6 @@ _NEARLY = 1e-3
 _CANDIDATES, _LAST = 8, 3
 # Rounds in which rows join those that a separating model is held to.
 _CUTS = 20
-# Iterations of Clarabel for a step. Columns that are dependent but for rounding take all of them and leave a step that
-# is too short: after so many of those in a row the descent ends.
-_STEP_ITERATIONS, MOST_INEXACT = 100, 20
-# A sparse matrix of more entries, zeros included, is not made dense for its triangular factor.
-_DENSE_NUMBERS = 10_000_000
 
 
 class Place(NamedTuple):
@@ -68,10 +63,7 @@ class Place(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Where a local model has its minimum, how much less it is there, relatively, and the slopes of the rows.
-
-    ``exact`` says whether that minimum was found, and not only approached.
-    """
+    """Where a local model has its minimum (if ``exact``; near it, if not), the relative decrease, the rows' slopes."""
 
     change: FloatArray
     promised: float
@@ -129,7 +121,7 @@ class Descent:
             signs = -design.target
             self.rows = sp.diags_array(signs) @ self.rows if sp.issparse(self.rows) else signs[:, None] * self.rows
             self.offset = np.ones_like(signs)
-        if sp.issparse(self.rows) and self.rows.shape[0] * self.rows.shape[1] <= _DENSE_NUMBERS:
+        if sp.issparse(self.rows) and self.rows.shape[0] * self.rows.shape[1] <= cones.DENSE_NUMBERS:
             self.rows = self.rows.toarray()
         self.scale = self._mean(self.offset, 0.0)  # what an empty model leaves
         self.whole: tuple[FloatArray, FloatArray] | None = None
@@ -208,9 +200,8 @@ class Descent:
             here = self.at(best.x, share * best.mean)
             width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
             enough = _EXHAUSTED if last else 1e-3 * share
-            finished = False
-            inexact = 0
-            while len(history) < max_iter and not finished and inexact < MOST_INEXACT:
+            finished, inexact = False, 0
+            while len(history) < max_iter and not finished and inexact < cones.MOST_INEXACT:
                 if not here.mean > 1e-30 * self.scale:
                     finished = True
                     break
@@ -295,8 +286,8 @@ class Descent:
             program.minimise(slide.mapped((pull * place.x / sizes)[None, :]))
         else:
             program.minimise(cost)
-        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=_STEP_ITERATIONS)
-        exact = found.iterations < _STEP_ITERATIONS
+        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=cones.STEP_ITERATIONS)
+        exact = found.iterations < cones.STEP_ITERATIONS
         if found.status not in SOLVED:
             found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
         change = reach * found.value(slide) / sizes

@@ -22,8 +22,17 @@ from dualcore.certificates import Bound, DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
-from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows, spread_dual
-from dualcore.solvers.rootmean import MOST_INEXACT, descend
+from dualcore.solvers.cones import (
+    DENSE_NUMBERS,
+    DUAL_BOUNDS,
+    MOST_INEXACT,
+    SOLVED,
+    STEP_ITERATIONS,
+    ConeProgram,
+    ScaledRows,
+    spread_dual,
+)
+from dualcore.solvers.rootmean import descend
 
 __all__ = ["FlipDescent", "descend_flips"]
 
@@ -39,8 +48,6 @@ _STAGE, _LAST = 0.1, 1e-6
 _SMOOTHING_SHARE = 2.0
 # A step that promises less, relatively, is rounding.
 _EXHAUSTED = 1e-15
-# Iterations of Clarabel for a step.
-_STEP_ITERATIONS = 100
 # Certificates in a row that may bring nothing.
 _PATIENCE = 3
 # A line search accepts this share of the promised decrease, after so many halvings at most.
@@ -48,8 +55,6 @@ _ENOUGH, _HALVINGS = 1e-4, 40
 # How near to ``k^2`` a multiplier may be, relatively, and the factors by which the best one is bracketed.
 _LEAST_ROOM = 1e-12
 _REACHES = (1.0 + 1e-4, 1.01, 1.5, 4.0, *(64.0,) * 60)
-# A sparse matrix of more entries, zeros included, is not made dense.
-_DENSE_NUMBERS = 10_000_000
 
 
 class _Branch(NamedTuple):
@@ -108,7 +113,7 @@ class FlipDescent:
         norm = problem.geometry.norm
         self.prices = design.scale if norm.weights is None else design.scale * norm.weights
         rows: Any = design.matrix
-        if sp.issparse(rows) and rows.shape[0] * (self.m + 1) <= _DENSE_NUMBERS:
+        if sp.issparse(rows) and rows.shape[0] * (self.m + 1) <= DENSE_NUMBERS:
             rows = rows.toarray()
         if problem.fit_intercept:
             ones = np.ones((design.masses.size, 1))
@@ -309,8 +314,8 @@ class FlipDescent:
             coef = slide.mapped(sp.csr_array(entries, (movable.size, width + 2)))
             coef = coef + rates[movable] * place.x[movable] / unit
             DUAL_BOUNDS[type(self.problem.geometry.norm)](program, bound, coef)
-        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=_STEP_ITERATIONS)
-        exact = found.iterations < _STEP_ITERATIONS
+        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=STEP_ITERATIONS)
+        exact = found.iterations < STEP_ITERATIONS
         if found.status not in SOLVED:
             found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
         change = found.value(slide) / sizes
