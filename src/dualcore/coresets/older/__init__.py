@@ -1,0 +1,1 @@
+"""Names of before, kept for one version."""
