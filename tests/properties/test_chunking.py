@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
 from dualcore.data.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
-from dualcore.reading.evaluate import evaluate
+from dualcore.reading.assess import read_model
 from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
 
 PROBLEMS = {
@@ -159,7 +159,7 @@ def test_a_long_tail_of_flips_is_bounded_from_above_and_the_same_for_every_chunk
     anchor = Anchor(np.array([0.8, -0.5, 0.3, 0.1]), 0.2, 2.0)
     risks = set()
     for chunk_rows in (20_000, 777, 50):
-        reading = evaluate(problem, ArraySource(table.X, table.y, chunk_rows=chunk_rows), anchor)
+        reading = read_model(problem, ArraySource(table.X, table.y, chunk_rows=chunk_rows), anchor)
         assert reading.summary.tails[0].n_rows > 1000
         assert reading.summary.tails[0].delta.size == 0
         risks.add(reading.risk)

@@ -19,8 +19,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 
-__all__ = ["Certificate", "LinearModel", "certify"]
-
 # Passes that a certificate on a support may take.
 _BUNDLE_PASSES = 500
 # Relative gap that is looked for on a support, and with categories and many rows; the gap that is good enough there.

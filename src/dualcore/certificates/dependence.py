@@ -10,8 +10,6 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 
-__all__ = ["drop_dependent", "with_ones"]
-
 BoolArray = npt.NDArray[np.bool_]
 
 

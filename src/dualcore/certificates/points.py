@@ -9,8 +9,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["DualPoint", "dual_point", "feasible", "smoothing_widths"]
-
 # Smoothing widths tried for losses with kinks, as shares of the spread of t.
 _WIDTHS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # Slopes of this size, as a share of the largest, are zero but for rounding.

@@ -29,16 +29,6 @@ from dualcore.certificates.points import DualPoint
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = [
-    "EPS",
-    "LevelSet",
-    "RowLevelSet",
-    "Steepness",
-    "column_sizes",
-    "free_features",
-    "sum_error",
-]
-
 EPS = float(np.finfo(np.float64).eps) / 2.0
 _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
 # More free features than this are not looked at: the matrix of their rows would cost more than the bound is worth.

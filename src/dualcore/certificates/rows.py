@@ -25,8 +25,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import weighted_sum
 
-__all__ = ["Bound", "RowBounds", "lower_bound"]
-
 # Above this many features the repair, which needs an m x m system, is left out.
 _REPAIR_FEATURES = 2000
 # How often a point is repaired.

@@ -14,8 +14,6 @@ from dualcore.certificates.rounding import LevelSet, Steepness
 from dualcore.certificates.sums import first_order_bound, squared_bound
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["SideSums", "side_bound"]
-
 
 class SideSums(NamedTuple):
     """Sums over the rows of a dual point; the first axis is the side, slopes below zero first.

@@ -15,8 +15,6 @@ from scipy.optimize import brentq, minimize_scalar
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
-__all__ = ["first_order_bound", "inner_minimum", "squared_bound", "trivial_bound"]
-
 
 def trivial_bound(problem: Problem) -> float:
     """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""

@@ -33,8 +33,6 @@ from dualcore.cli.groups import (
 )
 from dualcore.cli.startup import interruptible
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="dualcore",
     help="Wasserstein-robust linear models, trained on a few percent of the rows and certified on all of them.",

@@ -11,8 +11,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.worstcase import changed_categories, worst_case_distribution
 
-__all__ = ["explain_changes"]
-
 
 def explain_changes(
     problem: Problem,

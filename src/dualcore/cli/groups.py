@@ -22,21 +22,6 @@ if TYPE_CHECKING:
     from dualcore.cli.commands.layout import Reading
     from dualcore.data.sources import Coding
 
-__all__ = [
-    "DataFile",
-    "DataOptions",
-    "DrawOptions",
-    "PathOptions",
-    "PathProblem",
-    "ProblemOptions",
-    "Seed",
-    "Separator",
-    "StreamData",
-    "TrainingOptions",
-    "Weight",
-    "grouped",
-]
-
 DataFile = Annotated[
     Path,
     typer.Argument(

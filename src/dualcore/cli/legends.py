@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["add_legends", "to_png"]
-
 
 def to_png(figure: Figure, classes: Sequence[Any] | None = None) -> bytes:
     """Return a figure, with its legends, as the bytes of a PNG file."""

@@ -24,8 +24,6 @@ from dualcore.data.storage import ArchiveError, Record, check_number, check_whol
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
 
-__all__ = ["Model", "ModelError", "Scaling"]
-
 _FORMAT = 1
 _KIND = "dualcore-model"
 

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import LinearModel
-from dualcore.coresets.coreset import Coreset, write_atomically
+from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path import RadiusPath
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
+from dualcore.data.storage import write_atomically
 from dualcore.problem import Problem
 from dualcore.reading.cells import CellRule, spread_of
 from dualcore.reading.closed import bend_level
@@ -27,21 +28,6 @@ from dualcore.reading.closed import bend_level
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "LEGEND",
-    "CellCounts",
-    "SizeResult",
-    "count_cells",
-    "plot_cells",
-    "plot_changes",
-    "plot_path",
-    "plot_rounds",
-    "plot_sizes",
-    "plot_weights",
-    "save_figure",
-    "to_png",
-]
 
 # Lines pass behind a legend, not through its words.
 LEGEND: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none"}

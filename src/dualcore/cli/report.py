@@ -29,7 +29,6 @@ from dualcore.cli.plots import (
     plot_sizes,
     plot_weights,
 )
-from dualcore.coresets.coreset import write_atomically
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
 from dualcore.coresets.samplers import (
@@ -43,12 +42,11 @@ from dualcore.coresets.samplers import (
 )
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
+from dualcore.data.storage import write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.reading.evaluate import as_source
+from dualcore.reading.assess import as_source
 from dualcore.solvers import solve
-
-__all__ = ["Picture", "Report", "Section", "compare_sizes", "describe", "explain_fit", "software"]
 
 Progress = Callable[[str], None]
 

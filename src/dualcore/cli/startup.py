@@ -14,8 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["begin", "interruptible", "is_command"]
-
 _INTERRUPTED = 130
 
 

@@ -27,8 +27,6 @@ from dualcore.data.sources.kinds import is_number
 from dualcore.data.sources.mapped import SPARSE_PARTS
 from dualcore.data.storage import FileState, read_archive
 
-__all__ = ["SUFFIXES", "Table", "TableError", "find_column", "read_table", "write_csv"]
-
 # Files that can be read, here or as sources.
 SUFFIXES = (
     *(".csv", ".tsv", ".txt", ".gz", ".bz2", ".parquet", ".pq", ".svm", ".libsvm", ".svmlight", ".npy", ".npz"),

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from dualcore.problem import Problem
 
-__all__ = ["AUTO", "Choice", "choose_rows"]
-
 AUTO = "auto"
 # Fewer numbers (rows times features), or more features: all rows are quicker, or as quick and exact.
 _MANY_NUMBERS, _FEW_FEATURES = 5_000_000, 100

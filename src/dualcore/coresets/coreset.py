@@ -18,8 +18,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import ArchiveError, Record, check_number, write_atomically
 from dualcore.problem import Anchor, Problem
 
-__all__ = ["Coreset", "check_weights", "normalised", "read_anchor", "write_atomically"]
-
 _FORMAT = 1
 
 

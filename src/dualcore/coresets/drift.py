@@ -20,8 +20,6 @@ from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import solve
 
-__all__ = ["DriftWarning", "Drifted", "look_for_drift"]
-
 # How many times as far from the optimum as chance explains an anchor may be, squared.
 _CHANCE = 4.0
 # An anchor whose risk is within this of the best one, relatively, serves whatever chance says.

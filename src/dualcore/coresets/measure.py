@@ -10,8 +10,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["Measured", "measure_epsilon"]
-
 
 @dataclass(frozen=True)
 class Measured:

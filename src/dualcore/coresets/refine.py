@@ -14,11 +14,9 @@ from dualcore.coresets.samplers.base import Callback
 from dualcore.coresets.samplers.baselines import row_masses
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.evaluate import as_source
+from dualcore.reading.assess import as_source
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Iterate, solve
-
-__all__ = ["as_sampler", "fit_coreset", "is_auto"]
 
 # Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this. Of fewer
 # numbers than the last it costs little beside the fit, and is done wherever the tolerance is not certified.

@@ -39,8 +39,6 @@ from dualcore.problem import Problem
 from dualcore.reading.reading import read
 from dualcore.reading.summary import stack_chunks
 
-__all__ = ["CoresetStream"]
-
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
 _MOST_GROUPS = 4
 # Small updates wait until they make this many rows.

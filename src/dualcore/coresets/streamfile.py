@@ -17,9 +17,8 @@ from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, ch
 from dualcore.data.sums import FlipTail, TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.summary import CellRule, Extent, Pass, Sample, Summary
-
-__all__ = ["read_notes", "read_stream", "write_stream"]
+from dualcore.reading.cells import CellRule
+from dualcore.reading.summary import Extent, Pass, Sample, Summary
 
 _FORMAT = 4
 # Files of format 3 have no reserve of uniform rows; they go on without one.

@@ -24,8 +24,6 @@ from dualcore.reading.reading import Reading, as_reading
 from dualcore.reading.summary import Extent, Pass, Sample, Summary, close, merge, plan_cells, summarise
 from dualcore.solvers import solve
 
-__all__ = ["NO_WEIGHT", "Group", "draw_group", "has_all_classes", "kept_rows", "plan_group", "unite_coresets"]
-
 # Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
 _MOST_MASS = 4.0
 NO_WEIGHT = "All rows so far have weight zero."

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST", "FloatArray", "plain_array"]
-
 FloatArray = npt.NDArray[np.float64]
 
 # No number that enters may be larger, and none that is divided by smaller than its inverse: a product of six of them

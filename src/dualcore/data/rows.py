@@ -20,19 +20,6 @@ import scipy.sparse as sp
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.threads import one_blas_thread
 
-__all__ = [
-    "TOO_LARGE",
-    "Rows",
-    "as_rows",
-    "as_target",
-    "as_weights",
-    "check_weight_range",
-    "dense_if_small",
-    "entries",
-    "first_row",
-    "may_be_bad",
-]
-
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
 # Sparse rows of at most this many numbers, zeros included, are solved as dense ones.

@@ -29,19 +29,6 @@ import scipy.sparse as sp
 # Only POSIX systems have it.
 fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
-__all__ = [
-    "ArchiveError",
-    "Arrays",
-    "FileState",
-    "Record",
-    "check_number",
-    "check_whole",
-    "member_header",
-    "read_archive",
-    "read_json",
-    "write_atomically",
-]
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 # An archive that holds no more than this may be compressed as hard as anyone likes.

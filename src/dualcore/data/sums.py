@@ -18,8 +18,6 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["FlipTail", "Leaves", "RowSum", "TreeSum", "complete_leaves", "edge_spans", "leaf_rows", "split_rows"]
-
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 8192
 _FEWEST, _MOST = 16, 1024

@@ -8,8 +8,6 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["allowed_threads", "one_blas_thread"]
-
 
 @cache
 def _controller() -> ThreadpoolController:

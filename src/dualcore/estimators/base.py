@@ -26,8 +26,6 @@ from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Iterate, Solution, solve
 
-__all__ = ["Training", "WassersteinLinearModel", "anchored", "check_number", "print_outcome", "print_round"]
-
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
 _LARGEST_SEED = 2**31 - 1

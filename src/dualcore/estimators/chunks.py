@@ -12,8 +12,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source, SvmlightSource, format_of, is_paths, list_tables, open_npy, open_source
 from dualcore.data.sources.dask import is_dask
 
-__all__ = ["Scored", "named_features", "open_features", "score_chunks"]
-
 
 class Scored(NamedTuple):
     """Scores of all rows, shape (n_rows,) or (n_rows, n_outputs), their targets, and their weights or None."""

@@ -39,8 +39,6 @@ from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
 
-__all__ = ["WassersteinLinearSVC", "WassersteinLogisticRegression"]
-
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 
 

@@ -17,8 +17,6 @@ from dualcore.problem import Problem
 from dualcore.problem.losses import Softmax
 from dualcore.solvers import solve
 
-__all__ = ["MULTI_CLASS", "check_multi_class", "fit_multinomial", "joint_problem", "multinomial_risk"]
-
 MULTI_CLASS = ("ovr", "multinomial")
 # Reads of all rows: three to begin with; then, for a step of Newton's method, itself, at most three for its bound and
 # one for the risk.

@@ -11,8 +11,6 @@ from dualcore.data.sources.against import AgainstRestSource, CodedSource, class_
 from dualcore.estimators.multinomial import fit_multinomial
 from dualcore.problem import Problem
 
-__all__ = ["fit_one_by_one", "open_many", "store"]
-
 # A target with more different values is no class.
 _MOST_CLASSES = 1000
 

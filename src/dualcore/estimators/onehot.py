@@ -9,8 +9,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["find_categories"]
-
 
 def find_categories(transformer: Any) -> list[list[int | None]]:
     """Return the groups of one-hot columns that a fitted transformer makes, as ``categories=`` takes them.

@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass, field, fields
 from typing import TypeVar, dataclass_transform
 
-__all__ = ["estimator"]
-
 T = TypeVar("T")
 
 _SECTION = re.compile(r"^(\w+)\n-{4,}\n", re.MULTILINE)

@@ -22,13 +22,6 @@ from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Po
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
 
-__all__ = [
-    "WassersteinHuberRegressor",
-    "WassersteinLinearRegression",
-    "WassersteinLinearSVR",
-    "WassersteinQuantileRegressor",
-]
-
 
 @estimator
 class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):

@@ -14,8 +14,6 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 
-__all__ = ["warn_if_loose", "warn_if_nothing_learned"]
-
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
 _CONSTANT = 1e-6
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.

@@ -25,8 +25,6 @@ from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
 from dualcore.problem import Data, Problem
 
-__all__ = ["WassersteinHuberRegressorCV", "WassersteinLinearSVCCV", "WassersteinLogisticRegressionCV"]
-
 
 @estimator
 class RadiusSearch(WassersteinLinearModel):

@@ -15,8 +15,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve
 
-__all__ = ["all_or_nothing", "keep_streams", "learns_in_parts", "open_streams", "store_streamed", "train_on_stream"]
-
 # Rows of the coreset of a stream where the estimator names no number of rows.
 _SIZE = 5000
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-__all__ = ["AlfaResult", "MinMaxResult", "add_noise", "alfa_attack", "flip_labels", "minmax_attack"]
-
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[Any]
 Box = tuple[FloatArray, FloatArray]

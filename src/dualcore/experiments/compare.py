@@ -13,8 +13,6 @@ from dualcore.experiments.printed import Printed, printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, Table
 
-__all__ = ["Cell", "Comparison", "beaten_rows", "compare", "means", "relative_gaps", "summarise", "whole_risk"]
-
 
 class Cell(NamedTuple):
     """Mean and standard deviation of the trials of one cell."""

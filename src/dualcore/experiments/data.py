@@ -13,8 +13,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.experiments import datasets
 from dualcore.experiments.attacks import add_noise, flip_labels
 
-__all__ = ["LOADERS", "DataKey", "Split", "load_split"]
-
 DataKey = tuple[Any, ...]
 
 

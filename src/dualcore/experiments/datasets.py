@@ -28,22 +28,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml
 
-__all__ = [
-    "ENVIRONMENT_VARIABLE",
-    "Dataset",
-    "DatasetNotFoundError",
-    "load_adult",
-    "load_appliances_energy",
-    "load_letter",
-    "load_letter_authors",
-    "load_letter_pair",
-    "load_mnist",
-    "load_mnist_pair",
-    "make_appliances_standin",
-    "make_letter_standin",
-    "make_mnist_standin",
-]
-
 Array = npt.NDArray[Any]
 Folder = str | os.PathLike[str] | None
 Source = Literal["local", "openml", "generated"]

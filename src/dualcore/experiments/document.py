@@ -22,8 +22,6 @@ from dualcore.experiments.records import ENVIRONMENTS, Record, Store
 from dualcore.experiments.render import as_markdown, lay_out
 from dualcore.experiments.settings import STUDIES, get_table
 
-__all__ = ["write_document"]
-
 PLACE = re.compile(r"\{\{(\w+)(?: ([^}]+))?\}\}")
 
 

@@ -12,8 +12,6 @@ from dualcore.experiments.printed import printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, TABLES, Table
 
-__all__ = ["FIGURES", "draw"]
-
 Records = Callable[[str], list[Record]]
 STYLES: dict[str, dict[str, Any]] = {
     "UniSamp": {"color": "#888888", "marker": "s"},

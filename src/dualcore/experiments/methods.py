@@ -11,8 +11,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers import solve
 
-__all__ = ["METHODS", "ROUNDS", "WHOLE", "WHOLE_CONIC", "Job", "Trained"]
-
 WHOLE, WHOLE_CONIC = "Whole", "Whole (conic)"
 ROUNDS = 4
 

@@ -11,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["Printed", "printed_figures", "printed_whole"]
-
 
 class Printed(NamedTuple):
     """A mean of 50 trials, and their standard deviation where the paper gives it."""

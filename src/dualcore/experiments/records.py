@@ -15,8 +15,6 @@ from pathlib import Path
 
 from dualcore import __version__
 
-__all__ = ["Record", "Store", "cpu_model", "environment"]
-
 PACKAGES = ("numpy", "scipy", "scikit-learn", "clarabel")
 ENVIRONMENTS = "environments.csv"
 

@@ -10,8 +10,6 @@ from dualcore.experiments.printed import Printed, printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, Table
 
-__all__ = ["Layout", "as_latex", "as_markdown", "lay_out"]
-
 OUTSIDE = "†"
 
 

@@ -21,8 +21,6 @@ from dualcore.experiments.records import Record, Store, environment
 from dualcore.experiments.render import as_latex, as_markdown, lay_out
 from dualcore.experiments.settings import STUDIES, Case, Study, Table, get_table
 
-__all__ = ["Reproduction", "reproduce", "run_study"]
-
 Folder = str | os.PathLike[str]
 DEFAULT_FOLDER = "dualcore-results"
 

@@ -13,8 +13,6 @@ from typing import Literal
 from dualcore.experiments.data import DataKey
 from dualcore.problem import Problem
 
-__all__ = ["STUDIES", "TABLES", "Case", "Study", "Table", "get_table"]
-
 ALL = "all"
 SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
 

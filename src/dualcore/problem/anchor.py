@@ -7,8 +7,6 @@ from typing import Any
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Anchor"]
-
 
 @dataclass(frozen=True)
 class Anchor:

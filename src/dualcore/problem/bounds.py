@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Bounds", "lipschitz_bounds", "smooth_bounds"]
-
 
 class Bounds(NamedTuple):
     """``lower <= h <= upper``, shape (n,) each."""

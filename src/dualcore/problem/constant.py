@@ -8,8 +8,6 @@ from scipy.optimize import brentq
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["best_constant"]
-
 # A margin beyond this has no loss, and no slope, that a float64 tells from zero.
 _FAR_MARGIN = 40.0
 

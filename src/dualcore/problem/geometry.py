@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 # Coefficients this near to zero, or to the largest, relatively, count as there.
 _TIED = 1e-6
 
-__all__ = [
-    "Box",
-    "Geometry",
-    "L1Norm",
-    "L2Norm",
-    "LinfNorm",
-    "Norm",
-    "check_range",
-    "get_norm",
-]
-
 
 def check_range(name: str, number: float) -> None:
     """Raise ValueError where a positive, finite number is so small or so large that arithmetic with it overflows."""

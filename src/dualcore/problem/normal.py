@@ -19,8 +19,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem import Data, Problem
 
-__all__ = ["CentredRows", "Normal", "exact_dot", "far_centre"]
-
 # A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
 _FAR = 64.0
 # Rows that are looked at to tell, numbers in them, and rows at least.

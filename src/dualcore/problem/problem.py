@@ -14,8 +14,6 @@ from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
 
-__all__ = ["Constants", "Data", "Gradient", "Problem"]
-
 
 class Data(NamedTuple):
     """Validated training data: row access, targets, and masses that sum to one (None: equal masses)."""

@@ -21,8 +21,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
 
-__all__ = ["CategoryChange", "WorstCase", "changed_categories", "worst_case_distribution"]
-
 
 @dataclass(frozen=True)
 class WorstCase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualcore.reading import closed, rowwise  # noqa: F401  (they register themselves)
 from dualcore.reading.reading import Reading, read
 
 __all__ = ["Reading", "read"]

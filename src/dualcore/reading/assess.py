@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualcore.certificates import Certificate
-from dualcore.certificates import certify as certify_rows
-from dualcore.data.sources import is_source_like
-from dualcore.problem import Problem
-from dualcore.reading.evaluate import as_source, evaluate
+import numpy as np
 
-__all__ = ["assess", "certify"]
+from dualcore.certificates import Certificate
+from dualcore.certificates import certify as certify_in_memory
+from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
+from dualcore.problem import Anchor, Problem
+from dualcore.reading.cells import CellRule
+from dualcore.reading.reading import Reading, read
+from dualcore.reading.rowdata import certify_rows
+from dualcore.reading.summary import Pass
 
 
 def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -42,7 +45,7 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
     """
     if is_source_like(X):
         return assess(problem, model=solution, X=X, y=y, sample_weight=sample_weight)
-    return certify_rows(problem, solution, X, y, sample_weight)
+    return certify_in_memory(problem, solution, X, y, sample_weight)
 
 
 def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -73,6 +76,32 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
     """
     source = as_source(problem, X, y, sample_weight)
     before = source.n_reads
-    reading = evaluate(problem, source, model)
+    reading = read_model(problem, source, model)
     lower = min(reading.lower_bound(reading.risk), reading.risk)
     return Certificate(reading.risk, lower, source.n_reads - before, reading.rounding)
+
+
+def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
+    """Return what `open_source` makes of a source, a path, a Dask collection or parts; else the validated arrays."""
+    if is_source_like(X):
+        return open_source(X, y, sample_weight)
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    return ArraySource(data.rows, data.y, sample_weight, checked=True)
+
+
+def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
+    """Read the data once at a model, drawing nothing: its risk, and a lower bound on the best possible one.
+
+    The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
+    """
+    coef, intercept = problem.family.as_model(solution.coef, solution.intercept)
+    lowest = problem.kappa(coef) if problem.family.finite_at_kappa else np.inf
+    multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
+    anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, float(multiplier)))
+    width = 0.05 if problem.loss.kinks else 0.0
+    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
+    if reading.needs_rows:
+        known, multiplier = certify_rows(problem, source, anchor)
+        reading.settle(known, multiplier)
+    return reading

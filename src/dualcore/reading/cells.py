@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["CellPlan", "CellRule", "Levels", "binary_level", "cell_rule", "spread_of"]
-
 Levels = npt.NDArray[np.intp]
 
 

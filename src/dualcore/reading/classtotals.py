@@ -12,8 +12,6 @@ from dualcore.certificates.softmax.sums import ClassTotals
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 
-__all__ = ["class_totals"]
-
 
 def class_totals(source: Source, n_classes: int) -> ClassTotals:
     """Return the totals of a source whose targets are class numbers."""

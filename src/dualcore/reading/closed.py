@@ -21,11 +21,9 @@ from dualcore.data.sums import FlipTail, Leaves
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Logistic
-from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
+from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
-
-__all__ = ["ClosedKernel", "ClosedReading", "Layout", "SmoothedSums", "bend_level", "kink_distance"]
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2

@@ -27,8 +27,6 @@ from dualcore.reading.cells import Levels, binary_level
 from dualcore.reading.closed import ClosedReading, kink_distance
 from dualcore.reading.leafread import LeafRead
 
-__all__ = ["MergedRows", "NearRows", "can_merge", "merge_rows", "near_rows"]
-
 # Beyond this many features a problem of so many rows costs more than reads do.
 _MOST_FEATURES = 300
 # Rows that are kept as they are, and numbers in them.

@@ -11,8 +11,6 @@ from dualcore.data.sums import complete_leaves, edge_spans, split_rows
 from dualcore.data.threads import one_blas_thread
 from dualcore.reading.summary import cut_chunk, join_runs
 
-__all__ = ["LeafRead"]
-
 T = TypeVar("T")
 
 

@@ -1,16 +1,106 @@
-"""One read of the data at a model."""
+"""One read of the data at a model, and what every finished read answers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
+
+from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source, SourceError
-from dualcore.reading import closed, rowwise  # noqa: F401  (they register themselves)
-from dualcore.reading.base import READINGS, Reading
-from dualcore.reading.summary import Extent, Pass, Summary, merge, summarise
+from dualcore.reading.summary import Extent, Pass, Sample, Summary, merge, summarise
 
-__all__ = ["Reading", "as_reading", "read"]
+
+class Reading(ABC):
+    """A finished read, with its answers.
+
+    Attributes
+    ----------
+    risk, multiplier : float
+        Worst-case risk of the anchor, ridge included, and where it is attained; `is_exact` or an upper bound.
+    mean_h : float
+        Mean dual loss at the anchor's own multiplier.
+    slope, gradient
+        Mean derivative of ``h`` in the score (in each of the scores), and in the coefficients.
+    spent : float
+        Mean transport behind ``h`` at the anchor.
+    cell_count, cell_mass : ndarray of shape (n_cells,)
+    sample : Sample
+        Rows that were kept, in row order.
+    """
+
+    risk: float
+    multiplier: float
+    is_exact: bool
+    mean_h: float
+    slope: Any
+    gradient: FloatArray
+    spent: float
+    column_sizes: FloatArray | None
+
+    def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
+        if summary.sample is None:
+            raise ValueError("Nothing was read.")
+        self.task, self.summary = task, summary
+        self.problem, self.anchor = task.problem, task.anchor
+        vector = summary.sums.total()
+        n_cells = task.cells.n_cells
+        self.cell_count = summary.cell_count
+        self.cell_mass = vector[-n_cells:] if summary.weighted else summary.cell_count / summary.n_rows
+        self._vector = vector[:-n_cells] if summary.weighted else vector
+        self.sample = summary.sample.in_row_order()
+        self.known_bound, self.known_rounding = -np.inf, 0.0
+        self.column_sizes = column_sizes
+
+    @abstractmethod
+    def line(self) -> list[tuple[float, float]]:
+        """Return ``(step, risk)`` along the line search, on the full data."""
+
+    @property
+    def duals(self) -> list[FloatArray]:
+        """Sums of dual candidates that later reads may use in `lower_bound`."""
+        return []
+
+    @abstractmethod
+    def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
+        """Return a lower bound on the optimal risk of the full data, where the risk of some model is ``upper``."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> float:
+        """The error of the risk."""
+
+    @abstractmethod
+    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
+        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,)."""
+
+    def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
+        """Return weights of sampled rows, changed where calibration left the masses of the strata too far off."""
+        return weights
+
+    @property
+    @abstractmethod
+    def needs_rows(self) -> bool:
+        """Whether sums do not determine the risk or the bound, so that both take further reads (`settle`)."""
+
+    def settle(self, known: Certificate, multiplier: float) -> None:
+        """Replace risk and bound by those that further reads have found."""
+        self.risk, self.multiplier, self.is_exact = known.upper, multiplier, True
+        self.known_bound, self.known_rounding = known.lower, known.rounding
+
+    def bound_risk(self) -> None:
+        """Put the bound that the anchor's own multiplier gives in the place of the risk: sums alone vouch for it."""
+        self.multiplier = self.anchor.multiplier
+        paid = self.problem.price * self.multiplier if self.problem.radius > 0.0 else 0.0
+        self.risk, self.is_exact = paid + float(self.mean_h) + self.problem.penalty(self.anchor.coef), False
+
+
+# Filled by the modules that hold them, by the name of the kernel.
+READINGS: dict[str, type[Reading]] = {}
 
 
 def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> Reading:

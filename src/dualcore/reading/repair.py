@@ -29,8 +29,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import mean_slope
 from dualcore.reading.leafread import LeafRead
 
-__all__ = ["REPAIRED_FEATURES", "can_repair", "repaired_bounds"]
-
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300
 # Widths over which slopes are averaged near kinks and flips, as shares of the spread of the scores; few where features

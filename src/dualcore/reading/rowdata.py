@@ -16,8 +16,6 @@ from dualcore.data.sources import ArraySource, PreparedSource, Source
 from dualcore.data.sources.rows import SourceRows, source_target
 from dualcore.problem import Data, Problem
 
-__all__ = ["certify_rows", "rows_at_hand", "rows_in_memory", "source_data"]
-
 
 def source_data(source: Source) -> Data:
     """Return the rows of a source: those in memory as they are, others through reads."""

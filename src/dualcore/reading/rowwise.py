@@ -15,11 +15,9 @@ from dualcore.data.sources import Chunk
 from dualcore.data.sums import FlipTail, Leaves
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.families import Family, RowDual
-from dualcore.reading.base import READINGS, Reading
 from dualcore.reading.cells import CellPlan, cell_rule
+from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
-
-__all__ = ["RowwiseKernel", "RowwiseReading", "along"]
 
 
 def along(family: Family, start: Anchor, end: Anchor, step: float) -> Anchor:

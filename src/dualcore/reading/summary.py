@@ -23,26 +23,6 @@ from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import CellPlan, CellRule
 
-__all__ = [
-    "KERNELS",
-    "BlockRead",
-    "CellRule",
-    "Extent",
-    "Kernel",
-    "Pass",
-    "Sample",
-    "Summary",
-    "WeightedRows",
-    "close",
-    "cut_chunk",
-    "in_range",
-    "join_runs",
-    "merge",
-    "plan_cells",
-    "stack_chunks",
-    "summarise",
-]
-
 # Filled by the modules that hold them.
 KERNELS: dict[str, Kernel] = {}
 

@@ -8,8 +8,8 @@ from dualcore import DualCoreset, Problem, UniformCoreset, solve
 from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.coresets.path.run import _doubling
 from dualcore.data.sources import ArraySource
-from dualcore.reading.evaluate import as_source
-from dualcore.reading.score import _cut, _Tail, score_models
+from dualcore.reading.assess import as_source
+from dualcore.reading.models import _cut, _Tail, read_models
 from dualcore.solvers import Solution
 from dualcore.solvers.base import Status
 
@@ -39,7 +39,7 @@ def make_data(classification, n=1500, m=4, seed=0):
 
 
 def model_of(problem, coef, intercept, X, y, weights=None, stretch=1.0):
-    """A model as `score_models` takes it, with a multiplier that need not be the best one."""
+    """A model as `read_models` takes it, with a multiplier that need not be the best one."""
     multiplier = stretch * problem.multiplier(coef, intercept, X, y, weights)
     return Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
 
@@ -62,7 +62,7 @@ def test_the_risks_of_a_batch_are_those_of_each_model(loss, settings, weighted):
     X, y = make_data(problem.is_classification)
     weights = np.random.default_rng(1).random(y.size) if weighted else None
     models = some_models(problem, X, y, weights)
-    scores = score_models(as_source(problem, X, y, weights), problem, models, [0.0] * 3, 0.4)
+    scores = read_models(as_source(problem, X, y, weights), problem, models, [0.0] * 3, 0.4)
     for radius in (0.0, 0.03, 0.4):
         at = problem.replace(radius=radius)
         for j, model in enumerate(models):
@@ -81,7 +81,7 @@ def test_no_model_beats_the_lower_bound_of_any_other(loss, settings):
     for radius in (0.03, 0.4):
         at = problem.replace(radius=radius)
         best = solve(at, X, y, tol=1e-7)
-        scores = score_models(as_source(at, X, y), problem, [*models[:2], best], widths, 0.4)
+        scores = read_models(as_source(at, X, y), problem, [*models[:2], best], widths, 0.4)
         bounds = [scores.lower_bound(at, j, scores.risk(at, j)[0]) for j in range(3)]
         assert max(bounds) <= best.value * (1.0 + 1e-9)
         # The slopes of the optimum itself close the gap; where slopes jump, their smoothing does so in part.
@@ -95,9 +95,9 @@ def test_chunks_and_sparse_rows_score_alike(loss, settings):
     X, y = make_data(problem.is_classification)
     X[np.abs(X) < 0.7] = 0.0
     models, widths = some_models(problem, X, y), [0.1, 0.1, 0.1]
-    whole = score_models(ArraySource(X, y), problem, models, widths, 0.1)
+    whole = read_models(ArraySource(X, y), problem, models, widths, 0.1)
     for source in (ArraySource(X, y, chunk_rows=37), ArraySource(sp.csr_array(X), y), ArraySource(sp.csc_array(X), y)):
-        parts = score_models(source, problem, models, widths, 0.1)
+        parts = read_models(source, problem, models, widths, 0.1)
         for j in range(3):
             assert parts.risk(problem, j) == pytest.approx(whole.risk(problem, j), rel=1e-12)
             np.testing.assert_allclose(parts.moments(j), whole.moments(j), rtol=1e-9, atol=1e-12)
@@ -110,7 +110,7 @@ def test_the_moments_are_those_of_the_objective():
     problem = Problem("logistic", radius=0.1, label_cost=1.0)
     coef, intercept, multiplier = np.array([1.0, -2.0, 0.5, 1.0]), 0.4, 3.0
     model = Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
-    positive, loss, pull, *gradient, flipped = score_models(ArraySource(X, y), problem, [model], [0.0], 1.0).moments(0)
+    positive, loss, pull, *gradient, flipped = read_models(ArraySource(X, y), problem, [model], [0.0], 1.0).moments(0)
     expected = problem.gradient(coef, intercept, X, y, multiplier=multiplier)
     t = problem.signal(coef, intercept, problem.validate(X, y))
     assert flipped == pytest.approx(float((t > multiplier).mean()))

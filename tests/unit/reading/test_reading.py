@@ -12,8 +12,8 @@ from dualcore.coresets.stream import CoresetStream
 from dualcore.data import sums
 from dualcore.data.sources import ArraySource
 from dualcore.reading.assess import assess
+from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
-from dualcore.reading.score import score_models
 from dualcore.reading.summary import CellRule, Pass
 
 
@@ -221,7 +221,7 @@ def test_a_side_of_next_to_no_mass_is_not_lost_in_a_difference(loss, by_path):
         if by_path:
             multiplier = problem.kappa(model.coef)
             given = SimpleNamespace(coef=model.coef, intercept=model.intercept, dual_variable=multiplier)
-            scores = score_models(ArraySource(X, y, weights), problem, [given], [0.3], 0.4)
+            scores = read_models(ArraySource(X, y, weights), problem, [given], [0.3], 0.4)
             lower = scores.lower_bound(problem, 0, scores.risk(problem, 0)[0])
         else:
             lower = assess(problem, model, X, y, weights).lower

@@ -27,8 +27,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
 from dualcore.experiments.attacks import alfa_attack
 
-__all__ = ["Case", "Line", "make_large", "run_demo"]
-
 _SEED = 0
 _FLIPPED = 0.1
 # A whisper of ridge, because the bundled data are nearly separable: without it the plain model does not exist.

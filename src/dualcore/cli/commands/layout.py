@@ -30,8 +30,6 @@ from dualcore.data.sources import (
 )
 from dualcore.data.sources.kinds import is_number
 
-__all__ = ["MOST_CLASSES", "Layout", "Reading", "open_layout"]
-
 # A target of more different labels than these is taken for that of a regression.
 MOST_CLASSES = 100
 

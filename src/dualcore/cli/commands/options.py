@@ -21,18 +21,6 @@ from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import TableError
 from dualcore.data.sources import Coding
 
-__all__ = [
-    "ESTIMATORS",
-    "OWN_PARAMETER",
-    "category_costs",
-    "parse_fill",
-    "parse_radii",
-    "parse_separator",
-    "parse_size",
-    "signs",
-    "text_target",
-]
-
 ESTIMATORS: dict[str, type[Any]] = {
     "logistic": WassersteinLogisticRegression,
     "hinge": WassersteinLinearSVC,

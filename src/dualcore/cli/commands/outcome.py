@@ -18,8 +18,6 @@ from typing import Annotated, Any, ParamSpec
 import typer
 from rich.console import Console
 
-__all__ = ["Exit", "FileError", "OptionError", "Output", "Quiet", "check_output", "guarded", "writing"]
-
 P = ParamSpec("P")
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 

@@ -19,8 +19,6 @@ from dualcore.coresets.samplers import CoresetFit, Round, Sampler
 from dualcore.data.sources import Chunk, PreparedSource, Source
 from dualcore.problem import Problem
 
-__all__ = ["Observed", "Watch", "WatchedSource", "watching"]
-
 
 @dataclass
 class Observed(Sampler):

@@ -19,8 +19,6 @@ from dualcore.cli.commands.training import certificate_values, digest
 from dualcore.cli.model import Model
 from dualcore.cli.report import Report, Section, describe, explain_fit, software
 
-__all__ = ["write_report"]
-
 # What a report shows of a model that was trained on all rows.
 _SIZE = "0.05"
 

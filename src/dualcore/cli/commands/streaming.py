@@ -21,8 +21,6 @@ from dualcore.coresets.streamfile import read_notes
 from dualcore.data.sources import Chunk, check_coding, coded_groups
 from dualcore.data.storage import ArchiveError
 
-__all__ = ["stream_rows"]
-
 
 def stream_rows(
     problem: ProblemOptions,

@@ -32,20 +32,6 @@ from dualcore.data.sources import (
 from dualcore.data.sources.rows import source_target
 from dualcore.data.sources.survey import stack_rows
 
-__all__ = [
-    "Rows",
-    "Stream",
-    "can_stream",
-    "is_large",
-    "load_for_model",
-    "load_rows",
-    "measure_quality",
-    "model_reading",
-    "open_stream",
-    "refuse_many_classes",
-    "stream_for_model",
-]
-
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
 

@@ -42,16 +42,6 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.sources import list_tables
 from dualcore.data.storage import write_atomically
 
-__all__ = [
-    "certificate_values",
-    "certify_model",
-    "digest",
-    "draw_coreset",
-    "fit_model",
-    "follow_path",
-    "predict_rows",
-]
-
 
 def fit_model(
     problem: ProblemOptions,

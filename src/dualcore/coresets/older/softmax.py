@@ -17,15 +17,6 @@ from dualcore.problem.losses import Logistic, Softmax
 from dualcore.solvers import Solution as SoftmaxSolution
 from dualcore.solvers import solve
 
-__all__ = [
-    "SoftmaxFit",
-    "SoftmaxProblem",
-    "SoftmaxSolution",
-    "certify_softmax",
-    "fit_softmax_coreset",
-    "solve_softmax",
-]
-
 
 def SoftmaxProblem(base: Problem, n_classes: int) -> Problem:  # noqa: N802  (it was a class)
     """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one.

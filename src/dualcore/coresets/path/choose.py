@@ -23,16 +23,6 @@ from dualcore.solvers import solve
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
 
-__all__ = [
-    "RadiusSelection",
-    "fold_tolerance",
-    "held_out_loss",
-    "largest_radius",
-    "radius_grid",
-    "select_radius",
-    "suggest_radius",
-]
-
 Indices = npt.NDArray[np.int64]
 Scoring = str | Callable[[Problem, FloatArray, float, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.

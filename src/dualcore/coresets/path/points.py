@@ -11,8 +11,6 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers import Solution
 
-__all__ = ["PathPoint", "PathStep", "RadiusPath"]
-
 
 @dataclass(frozen=True)
 class PathPoint:

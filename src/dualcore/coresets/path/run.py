@@ -35,15 +35,13 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like, open_labelled
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
+from dualcore.reading.assess import as_source, read_model
 from dualcore.reading.cells import spread_of
-from dualcore.reading.evaluate import as_source, evaluate
+from dualcore.reading.models import read_models
 from dualcore.reading.reading import read
-from dualcore.reading.score import score_models
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.base import able_solver
-
-__all__ = ["radius_path"]
 
 # Radii within this factor of one that is trained may lie between two of them.
 _NEAR = 1.5
@@ -388,7 +386,7 @@ class _CoresetPath:
         if problem.family.flips and not problem.form.sums_decide:
             self.refines, moments, scores = False, dict.fromkeys(positions, np.empty(0)), {}
             for k in positions:  # flips of order 2 cannot be told from sums of several models: a read each
-                reading = evaluate(self.problems[k], self.source, found[k].solution)
+                reading = read_model(self.problems[k], self.source, found[k].solution)
                 scores[k] = (reading.risk, reading.multiplier)
                 self.rounding[k] = reading.rounding
                 self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
@@ -421,7 +419,7 @@ class _CoresetPath:
         share = 0.3 * self.reach if problem.loss.kinks else 0.0
         widths = [share * self._spread(found[k]) if share else 0.0 for k in trained]
         models = [found[k].solution for k in trained]
-        scores = score_models(
+        scores = read_models(
             self.source, problem, models, widths, self.radii[-1], [found[k].solution for k in others], self.column_sizes
         )  # fmt: skip
         self.column_sizes = scores.column_sizes
@@ -472,7 +470,7 @@ def _signal(problem: Problem, rows: WeightedRows, model: LinearModel) -> FloatAr
 
 
 def _moment_matrix(problem: Problem, rows: WeightedRows, model: Solution) -> FloatArray:
-    """Return of every row what `Scores.moments` sums over the full data, shape (size, n_moments)."""
+    """Return of every row what `ModelReadings.moments` sums over the full data, shape (size, n_moments)."""
     t = _signal(problem, rows, model)
     value, slope = problem.loss.value_and_slope(t)
     gains, flipped = problem.form.flip_gains(t), np.zeros(t.size, dtype=bool)

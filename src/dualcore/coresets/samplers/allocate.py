@@ -7,8 +7,6 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["allocate", "merge_cells"]
-
 
 def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> npt.NDArray[np.int64]:
     """Share ``size`` draws among cells in proportion to ``scores``.

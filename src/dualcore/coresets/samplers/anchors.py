@@ -15,8 +15,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
 
-__all__ = ["anchor_at", "check_classes", "check_size", "pilot_anchor", "pilot_sample"]
-
 
 def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
     """Return ``size`` rows of smallest keys, of every class in proportion; of many classes exactly that many rows."""

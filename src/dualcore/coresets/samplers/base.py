@@ -20,10 +20,8 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.evaluate import as_source, evaluate
+from dualcore.reading.assess import as_source, read_model
 from dualcore.solvers import Solution, solve
-
-__all__ = ["CoresetFit", "Round", "Sampler", "as_anchor", "as_source", "evaluate", "finish", "scored"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def scored(
     problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
 ) -> CoresetFit:
     """Return the fit of a coreset's solution, scored and certified on the full data."""
-    reading = evaluate(problem, source, solution)
+    reading = read_model(problem, source, solution)
     risk, multiplier, rounding = reading.risk, reading.multiplier, reading.rounding
     lower = min(reading.lower_bound(risk), risk)
     if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter

@@ -27,8 +27,6 @@ from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
 # Rows that the importance sampler works on at a time.
 _BLOCK_ROWS = 4096
 
-__all__ = ["ImportanceCoreset", "LayeredCoreset", "UniformCoreset", "collect"]
-
 
 def collect(source: Source, function: Any) -> FloatArray:
     """Return ``function(chunk)`` for all rows, one after the other: one read, one number a row."""

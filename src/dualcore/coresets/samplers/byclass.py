@@ -17,8 +17,6 @@ from dualcore.data.sources import Source
 from dualcore.data.sources.rows import source_target
 from dualcore.problem import Problem
 
-__all__ = ["ClassDraw", "draw_by_class"]
-
 
 class ClassDraw(NamedTuple):
     """Rows drawn from a grid in every class: ascending row numbers, weights that sum to one, how many cells."""

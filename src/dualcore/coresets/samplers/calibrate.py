@@ -9,8 +9,6 @@ import numpy as np
 from dualcore.coresets.coreset import normalised
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Calibrated", "calibrate", "keeps_classes"]
-
 # Softness of a calibration that meets the means exactly.
 _EXACT = 1e-14
 # Share of the mass of a class that calibration must leave.

@@ -14,8 +14,6 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 
-__all__ = ["Grid", "GridDraw", "build_grid", "draw_grid", "grid_coreset", "layers"]
-
 
 def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
     """Return 0 where ``value <= mean`` and j where ``2^{j-1} mean < value <= 2^j mean``.

@@ -16,8 +16,6 @@ from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import merge_rows, near_rows
 from dualcore.solvers import solve
 
-__all__ = ["merged_bounds"]
-
 # Reads at most: the second groups rows by the model of the first merged rows too, where those bound least.
 _READS = 2
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["resolve_size"]
-
 
 def resolve_size(size: float | int, n_rows: int) -> int:
     """Return a number of rows from a count or a fraction.

@@ -16,8 +16,6 @@ from dualcore.coresets.samplers.allocate import allocate
 from dualcore.coresets.samplers.grid import Grid
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Region", "SampleSizes", "sample_sizes"]
-
 
 @dataclass(frozen=True)
 class Region:

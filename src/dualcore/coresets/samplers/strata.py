@@ -11,10 +11,8 @@ from dualcore.coresets.samplers.allocate import allocate, merge_cells
 from dualcore.coresets.samplers.calibrate import Calibrated, calibrate, keeps_classes
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
+from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading
-from dualcore.reading.summary import CellRule
-
-__all__ = ["bend_scores", "draw_cells", "keep_fractions"]
 
 # Rows kept beyond the planned draws of a cell, so that an underestimated cell can still be served.
 _SLACK, _SPARE = 2.0, 32

@@ -13,8 +13,6 @@ from dualcore.data.sources.chunk import Chunk, RowError
 from dualcore.data.sources.prepared import PreparedSource, _Preparation
 from dualcore.data.sources.survey import Survey
 
-__all__ = ["AgainstRestSource", "CodedSource", "class_masses"]
-
 
 @dataclass(frozen=True)
 class _AgainstRest(_Preparation):

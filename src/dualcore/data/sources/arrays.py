@@ -15,8 +15,6 @@ from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
 from dualcore.data.sources.release import is_mapped, release_pages
 
-__all__ = ["ArraySource", "as_row_weights"]
-
 # Rows of a mapped file that are looked up before their pages are given back.
 _MAPPED_ROWS = 512
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["import_arrow"]
-
 
 def import_arrow(name: str) -> Any:
     """Import a module of pyarrow, or say which extra brings it."""

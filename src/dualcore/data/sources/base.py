@@ -21,8 +21,6 @@ from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_r
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
 from dualcore.data.sources.survey import BOTH, Candidates, SmallestTask, Survey, SurveyTask, Taken, TakeTask
 
-__all__ = ["Chunk", "RowError", "Smallest", "Source", "SourceError"]
-
 T = TypeVar("T")
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.

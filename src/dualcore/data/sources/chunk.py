@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Chunk", "ClassError", "RowError", "SourceError", "two_labels"]
-
 
 class SourceError(ValueError):
     """A source that cannot be read as it should: the message names the place and says what to do."""

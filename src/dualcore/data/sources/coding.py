@@ -12,8 +12,6 @@ from typing import Any
 from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.storage import ArchiveError
 
-__all__ = ["MOST_LEVELS", "Coding", "check_coding", "coded_groups", "coded_names", "find_levels"]
-
 Coding = Mapping[str, Sequence[Any]]
 
 # A column of more different texts is taken for names or remarks, not for categories.

@@ -23,8 +23,6 @@ from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import chunk_spans, default_chunk_rows
 
-__all__ = ["DaskSource", "is_dask"]
-
 T = TypeVar("T")
 
 # Partitions computed at a time where there is no client to keep them in flight.

@@ -21,11 +21,6 @@ from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_la
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
-__all__ = [
-    "CsvSource",
-    "ParquetSource",
-]
-
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
 # Bytes of text parsed at a time.

@@ -10,8 +10,6 @@ from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sources.paths import Paths, delimiter_of, is_parquet, list_tables
 from dualcore.data.sources.tables import kind_of
 
-__all__ = ["column_kinds", "first_text", "is_number", "mixed_column"]
-
 
 def column_kinds(path: Paths, separator: str | None = None) -> dict[str, str]:
     """Return the columns of a file with what they hold: "number", "category" (text too) or "other".

@@ -18,8 +18,6 @@ from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 
-__all__ = ["LocalSource", "chunk_spans", "default_chunk_rows"]
-
 T = TypeVar("T")
 
 # Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python

@@ -18,8 +18,6 @@ from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.chunk import SourceError
 from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
 
-__all__ = ["SPARSE_PARTS", "ColumnRows", "map_npz", "open_npy", "open_npz", "sparse_matrix"]
-
 Labels = tuple[Any, Any] | str | None
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 

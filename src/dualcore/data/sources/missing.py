@@ -14,8 +14,6 @@ from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sums import RowSum
 
-__all__ = ["RULES", "Fill", "FillStatistics", "check_fill", "is_missing", "rule_of", "without_missing"]
-
 # A number for all features, "mean" or "median", or one of these for each feature.
 Fill = float | str | Mapping[str, float | str]
 

@@ -15,8 +15,6 @@ from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
 from dualcore.data.sources.survey import stack_rows
 
-__all__ = ["PartsSource"]
-
 
 class PartsSource(LocalSource):
     """Parts ``(X, y)`` or ``(X, y, weights)`` from something that can be iterated again and again.

@@ -7,20 +7,6 @@ from pathlib import Path
 
 from dualcore.data.sources.chunk import SourceError
 
-__all__ = [
-    "PARQUET",
-    "SVMLIGHT",
-    "TEXT",
-    "Paths",
-    "compression_of",
-    "delimiter_of",
-    "format_of",
-    "is_parquet",
-    "is_paths",
-    "list_files",
-    "list_tables",
-]
-
 Paths = str | Path | Sequence[str | Path]
 
 PARQUET = (".parquet", ".pq")

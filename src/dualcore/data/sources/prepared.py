@@ -15,8 +15,6 @@ from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError
 from dualcore.data.sources.survey import Survey
 
-__all__ = ["PreparedSource"]
-
 T = TypeVar("T")
 
 

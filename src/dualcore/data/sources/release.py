@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["is_mapped", "release_pages"]
-
 
 def release_pages(array: Any) -> None:
     """Give back the pages that hold an array, where it shows a file mapped for reading only.

@@ -14,8 +14,6 @@ from dualcore.data.rows import Rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
 
-__all__ = ["KnownRows", "RememberedRows", "SourceRows", "source_target", "target_and_masses", "whole_chunk"]
-
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.
 _SAME = 16.0 * float(np.finfo(np.float64).eps)

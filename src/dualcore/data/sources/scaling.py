@@ -16,8 +16,6 @@ from dualcore.data.sources.prepared import PreparedSource
 from dualcore.data.sources.survey import stack_rows
 from dualcore.data.sums import TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
-__all__ = ["standardised"]
-
 
 def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
     r"""Return the rows of a source with features of mean 0 and standard deviation 1, by one read.

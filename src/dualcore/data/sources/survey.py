@@ -19,8 +19,6 @@ from dualcore.data.rows import LARGEST_WEIGHT
 from dualcore.data.sources.chunk import Chunk, RowError
 from dualcore.data.sums import RowSum
 
-__all__ = ["BOTH", "Candidates", "SmallestTask", "Survey", "SurveyTask", "TakeTask", "Taken", "stack_rows"]
-
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
 

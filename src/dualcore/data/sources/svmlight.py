@@ -25,8 +25,6 @@ from dualcore.data.sources.survey import Survey, SurveyTask
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
-__all__ = ["SvmlightSource"]
-
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 1 << 22
 # Numbers of a chunk: about as many bytes as a dense chunk has.

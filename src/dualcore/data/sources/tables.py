@@ -24,8 +24,6 @@ from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
 from dualcore.data.sources.local import chunk_spans
 from dualcore.data.sources.missing import RULES, Fill, FillStatistics, check_fill, rule_of, without_missing
 
-__all__ = ["Block", "Columns", "aligned_chunks", "find_labels", "find_values", "is_text", "kind_of"]
-
 
 class Block(NamedTuple):
     """Rows as columns: one vector per feature, targets, weights."""

@@ -19,8 +19,6 @@ from dualcore.problem.forms import DualForm, MarginForm, Minimum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["Family", "RowDual", "RowGradient", "signal"]
-
 
 class RowDual(NamedTuple):
     """What the adversary does to the rows of a block at a model and a multiplier.

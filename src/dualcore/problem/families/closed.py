@@ -14,8 +14,6 @@ from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss
 
-__all__ = ["ClosedFamily"]
-
 
 class ClosedFamily(Family):
     """Losses of order 1 and their powers on unbounded features, users' own among them."""

@@ -14,18 +14,6 @@ from dualcore.data.sums import FlipTail
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = [
-    "BLOCK",
-    "DualForm",
-    "Evaluated",
-    "Minimum",
-    "Partials",
-    "Subgradient",
-    "blocked_sum",
-    "mean_slope",
-    "weighted_sum",
-]
-
 # Rows that are worked on at a time.
 BLOCK = 32768
 

@@ -18,8 +18,6 @@ from dualcore.problem.forms.base import (
 )
 from dualcore.problem.losses import MarginLoss, ResidualLoss
 
-__all__ = ["MarginForm", "ResidualForm"]
-
 
 class MarginForm(DualForm):
     """Classification, order 1: ``h = max{L(z), L(-z) - lam gamma}`` for ``lam >= kappa = Lip ||theta||_*``."""

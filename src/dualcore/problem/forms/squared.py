@@ -21,8 +21,6 @@ from dualcore.problem.forms.base import (
 )
 from dualcore.problem.losses import MarginLoss
 
-__all__ = ["SquaredForm", "SquaredHingeForm"]
-
 # What is left of a mass of one by rounding; more than that is a mass.
 _NO_MASS = 2.0**-60
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Loss", "MarginLoss", "ResidualLoss"]
-
 
 def check_number(name: str, value: Any) -> None:
     """Raise TypeError where a parameter of a loss is not a number."""

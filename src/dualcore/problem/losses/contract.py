@@ -10,8 +10,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import Loss, MarginLoss, ResidualLoss
 
-__all__ = ["check_loss"]
-
 # Powers of ten on both sides of zero, and a fine grid where losses bend.
 _WIDE = np.concatenate([-np.geomspace(1e8, 1e-8, 161), [0.0], np.geomspace(1e-8, 1e8, 161)])
 _NEAR = np.linspace(-40.0, 40.0, 4001)

@@ -10,8 +10,6 @@ from scipy.special import logsumexp, softmax, xlogy
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import Loss
 
-__all__ = ["Softmax"]
-
 
 class Softmax(Loss):
     """``L(t) = log sum_k exp(t_k)`` of the scores less that of the row's own class, ``t_k = s_k - s_y``.

@@ -8,8 +8,6 @@ from scipy.special import entr
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import MarginLoss
 
-__all__ = ["Hinge", "Logistic", "SmoothHinge", "SquaredHinge"]
-
 
 class Logistic(MarginLoss):
     """``L(z) = log(1 + exp(-z))``; ``L*(-a) = a log a + (1 - a) log(1 - a)`` on [0, 1].

@@ -7,8 +7,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import ResidualLoss, check_number
 
-__all__ = ["Absolute", "EpsilonInsensitive", "Huber", "Pinball", "Power", "Squared"]
-
 
 class Huber(ResidualLoss):
     """``r^2 / 2`` for ``|r| <= delta``, ``delta (|r| - delta / 2)`` beyond; ``L*(a) = a^2 / 2`` on [-delta, delta].

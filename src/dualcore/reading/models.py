@@ -24,8 +24,6 @@ from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range
 
-__all__ = ["Model", "Scores", "score_models"]
-
 # Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
 _BLOCK_NUMBERS = 49152
 # What a dual point sums, for each model and side: value, balance, square, then the moment.
@@ -103,7 +101,7 @@ def _no_sums(plan: _Plan) -> _Sums:
     )
 
 
-def score_models(
+def read_models(
     source: Source,
     problem: Problem,
     models: Sequence[Model],
@@ -111,7 +109,7 @@ def score_models(
     largest_radius: float,
     others: Sequence[Model] = (),
     column_sizes: FloatArray | None = None,
-) -> Scores:
+) -> ModelReadings:
     """Read the data once and return the scores of all models.
 
     Parameters
@@ -156,10 +154,10 @@ def score_models(
             held = 0
     total.tail = _join(tails)
     sizes = np.sqrt(total.squares) if column_sizes is None else column_sizes
-    return Scores(plan, total, sizes, n_rows)
+    return ModelReadings(plan, total, sizes, n_rows)
 
 
-class Scores:
+class ModelReadings:
     """What one read says about several models at any radius."""
 
     def __init__(self, plan: _Plan, sums: _Sums, column_sizes: FloatArray, n_rows: int) -> None:
