@@ -251,7 +251,7 @@ def test_the_walk_through_fit_names_what_is_there():
 def test_the_glossary_has_the_words_that_are_ours():
     glossary = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
     known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
-    ours = "h kappa lambda anchor cell bend leaf flip tilt family read certificate coreset calibration stratum"
+    ours = "h kappa lambda anchor cell curvature leaf flip tilt family read certificate coreset calibration stratum"
     assert set(ours.split()) <= known
 
 

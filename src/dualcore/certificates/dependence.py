@@ -115,7 +115,7 @@ def _vanishes(
 ) -> bool:
     """Whether a combination with whole coefficients is exactly zero on every row that counts."""
     used = np.flatnonzero(whole)
-    room = 2.0 ** np.finfo(np.longdouble).nmant / float(np.abs(whole).sum())
+    ratio = 2.0 ** np.finfo(np.longdouble).nmant / float(np.abs(whole).sum())
     for part, block in data.rows.dense_blocks():
         x = with_ones(block[:, columns], with_level)[:, left[used]][held[part]]
         total = (x.astype(np.longdouble) * whole[used].astype(np.longdouble)).sum(axis=1)
@@ -124,6 +124,6 @@ def _vanishes(
         # All terms of a row are multiples of the spacing of the smallest: their sum is exact if it fits the mantissa.
         sizes = np.abs(x)
         least = np.spacing(np.where(sizes > 0.0, sizes, np.inf).min(axis=1, initial=1e300))
-        if not (sizes.max(axis=1, initial=0.0) < least * room).all():
+        if not (sizes.max(axis=1, initial=0.0) < least * ratio).all():
             return False
     return True

@@ -236,14 +236,14 @@ class RowLevelSet(LevelSet):
             scale = self.error * self._root(size)
             return Moment(self.data.rows.transpose_dot(signed), float(signed.sum()), scale * self.sizes, scale)
         masses = self.masses.astype(np.longdouble)
-        pull, sizes = masses * slope * signs, masses * size
+        weighted, sizes = masses * slope * signs, masses * size
         value, total = np.zeros((2, self.data.rows.m), dtype=np.longdouble)
         for part, block in self.data.rows.dense_blocks():
             long = block.astype(np.longdouble)
-            value += pull[part] @ long
+            value += weighted[part] @ long
             total += sizes[part] @ np.abs(long)
         error = self.error * total.astype(np.float64)
-        return Moment(value.astype(np.float64), float(pull.sum()), error, self.error * float(sizes.sum()))
+        return Moment(value.astype(np.float64), float(weighted.sum()), error, self.error * float(sizes.sum()))
 
     def total(self, terms: FloatArray) -> float:
         """Return ``sum_i w_i terms_i``."""
@@ -331,7 +331,7 @@ class RowLevelSet(LevelSet):
         factor, sizes = self._factor(weights, columns, with_level)
         least, root = self._least_value(factor, sizes)
         if not least > _NEARLY:
-            # Few rows pull at these columns, or the columns are dependent whatever the rows' weights.
+            # Few rows have entries in these columns, or the columns are dependent whatever the rows' weights.
             plain, _ = self._least_value(*self._factor(self.masses, columns, with_level))
             self.withheld = self.withheld or not plain > _NEARLY
         if not least > _DEPENDENT:

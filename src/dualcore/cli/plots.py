@@ -23,7 +23,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
 from dualcore.problem import Problem
 from dualcore.reading.cells import CellRule, spread_of
-from dualcore.reading.closed import bend_level
+from dualcore.reading.closed import curvature_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +58,8 @@ class CellCounts:
 
     Attributes
     ----------
-    rows, draws : ndarray of shape (n_bends, n_layers)
-        From the sharpest bend to none, and from small ``h`` to large.
+    rows, draws : ndarray of shape (n_curvatures, n_layers)
+        From the largest curvature to none, and from small ``h`` to large.
     mean_h : float
         The first layer ends here; every further one at twice the end of the one before.
     """
@@ -84,7 +84,7 @@ class SizeResult:
 
 
 def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, y: Any) -> CellCounts:
-    """Count rows and draws by how sharply ``h`` bends at a row and how large it is there, at a model.
+    """Count rows and draws by the curvature of ``h`` at a row and how large it is there, at a model.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, 
     reach = min(1.0, 2.0 * float(np.sqrt((coef.size + 1) / max(len(coreset), 1))))
     width = reach * spread_of(t, data.masses)
     rule = CellRule(mean_h, width, _BENDS, _LAYERS)
-    cells = rule.assign(h, bend=bend_level(problem, multiplier, t, slope, width))
+    cells = rule.assign(h, level=curvature_level(problem, multiplier, t, slope, width))
     shape = (_BENDS, _LAYERS)
     return CellCounts(
         np.bincount(cells, minlength=rule.n_cells).reshape(shape),
@@ -125,12 +125,12 @@ def plot_cells(cells: CellCounts) -> Figure:
             colour = "white" if shown[i, j] > -1.2 else "black"
             text = f"{cells.draws[i, j]:,}\nof {rows:,}"
             axes.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
-    n_bends, n_layers = cells.rows.shape
-    bends = ["sharpest", *[f"{2**level}x less" for level in range(1, n_bends - 1)], "straight"]
-    axes.set_yticks(range(n_bends), bends)
+    n_curvatures, n_layers = cells.rows.shape
+    names = ["largest", *[f"{2**level}x less" for level in range(1, n_curvatures - 1)], "linear"]
+    axes.set_yticks(range(n_curvatures), names)
     axes.set_xticks(range(n_layers), ["up to mean", *[f"to {2**j}x" for j in range(1, n_layers - 1)], "beyond"])
     axes.set_xlabel("dual loss h, against its mean")
-    axes.set_ylabel("bend of h")
+    axes.set_ylabel("curvature of h")
     axes.set_title(f"{int(cells.draws.sum()):,} of {int(cells.rows.sum()):,} rows drawn, by cell")
     bar = figure.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0])
     bar.ax.set_yticklabels(["0.01 %", "0.1 %", "1 %", "10 %", "all"])

@@ -426,7 +426,7 @@ def _pictures_of(
         Picture(
             "cells",
             "The grid of cells",
-            "Rows by the size of their dual loss and by how sharply it bends; how many each cell holds and gave.",
+            "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
             to_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
         )
         if family.is_closed
@@ -434,7 +434,7 @@ def _pictures_of(
         Picture(
             "weights",
             "Weights against the dual loss",
-            "Rows where the loss bends are drawn often and weigh little; where it is straight a few stand for many.",
+            "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
             to_png(plot_weights(coreset, h), classes),
         ),
     )

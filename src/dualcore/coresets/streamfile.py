@@ -236,7 +236,7 @@ def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
     rule = CellRule(
         check_number("scale", cells[0], 0.0),
         check_number("width", cells[1], 0.0),
-        check_whole("n_bends", cells[2], 1),
+        check_whole("n_curvatures", cells[2], 1),
         check_whole("n_layers", cells[3], 1),
         check_whole("n_strata", cells[4], 1),
     )

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.samplers.strata import bend_scores, draw_cells
+from dualcore.coresets.samplers.strata import cell_scores, draw_cells
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.survey import stack_rows
@@ -153,7 +153,7 @@ def plan_group(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any)
     rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
-    scores = bend_scores(rule, seen)
+    scores = cell_scores(rule, seen)
     capacity = np.ceil(2.0 * size * scores / scores.sum()).astype(np.int64) + max(32, size // rule.n_cells)
     extent = Extent(None, float(np.ldexp(1.0, min(40 + _typical_exponent(weights), 1000))))
     task = Pass(problem, anchor, rule, seed, np.ones(rule.n_cells), plan.smoothing, sized=True)

@@ -58,15 +58,15 @@ def lipschitz_bounds(
     """
     base, slope = _rows(loss, "lipschitz", lipschitz)
     lam, reach = _check(multiplier, diameter, order)
-    price, bend = _cost(lam, order)
-    if bend == 0.0 and np.isinf(reach):
+    price, curvature = _cost(lam, order)
+    if curvature == 0.0 and np.isinf(reach):
         if (slope > price).any():
             raise ValueError(
                 f"multiplier {lam!r} is below the Lipschitz constant {float(slope.max())!r}: without a diameter h may "
                 "be infinite. Give diameter, or a multiplier of at least that constant (order 2: above 0)."
             )
         return Bounds(base, base.copy())
-    gain = _best_gain(slope, price, -bend, reach)
+    gain = _best_gain(slope, price, -curvature, reach)
     return Bounds(base, base + gain)
 
 
@@ -115,27 +115,27 @@ def smooth_bounds(
     beta = float(smoothness)
     if not (beta >= 0.0 and np.isfinite(beta)):
         raise ValueError(f"smoothness must be finite and non-negative, got {smoothness!r}.")
-    price, bend = _cost(lam, order)
-    if np.isinf(reach) and bend <= 0.5 * beta:
+    price, curvature = _cost(lam, order)
+    if np.isinf(reach) and curvature <= 0.5 * beta:
         raise ValueError(
             f"Without a diameter the upper bound is infinite (order {order}, multiplier {lam!r}): order 1 needs it, "
             f"order 2 where the multiplier is not above smoothness / 2 = {0.5 * beta!r}. Give diameter, or a larger "
             "multiplier of order 2."
         )
-    gain = _best_gain(slope, price, 0.5 * beta - bend, reach)
+    gain = _best_gain(slope, price, 0.5 * beta - curvature, reach)
     lower = base.copy()
     if np.isinf(reach):
         lower += slope**2 / (4.0 * lam + (0.0 if convex else 2.0 * beta))
     return Bounds(lower, base + gain)
 
 
-def _best_gain(slope: FloatArray, price: float, bend: float, reach: float) -> FloatArray:
-    """Return ``sup_{0 <= r <= reach} (slope - price) r + bend r^2``; an infinite reach needs a negative bend."""
+def _best_gain(slope: FloatArray, price: float, curvature: float, reach: float) -> FloatArray:
+    """Return ``sup_{0 <= r <= reach} (slope - price) r + curvature r^2``, finite where the reach or -curvature is."""
     rise = slope - price
-    if bend < 0.0:
-        best = np.clip(rise / (-2.0 * bend), 0.0, reach)
-        return np.asarray(rise * best + bend * best**2)
-    return np.asarray(np.maximum(rise * reach + bend * reach**2, 0.0))
+    if curvature < 0.0:
+        best = np.clip(rise / (-2.0 * curvature), 0.0, reach)
+        return np.asarray(rise * best + curvature * best**2)
+    return np.asarray(np.maximum(rise * reach + curvature * reach**2, 0.0))
 
 
 def _rows(loss: npt.ArrayLike, name: str, slope: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -85,15 +85,15 @@ class Norm:
         out[movable] = self._project_priced(vector[movable], self.weights[movable], radius)
         return out
 
-    def face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
-        """Return the point nearest to ``pull`` among the subgradients of ``radius * ||coef||_*``."""
+    def face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
+        """Return the point nearest to ``target`` among the subgradients of ``radius * ||coef||_*``."""
         if not coef.any():
-            return self.project(pull, radius)
+            return self.project(target, radius)
         if self.weights is None:
-            return self._face(coef, pull, radius)
-        return self._face(coef / self.weights, _finite_product(pull, self.weights), radius) / self.weights
+            return self._face(coef, target, radius)
+        return self._face(coef / self.weights, _finite_product(target, self.weights), radius) / self.weights
 
-    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+    def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _face")
 
     def _value(self, vector: FloatArray) -> float:
@@ -130,10 +130,10 @@ class L1Norm(Norm):
             out[j] = np.sign(coef[j])
         return out
 
-    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+    def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         out = np.zeros_like(coef)
         top = np.flatnonzero(np.abs(coef) >= (1.0 - _TIED) * self._dual(coef))
-        along = pull[top] * np.sign(coef[top])  # to the simplex of size radius
+        along = target[top] * np.sign(coef[top])  # to the simplex of size radius
         size = np.sort(along)[::-1]
         excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
         above = np.flatnonzero(size > excess)
@@ -178,7 +178,7 @@ class L2Norm(Norm):
         size = float(np.linalg.norm(coef))
         return coef / size if size > 0.0 else np.zeros_like(coef)
 
-    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+    def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         return radius * self._steepest(coef)
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
@@ -220,9 +220,9 @@ class LinfNorm(Norm):
     def _steepest(self, coef: FloatArray) -> FloatArray:
         return np.sign(coef)
 
-    def _face(self, coef: FloatArray, pull: FloatArray, radius: float) -> FloatArray:
+    def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         at_rest = np.abs(coef) <= _TIED * np.abs(coef).max()
-        return np.where(at_rest, np.clip(pull, -radius, radius), radius * np.sign(coef))
+        return np.where(at_rest, np.clip(target, -radius, radius), radius * np.sign(coef))
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         return np.clip(vector, -radius, radius)

@@ -13,37 +13,37 @@ Levels = npt.NDArray[np.intp]
 
 
 class CellRule(NamedTuple):
-    """Which cell a row belongs to: its stratum, how sharply ``h`` bends near it, and how large ``h`` is there.
+    """Which cell a row belongs to: its stratum, the curvature of ``h`` near it, and how large ``h`` is there.
 
-    Bend levels halve: level 0 holds the rows where ``h`` bends most (nearest to a kink, or of the largest curvature),
-    the last level those where it is as good as linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j
+    Levels of curvature halve: level 0 holds the rows nearest to a kink of ``h``, or of the largest curvature, the last
+    level those where ``h`` is nearly linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j
     for ``(2^{j-1}, 2^j] scale``. Strata are the classes: none may be lost in a draw.
     """
 
     scale: float
     width: float
-    n_bends: int
+    n_curvatures: int
     n_layers: int
     n_strata: int = 1
 
     @property
     def n_cells(self) -> int:
         """How many cells there are."""
-        return self.n_bends * self.n_layers * self.n_strata
+        return self.n_curvatures * self.n_layers * self.n_strata
 
-    def assign(self, h: FloatArray, stratum: Levels | None = None, bend: Levels | None = None) -> Levels:
-        """Return the cell of each row from ``h``, the number of its stratum and its level of bend."""
+    def assign(self, h: FloatArray, stratum: Levels | None = None, level: Levels | None = None) -> Levels:
+        """Return the cell of each row from ``h``, the number of its stratum and its level of curvature."""
         cell = np.zeros(h.size, dtype=np.intp)
-        if self.n_bends > 1:
-            if bend is None:
-                raise ValueError("This rule has bend levels: give the level of every row.")
-            cell = np.minimum(np.maximum(bend, 0), self.n_bends - 1)
+        if self.n_curvatures > 1:
+            if level is None:
+                raise ValueError("This rule has levels of curvature: give the level of every row.")
+            cell = np.minimum(np.maximum(level, 0), self.n_curvatures - 1)
             cell *= self.n_layers
         if self.n_layers > 1 and self.scale > 0.0:
             layer = binary_level(h / self.scale)
             cell += np.minimum(np.maximum(layer, 0, out=layer), self.n_layers - 1, out=layer)
         if self.n_strata > 1 and stratum is not None:
-            cell += stratum * np.intp(self.n_bends * self.n_layers)
+            cell += stratum * np.intp(self.n_curvatures * self.n_layers)
         return cell
 
 
@@ -56,10 +56,10 @@ class CellPlan(NamedTuple):
 
 
 def cell_rule(n_strata: int, mean_h: float, size: int, width: float, *, focused: bool) -> CellRule:
-    """Return cells that ``size`` draws can cover: by stratum, by bend (where ``focused``), by loss if there is room."""
-    n_bends = int(np.clip(size // 8, 1, 6)) if focused else 1
-    n_layers = int(np.clip(size // (8 * n_bends), 1, 4 if focused else 12))
-    return CellRule(mean_h, width, n_bends, n_layers, n_strata)
+    """Return cells that ``size`` draws can cover: by stratum, by curvature where ``focused``, by loss."""
+    n_curvatures = int(np.clip(size // 8, 1, 6)) if focused else 1
+    n_layers = int(np.clip(size // (8 * n_curvatures), 1, 4 if focused else 12))
+    return CellRule(mean_h, width, n_curvatures, n_layers, n_strata)
 
 
 def spread_of(t: FloatArray, weights: FloatArray) -> float:

@@ -35,7 +35,7 @@ _TOTALS = 5
 
 
 class DualColumns:
-    """Where the sums of a dual candidate are in its columns: first of the rows that pull down, then of the others.
+    """Where the sums of a dual candidate are: first of the rows of negative slope in the score, then of the others.
 
     ``value`` (2), ``balance`` (2): sums of values and of the sizes of slopes. ``extra`` (2): sums of the powers of the
     slopes (orders above 1), or the flipped mass in the first of them. ``down``, ``up`` (m each): moments.
@@ -85,8 +85,8 @@ def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatAr
     return distance
 
 
-def bend_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
-    """Return how sharply ``h`` bends at every row, 0 the sharpest: by curvature, and by the distance to a kink."""
+def curvature_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
+    """Return the level of curvature of ``h`` at every row, 0 the largest: near a kink its distance counts instead."""
     loss, distance = problem.loss, kink_distance(problem, multiplier, t)
     level: Levels | None = None
     if not loss.kinks:
@@ -116,15 +116,19 @@ class ClosedKernel:
     def plan(
         self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
     ) -> CellPlan:
-        """Return cells by class, by how sharply ``h`` bends, and by its size."""
+        """Return cells by class, by the curvature of ``h``, and by its size."""
         score = np.asarray(rows.X @ anchor.coef + anchor.intercept)
         t = score * rows.y if problem.is_classification else score - rows.y
         h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
         width = reach * spread_of(t, rows.weights)
         n_strata = max(1, len(problem.family.strata))
         rule = cell_rule(n_strata, float(rows.weights @ h), size, width, focused=focused)
-        bend = bend_level(problem, anchor.multiplier, t, problem.loss.slope(t), width) if rule.n_bends > 1 else None
-        cells = rule.assign(h, problem.family.stratum(rows.y), bend)
+        levels = (
+            curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
+            if rule.n_curvatures > 1
+            else None
+        )
+        cells = rule.assign(h, problem.family.stratum(rows.y), levels)
         mass = np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64)
         return CellPlan(rule, mass, 0.3 * width if problem.loss.kinks else 0.0)
 
@@ -139,7 +143,7 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
     found = form.evaluate(t, anchor.multiplier, size)
     value, h, slope, flipped = found
     tail = form.tail(t, size, weights, extent.total_weight)
-    pull = slope * y if is_margin else slope
+    score_slope = slope * y if is_margin else slope
     layout = Layout(task, leaves.m)
     table = np.zeros((leaves.n_leaves, layout.width))
     totals, line, duals, squares, _ = layout.split(table)
@@ -147,9 +151,9 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
         squares[:] = leaves.squares(weights)
     dual = DualColumns(leaves.m)
     if task.certified:
-        _dual_sums(duals[0], leaves, weights, pull, form.dual_values(found, t, score, y, anchor.multiplier))
+        _dual_sums(duals[0], leaves, weights, score_slope, form.dual_values(found, t, score, y, anchor.multiplier))
     else:
-        given = _weigh(pull, weights)
+        given = _weigh(score_slope, weights)
         duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
     totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
     totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
@@ -159,15 +163,17 @@ def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> B
         totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
     powers = form.slope_powers(slope) if task.certified else None
     if powers is not None:
-        _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), pull > 0.0)
+        _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
     tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
     if task.width > 0.0:
         _smooth_dual(duals[1], task, leaves, chunk, t)
 
     stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
-    bend = bend_level(problem, anchor.multiplier, t, slope, task.cells.width) if task.cells.n_bends > 1 else None
-    turned = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
-    return BlockRead(table, tails, task.cells.assign(h, stratum, bend), h, pull, turned)
+    levels = (
+        curvature_level(problem, anchor.multiplier, t, slope, task.cells.width) if task.cells.n_curvatures > 1 else None
+    )
+    flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
+    return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
@@ -175,22 +181,22 @@ def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[
 
 
 def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
-    """Write the sums of ``values`` over the rows that pull down and over those that pull up, shape (n_leaves, 2).
+    """Write the sums of ``values`` over the rows of negative and of positive slope in the score, shape (n_leaves, 2).
 
-    Each is summed by itself: a side may be so light that it would be lost in a difference of sums.
+    Each sign is summed by itself: its mass may be so small that a difference of sums would lose it.
     """
     out[:, 0], out[:, 1] = leaves.sums(values * ~is_up), leaves.sums(values * is_up)
 
 
 def _dual_sums(
-    out: FloatArray, leaves: Leaves, weights: FloatArray | None, pull: FloatArray, value: FloatArray
+    out: FloatArray, leaves: Leaves, weights: FloatArray | None, score_slope: FloatArray, value: FloatArray
 ) -> None:
-    """Write value, balance and moment of a dual candidate over every leaf, each apart by the side a row pulls to."""
+    """Write value, balance and moment of a dual candidate over every leaf, each by the sign of the slope."""
     dual = DualColumns(leaves.m)
-    _by_side(out[:, dual.value], leaves, _weigh(value, weights), pull > 0.0)
-    pull = _weigh(pull, weights)
-    up = np.maximum(pull, 0.0)
-    down = pull - up
+    _by_side(out[:, dual.value], leaves, _weigh(value, weights), score_slope > 0.0)
+    score_slope = _weigh(score_slope, weights)
+    up = np.maximum(score_slope, 0.0)
+    down = score_slope - up
     out[:, dual.downward], out[:, dual.upward] = -leaves.sums(down), leaves.sums(up)
     out[:, dual.down], out[:, dual.up] = leaves.moments(down), leaves.moments(up)
 
@@ -207,16 +213,16 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
         gain = gains - task.anchor.multiplier * problem.geometry.label_cost
         rows = np.flatnonzero(gain > -ahead)
         share = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-        turned = mean_slope(problem.loss, -t[rows], averaged)
-        slope[rows] = (1.0 - share) * slope[rows] - share * turned
-        value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(turned)
+        flipped_slope = mean_slope(problem.loss, -t[rows], averaged)
+        slope[rows] = (1.0 - share) * slope[rows] - share * flipped_slope
+        value[rows] = (1.0 - share) * value[rows] - share * problem.loss.conjugate(flipped_slope)
         everywhere = np.zeros(t.size)
         everywhere[rows] = share
         out[:, DualColumns(leaves.m).flipped] = leaves.sums(_weigh(everywhere, chunk.weights))
     if not problem.is_classification:
         value = value - slope * chunk.y
-    pull = slope * chunk.y if problem.is_classification else slope
-    _dual_sums(out, leaves, chunk.weights, pull, value)
+    score_slope = slope * chunk.y if problem.is_classification else slope
+    _dual_sums(out, leaves, chunk.weights, score_slope, value)
 
 
 def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:

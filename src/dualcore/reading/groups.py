@@ -143,14 +143,14 @@ def near_rows(reading: ClosedReading) -> NearRows:
     """Return which rows to keep at the anchor of a read: as many of each class as memory allows.
 
     A class of few rows counts as much as the other where they weigh more, so each has its own distance. It follows from
-    the numbers of rows that the read found on the levels of bend, and from the rows it has drawn there.
+    the numbers of rows that the read found on the levels of curvature, and from the rows it has drawn there.
     """
     rule, n_strata, problem = reading.task.cells, reading.task.cells.n_strata, reading.problem
     most = min(_MOST_ROWS, _MOST_NUMBERS // max(reading.anchor.coef.size, 1)) // n_strata
-    counts = reading.cell_count.reshape(n_strata, rule.n_bends, rule.n_layers).sum(axis=2)
+    counts = reading.cell_count.reshape(n_strata, rule.n_curvatures, rule.n_layers).sum(axis=2)
     below = np.cumsum(counts, axis=1)
     # The last level has no end: it is taken to be as wide as those before it together.
-    edges = np.append(0.0, rule.width * 2.0 ** np.arange(rule.n_bends))
+    edges = np.append(0.0, rule.width * 2.0 ** np.arange(rule.n_curvatures))
     widths = np.array([np.interp(most, np.append(0, each), edges) for each in below])
     widths = np.where(below[:, -1] <= most, np.inf, np.maximum(widths, np.finfo(np.float64).tiny))
     sample, stratum = reading.sample, problem.family.stratum(reading.sample.y)

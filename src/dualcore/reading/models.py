@@ -68,7 +68,7 @@ class _Tail(NamedTuple):
 
 @dataclass
 class _Sums:
-    """Sums over a chunk. Each dual point is (full, 2, 3 + m): by the side a row pulls to, see `_VALUE` and the rest."""
+    """Sums over a chunk. Each dual point is (full, 2, 3 + m), by the sign of the slope; see `_VALUE` and the rest."""
 
     loss: FloatArray  # (k,)
     exact: FloatArray
@@ -181,8 +181,8 @@ class ModelReadings:
         sums = self._sums
         dual = sums.exact[model] + sums.change[model]
         gradient = dual[:, _MOMENT:].sum(axis=0)
-        pulled = dual[1, _BALANCE] - dual[0, _BALANCE]
-        return np.concatenate([sums.positive, [sums.loss[model], pulled], gradient, [sums.flipped[model]]])
+        total_slope = dual[1, _BALANCE] - dual[0, _BALANCE]
+        return np.concatenate([sums.positive, [sums.loss[model], total_slope], gradient, [sums.flipped[model]]])
 
     def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
         """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
@@ -226,7 +226,7 @@ class ModelReadings:
 
 
 def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
-    """Sum one chunk, in blocks of rows of one class: there every slope pulls to the same side.
+    """Sum one chunk, in blocks of rows of one class: there every slope in the score has one sign.
 
     Rows of equal mass are counted, and the counts turned into masses at the end.
     """
@@ -325,29 +325,29 @@ def _add_margins(
     dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
     total: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block of one class: a margin's slope is never positive, so all rows pull to one side."""
-    side, pull = int(label < 0.0), slope if mass is None else slope * mass
-    pulled = pull.sum(axis=1)
-    dual[:, side, _BALANCE] -= pulled
-    dual[:, side, _MOMENT:] += label * _moments(pull, X)
+    """Add a block of one class: a margin's slope is never positive, so all slopes in the score have one sign."""
+    side, weighted = int(label < 0.0), slope if mass is None else slope * mass
+    total_slope = weighted.sum(axis=1)
+    dual[:, side, _BALANCE] -= total_slope
+    dual[:, side, _MOMENT:] += label * _moments(weighted, X)
     powers = plan.problem.form.slope_powers(slope)
     if powers is not None:  # the linear part alone; the power comes apart
-        dual[:, side, _VALUE] -= pulled
+        dual[:, side, _VALUE] -= total_slope
         dual[:, side, _SQUARE] += _weigh(powers, mass)
     else:  # -L*(s) = L(t) - s t, by Fenchel's equality
-        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", pull, t)
+        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", weighted, t)
 
 
 def _add_residuals(
     dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray | None, slope: FloatArray, worth: FloatArray
 ) -> None:
-    """Add a block of a regression, each row to the side it pulls to."""
-    pull = slope if mass is None else slope * mass
-    upward = pull > 0.0
+    """Add a block of a regression, each row by the sign of its slope."""
+    weighted = slope if mass is None else slope * mass
+    upward = weighted > 0.0
     powers = plan.problem.form.slope_powers(slope)
     # Each side by itself: one may be so light that it would be lost in a difference of sums.
     for side, own in ((0, ~upward), (1, upward)):
-        part = pull * own
+        part = weighted * own
         dual[:, side, _VALUE] += _weigh(worth * own, mass)
         dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
         if powers is not None:
@@ -370,8 +370,8 @@ def _add_smooth(
         _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
 
 
-def _moments(pull: FloatArray, X: Any) -> FloatArray:
-    return np.asarray(X.T @ pull.T).T if sp.issparse(X) else pull @ X
+def _moments(weighted: FloatArray, X: Any) -> FloatArray:
+    return np.asarray(X.T @ weighted.T).T if sp.issparse(X) else weighted @ X
 
 
 def _add_flips(
@@ -393,21 +393,21 @@ def _add_flips(
     if not model.size:
         return tail
     z, w = t[model, row], masses[flips]
-    there, pull_there = problem.loss.value_and_slope(-z)
-    here, pull_here = problem.loss.value(z), slope[model, row]
+    there, slope_there = problem.loss.value_and_slope(-z)
+    here, slope_here = problem.loss.value(z), slope[model, row]
     side = int(label < 0.0)
     for number in np.unique(model):
         own = model == number
         features, weight = X[row[own]], w[own]
-        for at, sign, worth, pull in (
-            (side, -1.0, here[own] - pull_here[own] * z[own], pull_here[own]),
-            (1 - side, 1.0, there[own] + pull_there[own] * z[own], pull_there[own]),
+        for at, sign, worth, own_slope in (
+            (side, -1.0, here[own] - slope_here[own] * z[own], slope_here[own]),
+            (1 - side, 1.0, there[own] + slope_there[own] * z[own], slope_there[own]),
         ):
             change = sums.change[number, at]
             change[_VALUE] += sign * float(weight @ worth)
-            change[_BALANCE] -= sign * float(weight @ pull)
-            # Leaving a side takes its pull away; the flipped slope pulls the other way.
-            change[_MOMENT:] -= label * np.asarray(features.T @ (weight * pull)).ravel()
+            change[_BALANCE] -= sign * float(weight @ own_slope)
+            # What a row leaves is subtracted; the slope of the flipped row has the other sign.
+            change[_MOMENT:] -= label * np.asarray(features.T @ (weight * own_slope)).ravel()
         sums.flipped[number] += float(weight.sum())
     return tail
 

@@ -1,7 +1,7 @@
 """A lower bound of second order over a few reads: slopes moved, as little as they need, until their moment fits.
 
 The slopes of a model near the optimum bound the optimum to first order only: their moment is infeasible by the size of
-the gradient. A read sums that moment and the Gram matrix of the rows' room to move,
+the gradient. A read sums that moment and the Gram matrix of the rows' slack,
 
     G = sum_i w_i D_i z_i z_i',   z = (x, 1),   D_i how far the slope of row i may move,
 
@@ -56,10 +56,10 @@ class _Dual(NamedTuple):
     low: FloatArray | float
     high: FloatArray | float
     share: FloatArray
-    turned: FloatArray
+    flipped_slope: FloatArray
 
     @property
-    def room(self) -> FloatArray:
+    def slack(self) -> FloatArray:
         """How far the slope may move, the share that stays being what moves: zero at both ends of the range."""
         return np.asarray((1.0 - self.share) * (self.slope - self.low) * (self.high - self.slope))
 
@@ -99,7 +99,7 @@ class _Candidate:
             gain = gains - self.anchor.multiplier * cost + (_LOWERED * ahead if spent else 0.0)
             rows = np.flatnonzero(gain > -ahead)
             dual.share[rows] = self.scale * np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-            dual.turned[rows] = mean_slope(loss, -t[rows], smoothed)
+            dual.flipped_slope[rows] = mean_slope(loss, -t[rows], smoothed)
         for direction in self.directions:
             dual = dual.moved(signs * (leaves.dot(direction[:-1]) + direction[-1]))
         return dual
@@ -114,10 +114,10 @@ class _Candidate:
         moment = moments[0] + scale * moments[1]
         budget = problem.loss.lipschitz * max(problem.radius - spent, 0.0) * (1.0 - 1e-13)
         floor = 0.0 if problem.is_classification else problem.geometry.target_slope
-        pulled = problem.ridge * coef
+        penalty = problem.ridge * coef
         if problem.size(coef) >= floor * (1.0 - 1e-9):  # below the price of the target the norm is not felt
-            pulled = pulled + problem.geometry.norm.face(coef, -moment[:-1] - pulled, budget)
-        right = np.append(-pulled - moment[:-1], -moment[-1])
+            penalty = penalty + problem.geometry.norm.face(coef, -moment[:-1] - penalty, budget)
+        right = np.append(-penalty - moment[:-1], -moment[-1])
         if problem.fit_intercept:
             direction = solve_psd(gram, right)
         else:
@@ -128,7 +128,7 @@ class _Candidate:
 class _Sums(NamedTuple):
     """What a read adds up for a candidate.
 
-    Of the bound, by the side that rows pull to: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
+    Of the bound, by the sign of the slopes: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
     ``terms``. Of the next move: ``gram`` (m + 1, m + 1), and ``moments`` (2, m + 1) of the slopes that stay and of what
     flips change in them.
     """
@@ -182,17 +182,17 @@ class _Read(LeafRead[list[TreeSum]]):
         """Return a line for every leaf: the few sums, the Gram matrix, and the moments, as `_Sums.of` reads them."""
         problem = self.candidates[0].problem
         stays = 1.0 - dual.share
-        value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.turned)
+        value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.flipped_slope)
         size = np.abs(value)
         if not problem.is_classification:
             value = value - dual.slope * y
             size = size + np.abs(dual.slope * y)
-        weighted = masses * signs * (stays * dual.slope - dual.share * dual.turned)
+        weighted = masses * signs * (stays * dual.slope - dual.share * dual.flipped_slope)
         down, up = np.minimum(weighted, 0.0), np.maximum(weighted, 0.0)
-        kept, changes = masses * signs * dual.slope, masses * signs * dual.share * (-dual.turned - dual.slope)
-        room, value, is_up = masses * dual.room, masses * value, weighted > 0.0
-        few = [value * ~is_up, value * is_up, -down, up, masses * dual.share, masses * size, kept, changes, room]
-        grams, moments = leaves.grams(room, np.array([down, up, kept, changes, room]))
+        kept, changes = masses * signs * dual.slope, masses * signs * dual.share * (-dual.flipped_slope - dual.slope)
+        slack, value, is_up = masses * dual.slack, masses * value, weighted > 0.0
+        few = [value * ~is_up, value * is_up, -down, up, masses * dual.share, masses * size, kept, changes, slack]
+        grams, moments = leaves.grams(slack, np.array([down, up, kept, changes, slack]))
         sums = np.stack([leaves.sums(each) for each in few], axis=1)
         return np.concatenate([sums, grams.reshape(len(sums), -1), moments.reshape(len(sums), -1)], axis=1)
 

@@ -99,7 +99,7 @@ class RowwiseKernel:
     def plan(
         self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
     ) -> CellPlan:
-        """Return cells by stratum and by the size of ``h``; a rule without a width knows no bends."""
+        """Return cells by stratum and by the size of ``h``; a rule without a width has no levels of curvature."""
         family = problem.family
         h = family.rows(anchor, rows.X, rows.y).upper
         n_strata = max(1, len(family.strata))

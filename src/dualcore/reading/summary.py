@@ -284,7 +284,7 @@ class Kernel(Protocol):
     ) -> CellPlan:
         """Return cells for ``size`` draws, from rows that are at hand.
 
-        ``reach`` is how far scores may still move, in units of their spread: rows that near to a kink bend.
+        ``reach`` is how far scores may still move, in units of their spread: rows nearer to a kink count as curved.
         """
 
 

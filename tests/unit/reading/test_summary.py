@@ -27,7 +27,7 @@ PROBLEMS = {
     "squared": Problem("squared", radius=0.3),
 }
 each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-RULE = CellRule(scale=0.5, width=0.5, n_bends=4, n_layers=3)
+RULE = CellRule(scale=0.5, width=0.5, n_curvatures=4, n_layers=3)
 
 
 def sample(problem: Problem, n: int = 700, m: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -159,7 +159,7 @@ def test_every_row_is_in_exactly_one_cell(problem, by_class):
 
 @each_problem
 def test_layers_of_loss_double(problem):
-    rule = CellRule(scale=0.25, width=1.0, n_bends=1, n_layers=5)
+    rule = CellRule(scale=0.25, width=1.0, n_curvatures=1, n_layers=5)
     reading, _ = everything(problem, rule)
     h, layer = reading.sample.h, reading.sample.cells
     inner = layer < 4
@@ -169,9 +169,9 @@ def test_layers_of_loss_double(problem):
 
 
 @pytest.mark.parametrize("name", ["hinge", "hinge that flips", "absolute", "epsilon insensitive"])
-def test_bend_levels_double_the_distance_to_a_kink(name):
+def test_levels_double_the_distance_to_a_kink(name):
     problem = PROBLEMS[name]
-    reading, t = everything(problem, CellRule(scale=1.0, width=0.3, n_bends=4, n_layers=1))
+    reading, t = everything(problem, CellRule(scale=1.0, width=0.3, n_curvatures=4, n_layers=1))
     distance = np.min([np.abs(t - kink) for kink in problem.loss.kinks], axis=0)
     if np.isfinite(problem.geometry.label_cost):
         border = problem.geometry.label_cost * reading.anchor.multiplier
@@ -184,9 +184,9 @@ def test_bend_levels_double_the_distance_to_a_kink(name):
 
 
 @pytest.mark.parametrize("name", ["logistic", "huber", "squared"])
-def test_bend_levels_halve_the_curvature(name):
+def test_levels_halve_the_curvature(name):
     problem = PROBLEMS[name]
-    reading, t = everything(problem, CellRule(scale=1.0, width=0.3, n_bends=4, n_layers=1))
+    reading, t = everything(problem, CellRule(scale=1.0, width=0.3, n_curvatures=4, n_layers=1))
     curvature = problem.loss.curvature(t) * (4.0 if name == "logistic" else 1.0)
     level = reading.sample.cells
     for k in range(3):

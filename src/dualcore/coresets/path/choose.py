@@ -260,14 +260,14 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
     constant = _constant(problem, data)
     t = data.y * constant if problem.is_classification else constant - data.y
     slope, bar = _slopes(problem, data, t)
-    pull = data.masses * slope * (data.y if problem.is_classification else 1.0)
+    weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
     if problem.is_classification and problem.fit_intercept:
         # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
-        ups, downs = float(np.maximum(pull, 0.0).sum()), float(np.maximum(-pull, 0.0).sum())
+        ups, downs = float(np.maximum(weighted, 0.0).sum()), float(np.maximum(-weighted, 0.0).sum())
         share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
         share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
-        pull = share * max(ups, downs)
-    return problem.geometry.norm.value(data.rows.transpose_dot(pull)) / bar if bar > 0.0 else 0.0
+        weighted = share * max(ups, downs)
+    return problem.geometry.norm.value(data.rows.transpose_dot(weighted)) / bar if bar > 0.0 else 0.0
 
 
 def radius_grid(
@@ -410,24 +410,24 @@ def _noise_quantile(
         if not curvature.sum() > 0.0:
             curvature = masses
         centre = data.rows.transpose_dot(curvature) / curvature.sum()
-    pull = masses * slope
+    weighted = masses * slope
     norm = problem.geometry.norm
     if data.rows.m <= _COVARIANCE_FEATURES:  # Gaussian multipliers: the sum is Gaussian with this covariance, exactly
-        squares = pull * pull
+        squares = weighted * weighted
         first = data.rows.transpose_dot(squares)
         covariance = data.rows.gram(squares) - np.outer(first, centre) - np.outer(centre, first)
         covariance += squares.sum() * np.outer(centre, centre)
         values, vectors = np.linalg.eigh(covariance)
         noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
     else:
-        return float(np.quantile(_drawn_norms(problem, data, pull, centre, draws, rng), confidence)) / bar
+        return float(np.quantile(_drawn_norms(problem, data, weighted, centre, draws, rng), confidence)) / bar
     return float(np.quantile([norm.value(row) for row in noise], confidence)) / bar
 
 
 def _drawn_norms(
-    problem: Problem, data: Data, pull: FloatArray, centre: FloatArray, draws: int, rng: np.random.Generator
+    problem: Problem, data: Data, weighted: FloatArray, centre: FloatArray, draws: int, rng: np.random.Generator
 ) -> list[float]:
-    """Return ``||sum_i e_i pull_i (x_i - centre)||`` for draws of the multipliers, a few draws at a time."""
+    """Return ``||sum_i e_i s_i (x_i - centre)||`` for draws of the multipliers, a few draws at a time."""
     norms: list[float] = []
     for first in range(0, draws, _DRAWS_AT_ONCE):
         count = min(_DRAWS_AT_ONCE, draws - first)
@@ -435,7 +435,7 @@ def _drawn_norms(
         for part, block in data.rows.blocks():
             # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
             multipliers = rng.standard_normal((block.shape[0], count))
-            multipliers *= pull[part, None]
+            multipliers *= weighted[part, None]
             noise += block.T @ multipliers
             total += multipliers.sum(axis=0)
         noise -= np.outer(centre, total)

@@ -227,7 +227,7 @@ class _CoresetPath:
         self.refines = isinstance(sampler, DualCoreset) and sampler.epsilon is None
         self.refines = self.refines and (getattr(sampler, "calibrate", True) or getattr(sampler, "focus", True))
         self.size = 0 if sampler.size is None else resolve_size(sampler.size, source.n_rows)
-        # How far t may still move, in units of its spread: a row that near to a kink bends.
+        # How far t may still move, in units of its spread: a row nearer to a kink counts as curved.
         self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / max(self.size, 1))))
         self.first_read = source.n_reads
         self.coresets: list[Coreset] = []
@@ -477,7 +477,7 @@ def _moment_matrix(problem: Problem, rows: WeightedRows, model: Solution) -> Flo
     if gains is not None:
         flipped = gains > max(model.dual_variable, problem.kappa(model.coef)) * problem.geometry.label_cost
         slope = np.where(flipped, -problem.loss.slope(-t), slope)
-    pull = slope * rows.y if problem.is_classification else slope
+    score_slope = slope * rows.y if problem.is_classification else slope
     positive = rows.y > 0.0 if problem.is_classification else np.zeros(t.size)
     X = rows.X.toarray() if sp.issparse(rows.X) else rows.X
-    return np.column_stack([positive, value, pull, X * pull[:, None], flipped]).astype(np.float64)
+    return np.column_stack([positive, value, score_slope, X * score_slope[:, None], flipped]).astype(np.float64)

@@ -37,18 +37,18 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     left = min(size, int(counts.sum())) - int(draws.sum())
     scores = np.where(counts > 0, scores, 0.0)
     while left > 0:
-        room = counts - draws
-        share = np.where(room > 0, scores, 0.0)
+        spare = counts - draws
+        share = np.where(spare > 0, scores, 0.0)
         if not share.any():
-            share = room.astype(np.float64)
+            share = spare.astype(np.float64)
         top = share.max()
         # Divided by the largest, or their sum might overflow or underflow.
         share = share / top if np.isfinite(top) else np.isinf(share).astype(np.float64)
         ideal = left * (share / share.sum())
-        whole = np.minimum(np.floor(ideal).astype(np.int64), room)
+        whole = np.minimum(np.floor(ideal).astype(np.int64), spare)
         draws += whole
         left -= int(whole.sum())
-        if (ideal > room).any() and whole.any():
+        if (ideal > spare).any() and whole.any():
             continue  # what a full cell could not take is shared anew
         open_cells = np.flatnonzero(counts > draws)  # largest remainders first, ties by position
         order = open_cells[np.argsort(-(ideal - whole)[open_cells], kind="stable")][:left]

@@ -31,8 +31,8 @@ from dualcore.reading.summary import Pass
 class DualCoreset(Sampler):
     r"""A dual coreset: rows drawn where ``h`` needs them, weighted so that the full data's objective is reproduced.
 
-    Around an anchor (theta, lambda) every row is put in a cell by how large ``h_i`` is and how sharply it
-    bends; rows are drawn from each cell by keys that belong to them, and the weights are moved as little as
+    Around an anchor (theta, lambda) every row is put in a cell by how large ``h_i`` and its
+    curvature are; rows are drawn from each cell by keys that belong to them, and the weights are moved as little as
     possible so that mass, mean ``h`` and mean gradient at the anchor equal those of the full data. Solving on
     the coreset gives the next anchor; a read of the data a round certifies where it stands.
 
@@ -61,7 +61,7 @@ class DualCoreset(Sampler):
     calibrate : bool, default=True
         Whether to calibrate the weights.
     focus : bool, default=True
-        Whether to draw by bend as well as by size of ``h``.
+        Whether to draw by curvature as well as by size of ``h``.
     bounds : {"exact", "paper"}, default="exact"
         Which bounds ``a_i <= h_i <= b_i`` span the grid of Algorithm 1. "paper" takes those of the paper's appendix on
         a support, the loss and a feasible point; elsewhere ``h`` is known exactly and both are the same.

@@ -18,25 +18,27 @@ from dualcore.reading.reading import Reading
 _SLACK, _SPARE = 2.0, 32
 
 
-def bend_scores(rule: CellRule, mass: FloatArray) -> FloatArray:
-    """Return how much of the budget each cell deserves: its mass times how sharply ``h`` bends in it.
+def cell_scores(rule: CellRule, mass: FloatArray) -> FloatArray:
+    """Return how much of the budget each cell deserves: its mass times the curvature of ``h`` in it.
 
     Where ``h`` is linear, calibration reproduces it from a few rows; they still get a tenth of the weight,
     for the anchor will move.
     """
     layer = np.arange(rule.n_cells) % rule.n_layers
-    if rule.width == 0.0:  # nothing is known of bends: by the size of h and its mean, as Algorithm 1 draws
+    if rule.width == 0.0:  # nothing is known of curvature: by the size of h and its mean, as Algorithm 1 draws
         return np.asarray(mass * (1.0 + 2.0 ** (layer - 1)), dtype=np.float64)
-    level = np.arange(rule.n_cells) // rule.n_layers % rule.n_bends
-    bend = np.where(level == rule.n_bends - 1, 0.0, 0.5**level) if rule.n_bends > 1 else np.ones(rule.n_cells)
-    share = bend + 0.1 * 2.0**layer / 2.0 ** (rule.n_layers - 1) + 0.02
+    level = np.arange(rule.n_cells) // rule.n_layers % rule.n_curvatures
+    curvature = (
+        np.where(level == rule.n_curvatures - 1, 0.0, 0.5**level) if rule.n_curvatures > 1 else np.ones(rule.n_cells)
+    )
+    share = curvature + 0.1 * 2.0**layer / 2.0 ** (rule.n_layers - 1) + 0.02
     return np.asarray(mass * share, dtype=np.float64)
 
 
 def keep_fractions(rule: CellRule, mass: FloatArray, size: int, n_rows: int) -> FloatArray:
     """Return the share of keys to keep in each cell, from estimated masses: the planned draws, twice over and some."""
     seen = np.maximum(mass, 0.3 / size)
-    scores = bend_scores(rule, seen)
+    scores = cell_scores(rule, seen)
     planned = size * scores / scores.sum()
     kept = np.minimum(1.0, (_SLACK * planned + _SPARE) / (n_rows * seen))
     return np.asarray(kept, dtype=np.float64)
@@ -49,7 +51,7 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     """
     problem, sample = reading.problem, reading.sample
     cells, counts, masses = sample.cells, reading.cell_count, reading.cell_mass
-    scores = bend_scores(reading.task.cells, masses)
+    scores = cell_scores(reading.task.cells, masses)
     occupied = np.flatnonzero(counts)
     if occupied.size > size:
         groups = merge_cells(np.repeat(occupied, counts[occupied]), size, counts.size // reading.task.cells.n_strata)

@@ -169,8 +169,8 @@ class MarginForm(DualForm):
             order = np.argsort(-delta, kind="stable")
             before = gamma * (np.cumsum(masses[order]) - masses[order])
             with np.errstate(divide="ignore", invalid="ignore"):
-                room = (self.radius - before) / (gamma * masses[order])
-            share[order] = np.clip(np.nan_to_num(room, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+                affordable = (self.radius - before) / (gamma * masses[order])
+            share[order] = np.clip(np.nan_to_num(affordable, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
         return rows[share > 0.0], share[share > 0.0]
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
