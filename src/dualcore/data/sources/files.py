@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,55 @@ class _RowGroup(NamedTuple):
     bytes_labels: int
 
 
-class ParquetSource(LocalSource):
+class _TableSource(LocalSource):
+    """Columns of files that pyarrow reads: what Parquet and CSV have in common."""
+
+    columns: Columns
+    n_dropped = 0
+
+    @abstractmethod
+    def _all_batches(self, features: bool) -> Iterator[Any]:
+        """Yield the record batches of all files, without the features unless asked for."""
+
+    @abstractmethod
+    def _target_batches(self) -> Iterator[Any]:
+        """Yield the record batches without the features, and count the read."""
+
+    def _resolved(self, columns: Columns) -> None:
+        """Keep the columns, the features of which are known."""
+        self.columns, self.is_weighted = columns, columns.weight is not None
+        self.n_features = columns.n_features
+
+    def _set_labels(self) -> None:
+        """Find labels that are not known yet, and name the features."""
+        if self.columns.labels is _UNKNOWN:
+            found = find_labels(self._target_batches(), self.columns.target)
+            self.columns = replace(self.columns, labels=found)
+        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
+
+    @property
+    def fill_values(self) -> dict[str, float]:
+        """The number that is put for missing values of each feature."""
+        return self.columns.fill_values
+
+    def target_values(self, most: int) -> list[Any]:
+        """Return the different targets as they are in the files, or the first ``most`` and one."""
+        return find_values(self._target_batches(), self.columns.target, most)
+
+    def category_values(self, most: int) -> dict[str, list[Any]]:
+        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
+
+        What ``categories`` lists for them plays no part.
+        """
+        self.n_reads += 1
+        return find_levels(self._all_batches(True), self.columns.categories, most)
+
+    def _place(self, row: int) -> str:
+        """Return the words for a row of a file or row group, counted from its first row."""
+        return f"row {row} of {'those that are left' if self.columns.drop_missing else 'it'}"
+
+
+class ParquetSource(_TableSource):
     """A Parquet file, a folder of them, or a list.
 
     Only the columns that are asked for are read. Footers are read when the source is opened, so a truncated file, a
@@ -99,7 +148,6 @@ class ParquetSource(LocalSource):
     """
 
     extra_threads = 1
-    n_dropped = 0
 
     def __init__(
         self,
@@ -137,17 +185,12 @@ class ParquetSource(LocalSource):
             raise SourceError(
                 f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
             )
-        self.columns, self.is_weighted = resolved, weight is not None
-        self.n_features = resolved.n_features
+        self._resolved(resolved)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self.labels_alone = resolved.labels_alone
         if resolved.needs_pass or drop_missing:
             self._count_missing()
-        if resolved.labels is _UNKNOWN:
-            self.partial_reads += self._label_share()
-            batches = (batch for group in self._groups for batch in self._batches(group, False))
-            self.columns = replace(self.columns, labels=find_labels(batches, target))
-        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
+        self._set_labels()
         self._starts = [group.start for group in self._groups]
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
 
@@ -172,25 +215,13 @@ class ParquetSource(LocalSource):
         self.n_dropped = sum(group.n_rows for group in self._groups) - start
         self._groups, self.columns = groups, self.columns.filled(statistics.numbers())
 
-    @property
-    def fill_values(self) -> dict[str, float]:
-        """The number that is put for missing values of each feature."""
-        return self.columns.fill_values
+    def _all_batches(self, features: bool) -> Iterator[Any]:
+        for group in self._groups:
+            yield from self._batches(group, features)
 
-    def target_values(self, most: int) -> list[Any]:
-        """Return the different targets as they are in the files, or the first ``most`` and one."""
+    def _target_batches(self) -> Iterator[Any]:
         self.partial_reads += self._label_share()
-        batches = (batch for group in self._groups for batch in self._batches(group, False))
-        return find_values(batches, self.columns.target, most)
-
-    def category_values(self, most: int) -> dict[str, list[Any]]:
-        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
-
-        What ``categories`` lists for them plays no part.
-        """
-        self.n_reads += 1
-        batches = (batch for group in self._groups for batch in self._batches(group, True))
-        return find_levels(batches, self.columns.categories, most)
+        yield from self._all_batches(False)
 
     def _footer(self, path: Path) -> tuple[Any, Any]:
         try:
@@ -218,9 +249,7 @@ class ParquetSource(LocalSource):
 
     def describe(self, row: int) -> str:
         group = self._groups[bisect.bisect_right(self._starts, row) - 1]
-        left = " that are left" if self.columns.drop_missing else ""
-        place = f"row {row - group.start} of {'those' if left else 'it'}{left}"
-        return f"{self.files[group.file].path}, row group {group.number}, {place}"
+        return f"{self.files[group.file].path}, row group {group.number}, {self._place(row - group.start)}"
 
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
@@ -271,7 +300,7 @@ class ParquetSource(LocalSource):
         return 1.0 - (1.0 - 1.0 / len(self._groups)) ** size
 
 
-class CsvSource(LocalSource):
+class CsvSource(_TableSource):
     r"""A CSV file with a header line, a folder of them, or a list; parsed by pyarrow.
 
     How many rows there are is not known before all of them were parsed: the first use counts them, and their labels,
@@ -298,7 +327,6 @@ class CsvSource(LocalSource):
     """
 
     labels_alone = False
-    n_dropped = 0
     _dropped = 0
 
     def __init__(
@@ -325,50 +353,31 @@ class CsvSource(LocalSource):
         chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
         wanted = tuple(features) if features else None
         columns = Columns(target, wanted, weight, chosen, dict(categories or {}), fill, drop_missing, unknown)
-        self.columns = columns.resolve(_as_text(schema, columns), str(self.files[0].path))
+        self._resolved(columns.resolve(_as_text(schema, columns), str(self.files[0].path)))
         for file in self.files[1:]:
             found = _as_text(self._reader(file.path, None).schema, columns)
             self.columns.check(found, str(file.path), exactly=features is None)
-        self.is_weighted = weight is not None
-        self.n_features = self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._starts: list[int] = [0]
         if self.columns.needs_pass:
             self._find_fills()
-        if chosen is _UNKNOWN:
-            self.n_reads += 1
-            batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
-            self.columns = replace(self.columns, labels=find_labels(batches, target))
-        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
+        self._set_labels()
 
     def _find_fills(self) -> None:
         """Find the numbers that fill, in one read."""
         self.n_reads += 1
         statistics = self.columns.statistics()
-        for file in self.files:
-            for batch in self._batches(file.path, 0, True):
-                statistics.add(batch)
+        for batch in self._all_batches(True):
+            statistics.add(batch)
         self.columns = self.columns.filled(statistics.numbers())
 
-    @property
-    def fill_values(self) -> dict[str, float]:
-        """The number that is put for missing values of each feature."""
-        return self.columns.fill_values
+    def _all_batches(self, features: bool) -> Iterator[Any]:
+        for file in self.files:
+            yield from self._batches(file.path, 0, features)
 
-    def target_values(self, most: int) -> list[Any]:
-        """Return the different targets as they are in the files, or the first ``most`` and one."""
+    def _target_batches(self) -> Iterator[Any]:
         self.n_reads += 1
-        batches = (batch for file in self.files for batch in self._batches(file.path, 0, False))
-        return find_values(batches, self.columns.target, most)
-
-    def category_values(self, most: int) -> dict[str, list[Any]]:
-        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
-
-        What ``categories`` lists for them plays no part.
-        """
-        self.n_reads += 1
-        batches = (batch for file in self.files for batch in self._batches(file.path, 0, True))
-        return find_levels(batches, self.columns.categories, most)
+        yield from self._all_batches(False)
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
         pa, csv = import_arrow("pyarrow"), self._csv
@@ -389,8 +398,7 @@ class CsvSource(LocalSource):
 
     def describe(self, row: int) -> str:
         place = bisect.bisect_right(self._starts, row) - 1
-        left = " that are left" if self.columns.drop_missing else ""
-        return f"{self.files[place].path}, data row {row - self._starts[place]} of {'those' if left else 'it'}{left}"
+        return f"{self.files[place].path}, data {self._place(row - self._starts[place])}"
 
     def _pieces(
         self, *, features: bool, wanted: npt.NDArray[np.int64] | None
