@@ -42,7 +42,7 @@ class Training(NamedTuple):
     """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
 
     solution: Solution
-    certificate: Certificate
+    certificate: Any  # None where rows came in parts: those that are gone cannot be certified
     coreset: Any
 
 
@@ -281,6 +281,13 @@ class WassersteinLinearModel(BaseEstimator):
         found = found if isinstance(found, list) else [found]
         usable = len(found) == count and all(one is not None and one.coef.shape == shape for one in found)
         return found if usable else [None] * count
+
+    def _keep(self, solution: Solution, certificate: Certificate | None, coreset: Any) -> None:
+        """Store a model. Without a certificate the risk is that on the coreset."""
+        self.coef_, self.intercept_ = solution.coef, solution.intercept
+        self.solution_, self.certificate_, self.coreset_ = solution, certificate, coreset
+        self.dual_variable_, self.n_iter_ = solution.dual_variable, solution.iterations
+        self.worst_case_risk_ = solution.value if certificate is None else certificate.upper
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""

@@ -31,7 +31,6 @@ from dualcore.estimators.streaming import (
     keep_streams,
     learns_in_parts,
     open_streams,
-    store_streamed,
     train_on_stream,
 )
 from dualcore.problem import Data, Problem
@@ -184,13 +183,16 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 code, as_weights(sample_weight, code.size) if sample_weight is not None else None
             )
             streams = open_streams(self, joint_problem(problem, self) if joint else problem, len(positives))
-            found = []
+            found: list[Any] = []
             for stream, positive in zip(streams, positives, strict=True):
                 target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
                 found.append(train_on_stream(self, stream, X, target, weights))
             keep_streams(self, problem, streams)
             if all(one is not None for one in found):
-                store_streamed(self, [one for one in found if one is not None], joint=joint)
+                if joint:
+                    self._keep(*found[0])
+                else:
+                    store(self, found)
         return self
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:

@@ -56,10 +56,7 @@ def fit_multinomial(
         warn_if_loose(title, certificate, target_gap(estimator.coreset))
     if estimator.verbose:
         print_outcome(title, solution, certificate, history=estimator.verbose > 1)
-    estimator.coef_, estimator.intercept_ = solution.coef, solution.intercept
-    estimator.solution_, estimator.certificate_, estimator.coreset_ = solution, certificate, coreset
-    estimator.dual_variable_, estimator.n_iter_ = solution.dual_variable, solution.iterations
-    estimator.worst_case_risk_ = certificate.upper
+    estimator._keep(solution, certificate, coreset)
 
 
 def multinomial_risk(estimator: Any, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> float:

@@ -49,18 +49,16 @@ def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dic
 
 
 def store(estimator: Any, found: list[Any]) -> None:
-    """Keep the models of a classifier: one for two classes, else one for each class."""
+    """Keep the models of a classifier, each a `Training`: one for two classes, else one for each class."""
     solutions, certificates, coresets = zip(*found, strict=True)
+    estimator._keep(*found[0])
     estimator.coef_ = np.vstack([solution.coef for solution in solutions])
     estimator.intercept_ = np.array([solution.intercept for solution in solutions])
-    binary = len(found) == 1
-    estimator.coreset_ = None if estimator.coreset is None else coresets[0] if binary else list(coresets)
-    if binary:
-        estimator.solution_, estimator.certificate_ = solutions[0], certificates[0]
-        estimator.dual_variable_, estimator.n_iter_ = solutions[0].dual_variable, solutions[0].iterations
-        estimator.worst_case_risk_ = certificates[0].upper
-    else:
-        estimator.solution_, estimator.certificate_ = list(solutions), list(certificates)
+    if len(found) > 1:
+        in_parts, on_all_rows = certificates[0] is None, estimator.coreset is None and coresets[0] is None
+        estimator.solution_, estimator.certificate_ = list(solutions), None if in_parts else list(certificates)
+        estimator.coreset_ = None if on_all_rows else list(coresets)
         estimator.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
         estimator.n_iter_ = np.array([solution.iterations for solution in solutions])
-        estimator.worst_case_risk_ = np.array([certificate.upper for certificate in certificates])
+        risks = [solution.value if known is None else known.upper for solution, known, _ in found]
+        estimator.worst_case_risk_ = np.array(risks)

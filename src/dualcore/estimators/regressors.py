@@ -11,7 +11,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
@@ -56,12 +55,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         else:
             X, y = self._read_pair(X, y, reset=True, y_numeric=True)
         [start] = self._earlier(self.n_features_in_)
-        solution, certificate, coreset = self._train(problem, X, y, sample_weight, start=start)
-        self.problem_, self.solution_, self.coreset_ = problem, solution, coreset
-        self.certificate_: Certificate | None = certificate
-        self.coef_, self.intercept_ = solution.coef, solution.intercept
-        self.dual_variable_, self.n_iter_ = solution.dual_variable, solution.iterations
-        self.worst_case_risk_ = certificate.upper
+        self._keep(*self._train(problem, X, y, sample_weight, start=start))
+        self.problem_ = problem
         return self
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
@@ -91,11 +86,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
             found = train_on_stream(self, streams[0], X, y, sample_weight)
             keep_streams(self, problem, streams)
             if found is not None:
-                self.solution_, self.coreset_ = found
-                self.certificate_ = None
-                self.coef_, self.intercept_ = self.solution_.coef, self.solution_.intercept
-                self.dual_variable_, self.n_iter_ = self.solution_.dual_variable, self.solution_.iterations
-                self.worst_case_risk_ = self.solution_.value
+                self._keep(*found)
         return self
 
     def predict(self, X: Any) -> FloatArray:

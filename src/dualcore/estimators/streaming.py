@@ -12,8 +12,9 @@ import numpy as np
 from dualcore.coresets.stream import CoresetStream
 from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.arrays import FloatArray
+from dualcore.estimators.base import Training
 from dualcore.problem import Problem
-from dualcore.solvers import Solution, solve
+from dualcore.solvers import solve
 
 # Rows of the coreset of a stream where the estimator names no number of rows.
 _SIZE = 5000
@@ -72,29 +73,11 @@ def keep_streams(estimator: Any, problem: Problem, streams: list[CoresetStream])
     estimator._streams, estimator.problem_ = streams, problem
 
 
-def train_on_stream(
-    estimator: Any, stream: CoresetStream, X: Any, y: FloatArray, weights: Any
-) -> tuple[Solution, Any] | None:
+def train_on_stream(estimator: Any, stream: CoresetStream, X: Any, y: FloatArray, weights: Any) -> Training | None:
     """Take in rows, and return the model of all rows so far with its coreset; None while a class has no row."""
     stream.update(X, y, weights)
     coreset = stream.coreset()
     if not has_all_classes(stream.problem, coreset.y):
         return None
     settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
-    return solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings), coreset
-
-
-def store_streamed(estimator: Any, found: list[tuple[Solution, Any]], *, joint: bool) -> None:
-    """Keep the models of a classifier that learns in parts: of all classes, of two, or one for each."""
-    solutions, coresets = [solution for solution, _ in found], [coreset for _, coreset in found]
-    single = len(found) == 1
-    estimator.coef_ = solutions[0].coef if joint else np.vstack([solution.coef for solution in solutions])
-    estimator.intercept_ = solutions[0].intercept if joint else np.array([one.intercept for one in solutions])
-    estimator.certificate_ = None
-    estimator.solution_, estimator.coreset_ = (solutions[0], coresets[0]) if single else (solutions, coresets)
-    multipliers, steps, risks = zip(
-        *((solution.dual_variable, solution.iterations, solution.value) for solution in solutions), strict=True
-    )
-    estimator.dual_variable_ = multipliers[0] if single else np.array(multipliers)
-    estimator.n_iter_ = steps[0] if single else np.array(steps)
-    estimator.worst_case_risk_ = risks[0] if single else np.array(risks)
+    return Training(solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings), None, coreset)

@@ -18,7 +18,8 @@ from dualcore.cli.groups import DataOptions, ProblemOptions
 from dualcore.cli.tables import TableError
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.streamfile import read_notes
-from dualcore.data.sources import Chunk, check_coding, coded_groups
+from dualcore.data.sources import check_coding, coded_groups
+from dualcore.data.sources.rows import whole_chunk
 from dualcore.data.storage import ArchiveError
 
 
@@ -49,7 +50,7 @@ def stream_rows(
     stream.notes |= notes
     unseen = dict.fromkeys(rows.coding, 0)
     with watching(output, "reading the rows") as watch:
-        for chunk in rows.source.map(_same):
+        for chunk in rows.source.map(whole_chunk):
             stream.update(chunk.X, chunk.y, chunk.weights)
             watch.rows(chunk.y.size)
             for name, group in zip(rows.coding, coded_groups(rows.names, rows.coding), strict=True):
@@ -127,7 +128,3 @@ def _match(known: dict[str, Any], rows: Stream, path: Path) -> dict[str, Any]:
         if before != value:
             raise TableError(f"{path.name} has the {name} {value!r:.200}, the rows before it {before!r:.200}.")
     return found | {"coding": {name: list(texts) for name, texts in rows.coding.items()}}
-
-
-def _same(chunk: Chunk) -> Chunk:
-    return chunk

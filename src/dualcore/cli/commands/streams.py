@@ -29,7 +29,7 @@ from dualcore.data.sources import (
     list_tables,
     standardised,
 )
-from dualcore.data.sources.rows import source_target
+from dualcore.data.sources.rows import source_target, whole_chunk
 from dualcore.data.sources.survey import stack_rows
 
 # A Parquet file beyond this is streamed wherever it can be.
@@ -185,7 +185,7 @@ def _check_classes(where: str, classes: tuple[Any, ...]) -> None:
 
 def load_rows(stream: Stream) -> Rows:
     """Read all rows into memory."""
-    parts = list(stream.source.map(_as_it_is))
+    parts = list(stream.source.map(whole_chunk))
     y = np.concatenate([part.y for part in parts])
     weights = [part.weights for part in parts if part.weights is not None]
     if stream.classes is not None:
@@ -293,7 +293,3 @@ def measure_quality(model: Model, source: Source) -> dict[str, float]:
 
     mean = source.fold(total, lambda parts: float(sum(parts))) / source.n_rows
     return {"accuracy" if model.is_classifier else "mean_absolute_error": mean}
-
-
-def _as_it_is(chunk: Chunk) -> Chunk:
-    return chunk
