@@ -165,22 +165,12 @@ class RadiusSearch(WassersteinLinearModel):
         left = None if weights is None else as_weights(weights[test], test.size)
         scores = []
         for points in zip(*(path.points for path in paths), strict=True):
-            solutions = [point.solution for point in points]
-            if self.scoring is None:
-                shares = _masses(plain, problem, labels, left)
-                losses = [
-                    held_out_loss(problem, solution.coef, solution.intercept, Data(as_rows(held), target, shares))
-                    for solution, target in zip(solutions, _signs(plain, problem, labels), strict=True)
-                ]
-                scores.append(-float(np.mean(losses)))
-                continue
-            model = copy.copy(plain)
+            solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
             if problem.is_classification:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
-            extra = {} if left is None else {"sample_weight": left}
-            scores.append(float(check_scoring(model, self.scoring)(model, held, labels, **extra)))
+            scores.append(self._score(model, problem, held, labels, left, left))
         return scores
 
     def _score_each(
@@ -198,29 +188,29 @@ class RadiusSearch(WassersteinLinearModel):
         rows = as_rows(X)
         held, labels = rows.take(test), y[test]
         part, left = (None, None) if weights is None else (weights[train], weights[test])
-        extra = {} if left is None else {"sample_weight": left}
         scores = []
         for radius in radii:
             model = clone(plain).set_params(radius=float(radius)).fit(rows.take(train), y[train], part)
-            if self.scoring is not None:
-                scores.append(float(check_scoring(model, self.scoring)(model, held, labels, **extra)))
-                continue
-            shares = _masses(model, problem, labels, as_weights(left, test.size))
-            if problem.is_classification and model._is_joint:
-                logs = model.predict_log_proba(held)[np.arange(test.size), np.searchsorted(model.classes_, labels)]
-                scores.append(float(np.average(logs, weights=shares)))
-                continue
-            losses = [
-                held_out_loss(problem, coef, float(b), Data(as_rows(held), target, shares))
-                for coef, b, target in zip(
-                    np.atleast_2d(model.coef_),
-                    np.atleast_1d(model.intercept_),
-                    _signs(model, problem, labels),
-                    strict=True,
-                )
-            ]
-            scores.append(-float(np.mean(losses)))
+            scores.append(self._score(model, problem, held, labels, left, as_weights(left, test.size)))
         return scores
+
+    def _score(
+        self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any
+    ) -> float:
+        """Return the score of a model on rows left out; larger is better. ``masses`` are the weights, of sum one."""
+        if self.scoring is not None:
+            extra = {} if weights is None else {"sample_weight": weights}
+            return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
+        shares = _masses(model, problem, labels, masses)
+        if problem.is_classification and model._is_joint:
+            logs = model.predict_log_proba(held)[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
+            return float(np.average(logs, weights=shares))
+        models = zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), strict=True)
+        losses = [
+            held_out_loss(problem, coef, float(b), Data(as_rows(held), target, shares))
+            for (coef, b), target in zip(models, _signs(model, problem, labels), strict=True)
+        ]
+        return -float(np.mean(losses))
 
 
 def _targets(
