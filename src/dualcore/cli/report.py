@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
-from dualcore.cli.legends import to_png
 from dualcore.cli.plots import (
     SizeResult,
     count_cells,
@@ -28,6 +27,7 @@ from dualcore.cli.plots import (
     plot_rounds,
     plot_sizes,
     plot_weights,
+    to_legended_png,
 )
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
@@ -362,7 +362,7 @@ def explain_fit(
                         "Risk and accuracy against coreset size",
                         f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over "
                         "the certified lower bound.",
-                        to_png(
+                        to_legended_png(
                             plot_sizes(
                                 results,
                                 optimum=certificate.lower if certificate.lower > 0.0 else None,
@@ -391,7 +391,7 @@ def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Pi
             "path",
             "Radius path",
             "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
-            to_png(plot_path(path, marked=at, names=names)),
+            to_legended_png(plot_path(path, marked=at, names=names)),
         ),
     )
 
@@ -421,13 +421,13 @@ def _pictures_of(
             "rounds",
             "Certified gap per read",
             "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-            to_png(plot_rounds(_rounds(fit))),
+            to_legended_png(plot_rounds(_rounds(fit))),
         ),
         Picture(
             "cells",
             "The grid of cells",
             "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-            to_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
+            to_legended_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
         )
         if family.is_closed
         else None,
@@ -435,7 +435,7 @@ def _pictures_of(
             "weights",
             "Weights against the dual loss",
             "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
-            to_png(plot_weights(coreset, h), classes),
+            to_legended_png(plot_weights(coreset, h), classes),
         ),
     )
     # Cells are assigned by margins or residuals, which tell all only of closed forms.

@@ -18,7 +18,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
@@ -364,27 +364,6 @@ def load_mnist(data_home: Folder = None, *, verify: bool = True) -> Dataset:
     return Dataset("mnist", X[:60_000], y[:60_000], X[60_000:], y[60_000:], source)
 
 
-def load_mnist_pair(negative: int, positive: int, data_home: Folder = None, *, verify: bool = True) -> Dataset:
-    """Two digits of MNIST, labels -1 and +1, features ``X / 255`` in [0, 1].
-
-    Parameters
-    ----------
-    negative, positive : int
-        The digits labelled -1 and +1, each one of 0..9. Other options as in `load_letter`.
-
-    Examples
-    --------
-    >>> load_mnist_pair(3, 5).X_train.shape  # doctest: +SKIP
-    (11552, 784)
-    """
-    for digit in (negative, positive):
-        if digit not in range(10):
-            raise ValueError(f"A digit is one of 0 to 9, got {digit!r}.")
-    data = load_mnist(data_home, verify=verify)
-    pair = _pair(data, negative, positive, f"{negative}{positive}")
-    return replace(pair, X_train=pair.X_train / 255.0, X_test=pair.X_test / 255.0)
-
-
 def load_appliances_energy(
     data_home: Folder = None,
     *,
@@ -449,21 +428,6 @@ def make_letter_standin(n_train: int = 300, n_test: int = 200, seed: int = 0) ->
     centre = rng.uniform(-0.35, 0.35, size=16)
     X = np.clip(y[:, None] * centre + rng.normal(0.0, 0.35, (len(y), 16)), -1.0, 1.0)
     return _standin("letter stand-in", X, y, n_train)
-
-
-def make_mnist_standin(n_train: int = 300, n_test: int = 200, seed: int = 0) -> Dataset:
-    """Two noisy templates of 784 pixels in [0, 1], most of them dark; for tests only.
-
-    Examples
-    --------
-    >>> make_mnist_standin().X_train.shape
-    (300, 784)
-    """
-    rng = np.random.default_rng(seed)
-    templates = np.clip(rng.normal(-0.5, 0.7, size=(2, 784)), 0.0, 1.0)
-    y = rng.choice([-1, 1], size=n_train + n_test)
-    X = templates[(y + 1) // 2] * rng.uniform(size=(len(y), 784))
-    return _standin("mnist stand-in", X, y, n_train)
 
 
 def make_appliances_standin(n_train: int = 300, n_test: int = 300, seed: int = 0) -> Dataset:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from dualcore import Coreset, Problem, WassersteinLogisticRegression
-from dualcore.cli.legends import add_legends
-from dualcore.cli.plots import plot_weights
+from dualcore.cli.plots import add_legends, plot_weights
 from dualcore.cli.report import Picture, Report, Section, compare_sizes, describe, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
@@ -153,7 +152,7 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
                 seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
         return b"png"
 
-    monkeypatch.setattr("dualcore.cli.report.to_png", keep)
+    monkeypatch.setattr("dualcore.cli.report.to_legended_png", keep)
     X, y = make_data(600)
     explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
     gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,14 +11,17 @@ from typing import Any
 from rich.console import Console
 
 from dualcore import DualCoreset, certify
-from dualcore.cli.changes import explain_changes
 from dualcore.cli.commands.options import parse_separator, parse_size
 from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import watching
 from dualcore.cli.commands.streams import load_for_model, model_reading
 from dualcore.cli.commands.training import certificate_values, digest
 from dualcore.cli.model import Model
-from dualcore.cli.report import Report, Section, describe, explain_fit, software
+from dualcore.cli.plots import plot_changes, to_png
+from dualcore.cli.report import Picture, Report, Section, describe, explain_fit, software
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.problem.worstcase import changed_categories, worst_case_distribution
 
 # What a report shows of a model that was trained on all rows.
 _SIZE = "0.05"
@@ -99,6 +103,62 @@ def write_report(
 
     output.result(values | certificate_values(known), show)
     return Exit.OK
+
+
+def explain_changes(
+    problem: Problem,
+    coef: FloatArray,
+    intercept: float,
+    X: Any,
+    y: FloatArray,
+    *,
+    names: Sequence[str],
+    unseen: Sequence[str] = (),
+    most: int = 10,
+) -> Section:
+    """Say which categories the adversary changes most against a model: a table and a picture.
+
+    Parameters
+    ----------
+    problem : Problem
+        With categories.
+    coef, intercept
+        Of the model.
+    X, y
+        The full data; labels -1 and +1 in classification.
+    names : sequence of str
+        Of the features.
+    unseen : sequence of str
+        What to call the category without a column, for every group; "none" by default.
+    most : int, default=10
+        Changes shown.
+    """
+    worst = worst_case_distribution(problem, coef, intercept, X, y)
+    changes = changed_categories(problem, worst, X)
+    title = "Categories that change most"
+    if not changes:
+        return Section(title, f"In the worst case within radius {problem.radius:g} no category changes.")
+
+    def called(group: int, column: int | None) -> str:
+        return names[column] if column is not None else unseen[group] if unseen else "none"
+
+    shown = [(called(c.group, c.before), called(c.group, c.after), c.mass) for c in changes[:most]]
+    rest, total = len(changes) - len(shown), sum(change.mass for change in changes)
+    picture = Picture(
+        "categories",
+        title,
+        "The share of all rows that makes each change in the worst case.",
+        to_png(plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])),
+        narrow=True,
+    )
+    return Section(
+        title,
+        f"The worst case within radius {problem.radius:g} changes a category in {total:.2%} of the rows; "
+        "a row that changes two counts twice."
+        + (f" The {len(shown)} largest of {len(changes)} changes are shown." if rest else ""),
+        (("category", "becomes", "share of rows"), *((old, new, f"{mass:.2%}") for old, new, mass in shown)),
+        (picture,),
+    )
 
 
 def _largest(model: Model, count: int = 10) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.cli.changes import explain_changes
+from dualcore.cli.commands.reporting import explain_changes
 from dualcore.cli.plots import plot_changes
 from dualcore.cli.report import Report
 
