@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, certify, solve
-from dualcore.softmax import SoftmaxProblem, fit_softmax_coreset, solve_softmax
+from dualcore.coresets.softmax import SoftmaxProblem, fit_softmax_coreset, solve_softmax
 
 NORMS = ("l1", "l2", "linf")
 

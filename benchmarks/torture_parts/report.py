@@ -86,7 +86,7 @@ def reproduction(case: Case) -> str:
         f"# {case.describe()}",
     ]
     if case.family == "softmax":
-        lines.insert(-1, f"problem = dualcore.softmax.SoftmaxProblem(problem, {case.n_classes})")
+        lines.insert(-1, f"problem = dualcore.coresets.softmax.SoftmaxProblem(problem, {case.n_classes})")
     return "\n".join(lines)
 
 

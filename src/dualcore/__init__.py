@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from dualcore.data.renamed import install
+
 if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
@@ -107,32 +109,57 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# The public names, by the module that holds them. A name is imported when it is first used: most programs need few of
-# them, and the command line none to say what it can do.
-_NAMES = {
-    "certificates": "Certificate",
-    "coresets.coreset": "Coreset",
-    "coresets.drift": "DriftWarning",
-    "coresets.path": "RadiusPath radius_path select_radius suggest_radius",
-    "coresets.refine": "fit_coreset",
-    "coresets.samplers": "CoresetFit DualCoreset ImportanceCoreset LayeredCoreset UniformCoreset grid_coreset",
-    "coresets.stream": "CoresetStream",
-    "data.sources": "ArraySource CsvSource DaskSource ParquetSource PartsSource Source SourceError SvmlightSource "
-    "open_source",
-    "estimators": "WassersteinHuberRegressor WassersteinHuberRegressorCV WassersteinLinearRegression "
-    "WassersteinLinearSVC WassersteinLinearSVCCV WassersteinLinearSVR WassersteinLogisticRegression "
-    "WassersteinLogisticRegressionCV WassersteinQuantileRegressor find_categories",
-    "problem": "Problem",
-    "problem.anchor": "Anchor",
-    "problem.bounds": "lipschitz_bounds smooth_bounds",
-    "problem.losses": "check_loss",
-    "problem.worstcase": "WorstCase changed_categories worst_case_distribution",
-    "reading.assess": "assess certify",
-    "solvers": "IncompatibleError Solution solve",
+# Where the public names are. A name is imported when it is first used: most programs need few of them, and the command
+# line none to say what it can do.
+_MODULES = {
+    "Anchor": "problem.anchor",
+    "ArraySource": "data.sources",
+    "Certificate": "certificates",
+    "Coreset": "coresets.coreset",
+    "CoresetFit": "coresets.samplers",
+    "CoresetStream": "coresets.stream",
+    "DriftWarning": "coresets.drift",
+    "CsvSource": "data.sources",
+    "DaskSource": "data.sources",
+    "DualCoreset": "coresets.samplers",
+    "ImportanceCoreset": "coresets.samplers",
+    "IncompatibleError": "solvers",
+    "LayeredCoreset": "coresets.samplers",
+    "ParquetSource": "data.sources",
+    "PartsSource": "data.sources",
+    "Problem": "problem",
+    "RadiusPath": "coresets.path",
+    "Solution": "solvers",
+    "Source": "data.sources",
+    "SourceError": "data.sources",
+    "SvmlightSource": "data.sources",
+    "UniformCoreset": "coresets.samplers",
+    "WassersteinHuberRegressor": "estimators",
+    "WassersteinHuberRegressorCV": "estimators",
+    "WassersteinLinearRegression": "estimators",
+    "WassersteinLinearSVC": "estimators",
+    "WassersteinLinearSVCCV": "estimators",
+    "WassersteinLinearSVR": "estimators",
+    "WassersteinLogisticRegression": "estimators",
+    "WassersteinLogisticRegressionCV": "estimators",
+    "WassersteinQuantileRegressor": "estimators",
+    "WorstCase": "problem.worstcase",
+    "assess": "reading.assess",
+    "changed_categories": "problem.worstcase",
+    "certify": "reading.assess",
+    "check_loss": "problem.losses",
+    "find_categories": "estimators",
+    "fit_coreset": "coresets.refine",
+    "grid_coreset": "coresets.samplers",
+    "lipschitz_bounds": "problem.bounds",
+    "open_source": "data.sources",
+    "radius_path": "coresets.path",
+    "select_radius": "coresets.path",
+    "smooth_bounds": "problem.bounds",
+    "solve": "solvers",
+    "suggest_radius": "coresets.path",
+    "worst_case_distribution": "problem.worstcase",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-# Where `dualcore.softmax` is found, whose names are older than `Problem("softmax")`.
-__path__ = [*__path__, f"{__path__[0]}/coresets/older"]
 
 if not TYPE_CHECKING:  # a checker of types sees the imports above, and nothing that is not there
 
@@ -147,3 +174,6 @@ if not TYPE_CHECKING:  # a checker of types sees the imports above, and nothing 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+install()

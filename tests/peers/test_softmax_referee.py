@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.softmax import SoftmaxProblem, solve_softmax
+from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 
 cp = pytest.importorskip("cvxpy")
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}

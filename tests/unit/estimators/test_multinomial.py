@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 
 from dualcore import DualCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
-from dualcore.softmax import SoftmaxProblem, solve_softmax
+from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 
 
 @pytest.fixture(scope="module")

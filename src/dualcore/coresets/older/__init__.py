@@ -1,1 +1,0 @@
-"""Names of before, kept for one version."""
