@@ -17,6 +17,10 @@ __all__ = ["score", "with_digits"]
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
+# Margins at which a loss may vanish; that of the logistic loss does at none of them.
+_MARGINS = (2.0, 8.0, 32.0, 128.0, 512.0)
+# A margin that is shorter cannot be lengthened to them without an overflow.
+_LEAST_MARGIN = 1e-150
 
 # Bounds in the order in which they are tried: whether the solver's dual point is used or the one that the model
 # suggests, whether it is repaired, and whether the repair aims at the moment that makes the model optimal.
@@ -137,16 +141,17 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
 
     Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it. A
-    target that is zero is fitted exactly by the model of zeros, which no penalty can improve.
+    target that is zero is fitted exactly by the model of zeros, which no penalty can improve. Margins that are positive
+    are lengthened to where the loss vanishes, if it does.
     """
+    free, held = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
     if problem.is_classification:
-        return raw.coef, raw.intercept
-    held = data.masses > 0.0
+        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[held]) if free else 1.0
+        return factor * raw.coef, factor * raw.intercept
     if not data.y[held].any():
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
-    free = problem.radius == 0.0 and problem.ridge == 0.0
     if not free or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS:
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
@@ -159,6 +164,17 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
     better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value
     return (coef, intercept) if better else (raw.coef, raw.intercept)
+
+
+def _lengthening(problem: Problem, margins: FloatArray) -> float:
+    """Return a factor that makes the loss of every margin zero; 1 where it is zero already, or no factor does."""
+    least = float(margins.min(initial=np.inf))
+    if not least > _LEAST_MARGIN or not problem.loss.slope(margins).any():
+        return 1.0
+    for goal in _MARGINS:
+        if not problem.loss.value(goal / least * margins).any():
+            return goal / least
+    return 1.0
 
 
 def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
