@@ -41,8 +41,9 @@ _MOST_WORK = 2e10
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
-# A pass in which rounding kept the planes' minimum from being found counts for this many of them.
-_BLOCKED = 4
+# A pass in which rounding kept the planes' minimum from being found counts for this many of them; for more where the
+# planes were those of the pass before.
+_BLOCKED, _SAME_AGAIN = 4, 12
 # To which share of what it promises the planes' minimum is found.
 _EFFORT = 0.1
 # And the smallest share of the risk to which it is ever found.
@@ -216,7 +217,8 @@ class Bundle:
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
             # Planes whose minimum is out of reach are no better next time.
-            since = 0 if gap < 0.9 * best else since + (_BLOCKED if found.steps >= MOST_STEPS else 1)
+            blocked = 0 if found.steps < MOST_STEPS else _BLOCKED if len(self.cuts) != known else _SAME_AGAIN
+            since = 0 if gap < 0.9 * best else since + max(blocked, 1)
             best = min(best, gap)
             stuck = since > _STALLED + 2 * self.scale.size or spent > limit
             if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
