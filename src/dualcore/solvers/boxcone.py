@@ -94,7 +94,11 @@ def hypercube_model(
             best, least = found, risk
         short = moves.upper - found.epigraph
         missing = float(small.masses @ np.maximum(short, 0.0))
-        if missing <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3) or work > _MOST_WORK or since > _PATIENCE:
+        if (
+            missing <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3)
+            or work > _MOST_WORK
+            or since > _PATIENCE
+        ):
             break
         # A piece far below, compared with what is still missing, has had its day; the next rounds bring nearer ones.
         pieces = pieces.kept(found.slack <= _FAR * float(short.max()))

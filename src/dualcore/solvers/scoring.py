@@ -63,8 +63,10 @@ def score(
                 if not given and t is None:
                     t = inner.signal(theta, level, data)
                 point = raw.dual if given or t is None else dual_point(inner, t, data, inner.size(theta))
-                bound = Bound(-np.inf, 0.0) if point is None else bounds.bound(
-                    point, repair=repair, coef=theta if aim else None
+                bound = (
+                    Bound(-np.inf, 0.0)
+                    if point is None
+                    else bounds.bound(point, repair=repair, coef=theta if aim else None)
                 )
                 if bound > best:
                     best, dual = bound, point
