@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
+from dualcore.certificates.dependence import with_ones
 from dualcore.certificates.points import DualPoint, feasible
 from dualcore.certificates.psd import solve_psd
 from dualcore.certificates.rounding import LevelSet, RowLevelSet
@@ -29,6 +30,8 @@ from dualcore.problem.forms import weighted_sum
 _REPAIR_FEATURES = 2000
 # How often a point is repaired.
 _REPAIRS = 2
+# Products up to which the repair factors the rows themselves, and the share of the largest singular value that counts.
+_FACTOR_WORK, _RANK = 1e8, 1e-14
 # Relative gap below which a tighter bound is not looked for.
 _CLOSE = 1e-10
 
@@ -254,17 +257,41 @@ class RowBounds:
         goal = self._goal(moment, self._budget(point) * (1.0 - 1e-13), coef)
         if not np.any(goal != moment) and excess == 0.0:
             return None
-        weights = w * slack
-        gram, first = data.rows.gram(weights), data.rows.transpose_dot(weights)
-        system = np.block([[gram, first[:, None]], [first[None, :], np.array([[float(weights.sum())]])]])
-        right = np.append(goal - moment, -excess)
-        if not problem.fit_intercept:
-            system, right = system[:-1, :-1], right[:-1]
+        right = np.append(goal - moment, [-excess] * problem.fit_intercept)
+        if data.rows.in_memory and float(data.rows.n) * data.rows.m**2 <= _FACTOR_WORK:
+            change = self._least_change(slack, right)
+        else:
+            change = slack * self._along(w * slack, right)
+        return DualPoint(point.stay + sign * change, point.flip, point.share)
+
+    def _along(self, weights: FloatArray, right: FloatArray) -> FloatArray:
+        """Return ``A c`` where ``A' diag(weights) A c = right`` and the rows of ``A`` are ``(x_i, 1)``."""
+        rows = self.data.rows
+        system = rows.gram(weights)
+        if self.problem.fit_intercept:
+            first = rows.transpose_dot(weights)
+            system = np.block([[system, first[:, None]], [first[None, :], np.array([[float(weights.sum())]])]])
         change = solve_psd(system, right)
-        along = data.rows.dot(change[: data.rows.m])
-        if problem.fit_intercept:
-            along += change[-1]
-        return DualPoint(point.stay + slack * sign * along, point.flip, point.share)
+        return rows.dot(change[: rows.m]) + (change[-1] if self.problem.fit_intercept else 0.0)
+
+    def _least_change(self, slack: FloatArray, right: FloatArray) -> FloatArray:
+        """Return ``D A c`` where ``A' diag(w D) A c = right``, from the singular vectors of ``A``.
+
+        The matrix of the equations squares the condition of the rows: columns far from the origin that differ in their
+        ninth digit are one column to it.
+        """
+        held = self.masses * slack > 0.0
+        blocks = [with_ones(block, self.problem.fit_intercept) for _, block in self.data.rows.dense_blocks()]
+        w, D = self.masses[held], slack[held]
+        A = np.sqrt(w * D)[:, None] * np.vstack(blocks)[held]
+        sizes = np.linalg.norm(A, axis=0)
+        sizes[sizes == 0.0] = 1.0
+        left, values, axes = np.linalg.svd(A / sizes, full_matrices=False)
+        keep = values > _RANK * values.max(initial=0.0)
+        along = left[:, keep] @ ((axes[keep] @ (right / sizes)) / values[keep])
+        change = np.zeros_like(slack)
+        change[held] = np.sqrt(D / w) * along
+        return change
 
     def _slack(self, point: DualPoint, width: float, t: FloatArray | None) -> FloatArray:
         """Return how far each slope may move, in the metric of the repair."""

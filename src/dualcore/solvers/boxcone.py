@@ -32,6 +32,8 @@ __all__ = ["hypercube_model"]
 # Rounds of tangents; ten to fifteen are usual. No further round where the steps so far, each times the numbers in its
 # programme, come to this: some seconds. Where rounding decides, Clarabel takes many steps and more rounds do not help.
 _MOST_ROUNDS, _MOST_WORK = 30, 8e5
+# Rounds without a better model after which rounding is to blame.
+_PATIENCE = 4
 # Pieces that lie this many times further below the solution than the loss lies above it are dropped.
 _FAR = 100.0
 
@@ -83,14 +85,20 @@ def hypercube_model(
     pieces = _first_pieces(problem, kept.size)
     found = _solve(problem, box, small, pieces, tol, max_iter)
     best, least, count, work = found, np.inf, found.iterations, found.iterations * pieces.rows.size * X.shape[1]
+    since = 0
     for _ in range(0 if problem.loss.pieces is not None else _MOST_ROUNDS):
         moves = box.moves(X, small.y, found.coef, found.intercept, found.multiplier)
         risk = problem.radius * found.multiplier + float(small.masses @ moves.upper) + problem.penalty(found.coef)
+        since = 0 if risk < least * (1.0 - 0.01 * tol) else since + 1
         if risk < least:  # a round that Clarabel did not finish may be worse than those before
             best, least = found, risk
         short = moves.upper - found.epigraph
         missing = float(small.masses @ np.maximum(short, 0.0))
-        if missing <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3) or work > _MOST_WORK:
+        if (
+            missing <= 0.1 * tol * max(float(small.masses @ moves.upper), 1e-3)
+            or work > _MOST_WORK
+            or since > _PATIENCE
+        ):
             break
         # A piece far below, compared with what is still missing, has had its day; the next rounds bring nearer ones.
         pieces = pieces.kept(found.slack <= _FAR * float(short.max()))

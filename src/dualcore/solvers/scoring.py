@@ -17,6 +17,20 @@ __all__ = ["score", "with_digits"]
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
+# Margins at which a loss may vanish; that of the logistic loss does at none of them.
+_MARGINS = (2.0, 8.0, 32.0, 128.0, 512.0)
+# A margin that is shorter cannot be lengthened to them without an overflow.
+_LEAST_MARGIN = 1e-150
+
+# Bounds in the order in which they are tried: whether the solver's dual point is used or the one that the model
+# suggests, whether it is repaired, and whether the repair aims at the moment that makes the model optimal.
+_ATTEMPTS = (
+    (True, False, False),
+    (True, True, False),
+    (False, True, False),
+    (True, True, True),
+    (False, True, True),
+)
 
 
 def score(
@@ -44,12 +58,16 @@ def score(
         error = bounds.level_set.risk_error(theta, level)
         # A gap below the rounding of the risk itself cannot be told from none.
         goal = max(tol * abs(value), error)
-        for given, repair in ((True, False), (True, True), (False, True)):
+        for given, repair, aim in _ATTEMPTS:
             if value - best.value > goal:
                 if not given and t is None:
                     t = inner.signal(theta, level, data)
                 point = raw.dual if given or t is None else dual_point(inner, t, data, inner.size(theta))
-                bound = Bound(-np.inf, 0.0) if point is None else bounds.bound(point, repair=repair)
+                bound = (
+                    Bound(-np.inf, 0.0)
+                    if point is None
+                    else bounds.bound(point, repair=repair, coef=theta if aim else None)
+                )
                 if bound > best:
                     best, dual = bound, point
         withheld = bounds.level_set.withheld
@@ -124,17 +142,21 @@ def with_digits(
 def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, float]:
     """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
 
-    Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it.
+    Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it. A
+    target that is zero is fitted exactly by the model of zeros, which no penalty can improve. Margins that are positive
+    are lengthened to where the loss vanishes, if it does.
     """
-    free = problem.radius == 0.0 and problem.ridge == 0.0
-    if problem.is_classification or not free or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS:
-        return raw.coef, raw.intercept
-    left = problem.signal(raw.coef, raw.intercept, data)
-    held = data.masses > 0.0
+    free, held = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
+    if problem.is_classification:
+        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[held]) if free else 1.0
+        return factor * raw.coef, factor * raw.intercept
     if not data.y[held].any():
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
+    if not free or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS:
+        return raw.coef, raw.intercept
+    left = problem.signal(raw.coef, raw.intercept, data)
     if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
         return raw.coef, raw.intercept
     X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
@@ -144,6 +166,17 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
     better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value
     return (coef, intercept) if better else (raw.coef, raw.intercept)
+
+
+def _lengthening(problem: Problem, margins: FloatArray) -> float:
+    """Return a factor that makes the loss of every margin zero; 1 where it is zero already, or no factor does."""
+    least = float(margins.min(initial=np.inf))
+    if not least > _LEAST_MARGIN or not problem.loss.slope(margins).any():
+        return 1.0
+    for goal in _MARGINS:
+        if not problem.loss.value(goal / least * margins).any():
+            return goal / least
+    return 1.0
 
 
 def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:

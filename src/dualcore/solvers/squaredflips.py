@@ -50,8 +50,9 @@ _SMOOTHING_SHARE = 2.0
 _EXHAUSTED = 1e-15
 # Certificates in a row that may bring nothing.
 _PATIENCE = 3
-# A line search accepts this share of the promised decrease, after so many halvings at most.
-_ENOUGH, _HALVINGS = 1e-4, 40
+# A line search accepts this share of the promised decrease, after so many halvings at most; the first length that it
+# tries is so many times the last one accepted.
+_ENOUGH, _HALVINGS, _LONGER = 1e-4, 40, 16.0
 # How near to ``k^2`` a multiplier may be, relatively, and the factors by which the best one is bracketed.
 _LEAST_ROOM = 1e-12
 _REACHES = (1.0 + 1e-4, 1.01, 1.5, 4.0, *(64.0,) * 60)
@@ -323,29 +324,31 @@ class FlipDescent:
             return _Step(np.zeros(width + 2), 0.0, exact=False)
         return _Step(change, -float(near.gradient @ change + 0.5 * change @ near.hessian @ change), exact)
 
-    def search(self, here: Place, step: _Step, width: float) -> Place:
-        """Return a place of less cost along a step, or the same place."""
+    def search(self, here: Place, step: _Step, width: float, first: float = 1.0) -> tuple[Place, float]:
+        """Return a place of less cost along a step, or the same place; and the length, ``first`` being the longest."""
         size, change = here.x.size, step.change
         moved = np.asarray(self.rows @ change[:size])
-        length = 1.0
+        length = first
         for _ in range(_HALVINGS):
             x, multiplier = here.x + length * change[:size], here.multiplier + length * change[size]
             there = self.at(x, multiplier, width, here.t + length * moved)
             if there.cost <= here.cost - _ENOUGH * length * step.promised:
-                return there._replace(t=np.asarray(self.rows @ x))
+                return there._replace(t=np.asarray(self.rows @ x)), length
             length *= 0.5
-        return here
+        return here, length
 
     def minimise(
         self, here: Place, width: float, tol: float, max_iter: int, history: list[Iterate]
     ) -> tuple[Place, float]:
         """Descend with one width, and return what the smoothing costs as well; every step joins the history."""
         here, roughness = self.at(here.x, here.multiplier, width, here.t), 0.0
-        inexact = 0
+        inexact, length = 0, 1.0
         while len(history) < max_iter and inexact < MOST_INEXACT:
             near = self.expand(here, width)
             step = self.step(here, near)
-            there, roughness = self.search(here, step, width), near.roughness
+            # Where a step had to be short the next one will have to be: every trial looks for a multiplier.
+            there, length = self.search(here, step, width, min(_LONGER * length, 1.0))
+            roughness = near.roughness
             history.append(Iterate(len(history) + 1, there.cost, max(step.promised, 0.0) + roughness))
             stuck, here = there is here, there
             inexact = 0 if step.exact else inexact + 1

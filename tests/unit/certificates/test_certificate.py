@@ -11,7 +11,15 @@ import scipy.sparse as sp
 from scipy.optimize import minimize, minimize_scalar
 
 from dualcore import Certificate, Problem, certify, solve
-from dualcore.certificates import DualPoint, column_sizes, dual_point, inner_minimum, lower_bound, trivial_bound
+from dualcore.certificates import (
+    DualPoint,
+    RowBounds,
+    column_sizes,
+    dual_point,
+    inner_minimum,
+    lower_bound,
+    trivial_bound,
+)
 
 LOSSES = (
     "logistic",
@@ -374,3 +382,25 @@ def test_the_lower_bound_never_exceeds_the_upper():
         certificate = certify(problem, solution, X, y)
         assert certificate.lower <= certificate.upper
         assert certificate.gap >= 0.0
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_repair_is_the_same_by_equations_and_by_singular_vectors(fit_intercept):
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
+    problem = Problem("huber", radius=0.1, fit_intercept=fit_intercept)
+    bounds = RowBounds(problem, problem.validate(X, y, rng.uniform(0.5, 1.5, size=30)), 1.0)
+    slack = rng.uniform(size=30) * (rng.random(30) < 0.8)
+    right = rng.normal(size=3 + fit_intercept)
+    change = bounds._least_change(slack, right)
+    np.testing.assert_allclose(change, slack * bounds._along(bounds.masses * slack, right), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(X.T @ (bounds.masses * change), right[:3], atol=1e-12)
+
+
+@pytest.mark.parametrize("offsets", [(3e4, -1.4e10), (1e9, 7e9)])
+def test_columns_far_from_the_origin_are_certified_without_an_intercept(offsets):
+    """Two such columns differ in their last digits, and their Gram matrix holds the square of that difference."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(40, 2)) + np.array(offsets), 100.0 * rng.normal(size=40)
+    found = solve(Problem("squared", radius=0.02, fit_intercept=False), X, y)
+    assert found.converged

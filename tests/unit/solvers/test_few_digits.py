@@ -8,6 +8,7 @@ from dualcore.certificates import DualPoint, feasible
 from dualcore.problem.normal import Normal
 from dualcore.solvers import Status
 from dualcore.solvers.descent.continuation import Pace
+from dualcore.solvers.scoring import _lengthening
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -117,3 +118,30 @@ def test_descent_of_a_high_power_ends_and_says_so():
     assert found.status is Status.INACCURATE
     assert found.iterations < 20
     assert found.gap == pytest.approx(found.value - found.lower_bound)
+
+
+# Optima that are zero
+
+
+@pytest.mark.parametrize("settings", [{"radius": 0.03}, {"radius": 0.03, "ridge": 0.002}, {"ridge": 0.1}])
+def test_a_constant_target_is_fitted_exactly_whatever_is_penalised(settings):
+    """Zero coefficients and the target as the intercept have no risk; an interior point left 1e-23 of it."""
+    X, _ = line(4, n=100, m=1)
+    found = solve(Problem("pinball", quantile=0.05, **settings), X, np.full(100, 7.9e8))
+    assert found.status is Status.OPTIMAL
+    assert found.value == 0.0
+    assert (found.coef == 0.0).all()
+
+
+@pytest.mark.parametrize("loss", ["hinge", "smooth_hinge", "squared_hinge"])
+def test_margins_are_lengthened_to_where_the_loss_vanishes(loss):
+    """A minimum is attained on separable data, however short of 1 a solver leaves the margins."""
+    problem = Problem(loss, radius=0.0)
+    factor = _lengthening(problem, np.array([1.0 - 1e-10, 3.0]))
+    assert problem.loss.value(factor * np.array([1.0 - 1e-10, 3.0])).max() == 0.0
+    assert _lengthening(problem, np.array([1.0, 3.0])) == 1.0
+    assert _lengthening(problem, np.array([-1e-10, 3.0])) == 1.0
+
+
+def test_no_margin_makes_the_logistic_loss_vanish():
+    assert _lengthening(Problem("logistic", radius=0.0), np.array([0.3, 3.0])) == 1.0

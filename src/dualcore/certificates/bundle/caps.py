@@ -82,7 +82,8 @@ def find_caps(
         below[row] = np.where(falls, rate / prices, 0.0)
     multiplier = np.zeros(scale.size)
     multiplier[-1] = -1.0 / scale[-1]
-    if isinstance(box.geometry.norm, L1Norm):
+    alone = int((above + below).any(axis=0).sum()) <= 1  # one coefficient has the same length in every norm
+    if isinstance(box.geometry.norm, L1Norm) or alone:
         up, down = (np.diag(side.max(axis=0)) for side in (above, below))
         both = block_diag(up, down) if parts == 2 else np.vstack([up, -down])
         both = both[both.any(axis=1)]

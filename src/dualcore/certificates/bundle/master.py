@@ -35,6 +35,8 @@ _CORRECTIONS = 3
 _SHORTENINGS, _EXCESS = 6, 0.3
 # Times that multipliers are moved towards balance at the end.
 _REPAIRS = 8
+# Products up to which the constraints themselves are factored for it, and the least singular value that counts.
+_FACTOR_WORK, _RANK = 1e7, 1e-14
 
 
 class Cuts(Protocol):
@@ -353,6 +355,7 @@ class Master:
             if not np.abs(rest + self._pull(new)).sum() < 0.9 * np.abs(off).sum():
                 break
             mult = new
+        mult = self._balanced(mult, slack, rest)
         spans, stray = self._reach(mult, slack)
         caps, tops = self.caps.at(x)[0], self._tops(self.heights)
         value = float(rest @ x - 0.5 * self.curve @ (x * x) + tops.sum())
@@ -362,26 +365,86 @@ class Master:
         left = rest + self._pull(mult)
         return Found(x, value, mult[:n], weights, self.slopes, gap, left, spans, stray, steps)
 
+    def _balanced(self, mult: FloatArray, slack: FloatArray, rest: FloatArray) -> FloatArray:
+        """Return multipliers moved as little as possible, relative to ``mult / slack``, to balance the gradient.
+
+        A lower wall that counts takes whatever positive slope is left, so only the others have to be moved away.
+        """
+        n, d = self.n, self.d
+        firm = self.counts[n : n + d]
+
+        def walled(mult: FloatArray) -> tuple[FloatArray, FloatArray]:
+            """Return the multipliers with those of the walls as they should be, and the slope that is left."""
+            slope = rest + self._pull(mult) + mult[n : n + d]
+            out = mult.copy()
+            out[n : n + d] = np.where(firm, np.maximum(slope, 0.0), 0.0)
+            return out, slope - out[n : n + d]
+
+        if n * d**2 > _FACTOR_WORK:
+            return mult
+        mult, off = walled(mult)
+        for _ in range(_REPAIRS):
+            D = mult / slack
+            D[n : n + d] = np.where(firm, np.maximum(mult[n : n + d], np.abs(off).max()), 0.0) / slack[n : n + d]
+            solver = _Weighted(self._constraints(D), D) if off.any() else None
+            if solver is None or not solver.is_finite:
+                break
+            new, after = walled(self._normal(np.maximum(mult - solver.solve(off[:, None])[:, 0], 0.1 * mult)))
+            if not np.abs(after).sum() < 0.9 * np.abs(off).sum():
+                break
+            mult, off = new, after
+        return mult
+
+    def _constraints(self, D: FloatArray) -> FloatArray:
+        """Return the gradients of all constraints, those of cuts relative to the mean of their group."""
+        walls = np.eye(self.d)
+        return np.vstack([self._centred(D[: self.n])[0], -walls, walls, self.slopes])
+
     def _reach(self, mult: FloatArray, slack: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return `Found.spans` and `Found.stray`: multipliers moved along each direction, by 0.9 of their size."""
-        n, d, B = self.n, self.d, self.directions
+        B = self.directions
         D = mult / slack
-        centred, _ = self._centred(D[:n])
-        H = self._hessian(D, centred)
-        factor = _factor(H, 1e-14)
-        if factor is None:
+        gradients = self._constraints(D)
+        if self.n * self.d**2 <= _FACTOR_WORK:
+            solver = _Weighted(gradients, D)
+            moved = solver.solve(np.ascontiguousarray(B.T)) if solver.is_finite else None
+        else:
+            factor = _factor(self._hessian(D, gradients[: self.n]), 1e-14)
+            moved = None if factor is None else D[:, None] * (gradients @ factor.solve(np.ascontiguousarray(B.T)))
+        if moved is None:
             return np.full(len(B), np.inf), np.zeros(B.shape)
-        moved = factor.solve(np.ascontiguousarray(B.T))
-        ratios = [np.abs(centred @ moved) / slack[:n, None], np.abs(self.slopes @ moved) / slack[n + 2 * d :, None]]
-        ratios.append((np.abs(moved) / slack[n : n + d, None])[self.counts[n : n + d]])
-        spans = np.max([part.max(axis=0, initial=0.0) for part in ratios], axis=0) / 0.9
-        return spans, (H @ moved).T - B
+        held = mult > 0.0
+        spans = (np.abs(moved[held]) / mult[held, None]).max(axis=0, initial=0.0) / 0.9
+        return spans, (gradients.T @ moved).T - B
 
     def _normal(self, mult: FloatArray) -> FloatArray:
         """Return multipliers that sum to one in every group."""
         out = mult.copy()
         out[: self.n] /= self._sums(mult[: self.n])[self.owner]
         return out
+
+
+class _Weighted:
+    """Least changes of multipliers: ``min sum_p c_p^2 / D_p`` subject to ``A' c = b``, by singular vectors.
+
+    The matrix of the normal equations, ``A' diag(D) A``, squares the condition. Near a vertex, where the weights ``D``
+    differ most, it holds nothing of the weaker constraints.
+    """
+
+    def __init__(self, A: FloatArray, D: FloatArray) -> None:
+        self.roots = np.sqrt(D)
+        table = self.roots[:, None] * A
+        self.sizes = np.linalg.norm(table, axis=0)
+        self.sizes[self.sizes == 0.0] = 1.0
+        self.is_finite = bool(np.isfinite(self.sizes).all())
+        if self.is_finite:
+            left, values, axes = np.linalg.svd(table / self.sizes, full_matrices=False)
+            keep = values > _RANK * values.max(initial=0.0)
+            self.left, self.inverse = left[:, keep], axes[keep] / values[keep, None]
+
+    def solve(self, right: FloatArray) -> FloatArray:
+        """Return the changes for right sides ``b`` in the columns."""
+        return np.asarray(self.roots[:, None] * (self.left @ (self.inverse @ (right / self.sizes[:, None]))))
 
 
 def _longest(values: FloatArray, change: FloatArray) -> float:

@@ -41,10 +41,13 @@ _MOST_WORK = 2e10
 _NOTHING = 1e-9
 # Passes without a smaller gap after which rounding is to blame.
 _STALLED = 25
-# A pass in which rounding kept the planes' minimum from being found counts for this many of them.
-_BLOCKED = 4
+# A pass in which rounding kept the planes' minimum from being found counts for this many of them; for more where the
+# planes were those of the pass before.
+_BLOCKED, _SAME_AGAIN = 4, 12
 # To which share of what it promises the planes' minimum is found.
 _EFFORT = 0.1
+# And the smallest share of the risk to which it is ever found.
+_SHARPEST = 1e-14
 # Points that a pass may add between the best one and the planes' minimum.
 _CLOSER = 7
 # Roundings in the sum behind a bound, in units of machine precision; see `Bundle.bound`.
@@ -201,12 +204,12 @@ class Bundle:
         """Close the gap to ``tol`` (relative), or raise the lower bound to ``enough``; return how many passes."""
         best, since, last, known, spent = np.inf, 0, np.inf, -1, 0
         limit = _MOST_WORK * max(1.0, self.data.rows.n * self.data.rows.m / 1e5)
-        accuracy = _EFFORT * (self.upper - self.lower)
+        accuracy, sharp = _EFFORT * (self.upper - self.lower), 0.05 * tol
         for count in range(max_iter):
             if self.upper <= self.lower:
                 self.history.append((self.lower, self.upper))
                 return count + 1
-            finest = 0.05 * tol * abs(self.upper)
+            finest = sharp * abs(self.upper)
             accuracy = max(min(accuracy, _EFFORT * (self.upper - self.lower)), finest)
             found, held = self.solve(accuracy)
             spent += found.steps * len(self.cuts) * self.scale.size * (self.scale.size + 20)
@@ -214,7 +217,8 @@ class Bundle:
             self.history.append((self.lower, self.upper))
             gap = self.upper - self.lower
             # Planes whose minimum is out of reach are no better next time.
-            since = 0 if gap < 0.9 * best else since + (_BLOCKED if found.steps >= MOST_STEPS else 1)
+            blocked = 0 if found.steps < MOST_STEPS else _BLOCKED if len(self.cuts) != known else _SAME_AGAIN
+            since = 0 if gap < 0.9 * best else since + max(blocked, 1)
             best = min(best, gap)
             stuck = since > _STALLED + 2 * self.scale.size or spent > limit
             if gap <= tol * abs(self.upper) or self.lower >= enough > -np.inf or stuck:
@@ -230,6 +234,10 @@ class Bundle:
                 share *= 0.1
                 wrong = self.look(centre + share * (found.x - centre)) - (upper - share * max(promised, 0.0))
             settled = promised <= 2.0 * accuracy
+            if settled and accuracy <= finest:
+                # The planes touch the best point, and yet the bound does not: their multipliers are too rough, because
+                # the region that the bound is about is wider than the one in which the planes are minimised.
+                sharp = max(0.1 * sharp, _SHARPEST)
             accuracy = 0.1 * accuracy if settled else _EFFORT * promised
             if held and (settled or error <= promised):
                 self.reach, last = 4.0 * self.reach, np.inf

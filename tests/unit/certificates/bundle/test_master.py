@@ -6,7 +6,7 @@ import pytest
 
 from dualcore.certificates.bundle.caps import LengthCaps, LinearCaps
 from dualcore.certificates.bundle.cuts import CurveStore, PlaneStore
-from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master
+from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, _Weighted
 from dualcore.problem.losses import Logistic, MarginLoss, SmoothHinge
 
 
@@ -165,3 +165,27 @@ def test_a_tangent_touches_its_curve_from_below() -> None:
         for free in (np.array([0, 2]), np.array([0, 1])):  # the multiplier free, and held
             near = curves.near(other, free)
             np.testing.assert_allclose(near.heights(other[free]), curves.heights(other), rtol=1e-12)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1e-20])
+def test_least_changes_balance_whatever_the_spread_of_the_weights(ratio: float) -> None:
+    """``A' c = b`` to the last digits, and ``c`` is the one of least ``sum c^2 / D``."""
+    rng = np.random.default_rng(3)
+    A, b = rng.normal(size=(12, 4)), rng.normal(size=(4, 2))
+    D = np.where(np.arange(12) < 3, 1.0, ratio)  # three strong constraints do not span four directions
+    c = _Weighted(A, D).solve(b)
+    np.testing.assert_allclose(A.T @ c, b, atol=1e-13)
+    free = np.linalg.svd(A.T)[2][4:].T  # changes that leave the balance alone
+    np.testing.assert_allclose(free.T @ (c / D[:, None]), 0.0, atol=1e-9 * np.abs(c / D[:, None]).max())
+
+
+def test_a_firm_wall_takes_the_slope_that_is_positive() -> None:
+    """What is left has no positive part where a lower wall counts: there the wall itself holds it."""
+    for seed in range(3):
+        planes, cost = draw(seed)
+        found = solved(planes, cost + 1.0, np.zeros(3), 20.0, NO_CAPS, firm=True)
+        assert (found.left <= 1e-15).all()
+        slope = cost + 1.0 + found.mix @ planes.rows
+        bound = float(found.mix @ planes.offsets) + 20.0 * float(np.minimum(slope, 0.0).sum())
+        least = reference(planes, cost + 1.0, np.zeros(3), 0.0, 20.0)
+        assert least - 1e-6 <= bound <= least + 1e-7
