@@ -65,13 +65,13 @@ class _Place(NamedTuple):
 
 def worth_settling(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be settled."""
-    many = _MANY_SMOOTH if Pieces(problem, springs=False).smooth else _MANY
+    many = _MANY_SMOOTH if Pieces(problem, envelopes=False).smooth else _MANY
     return can_settle(problem) and data.rows.n >= many and loose_share(data) < _TOO_MANY
 
 
 def can_settle(problem: Problem) -> bool:
     """Whether the rows are smooth, or linear, but for kinks between linear pieces."""
-    pieces = Pieces(problem, springs=False)
+    pieces = Pieces(problem, envelopes=False)
     return pieces.smooth or pieces.polyhedral is not None
 
 
@@ -109,7 +109,7 @@ def solve_settled(
     ``sample`` is the number of rows that the guess is from; ``report`` is told the risk of every model looked at.
     """
     found, spent, history = guess, guess.iterations, guess.history
-    pieces, scales = Pieces(problem, springs=False), column_sizes(data)
+    pieces, scales = Pieces(problem, envelopes=False), column_sizes(data)
     place = _stand(problem, pieces, data, found.coef, found.intercept)
     loose, share = np.zeros(data.rows.n, dtype=bool), loose_share(data, sample)
     width = _width(place, share)
