@@ -2,8 +2,8 @@
 
 Near the optimum most rows lie on one linear piece, ``f_k(z) - price_k lam``, far from the kinks. Fixed to it they are one
 linear function of the model together, and an iteration costs what the others cost, the active rows. A row counts as
-decided where its lead, the distance of the next piece below its highest, is several times what signals change by along
-the last direction: those of an interior point shrink by a factor from step to step. That is a guess. At the end the heights of all rows are
+decided where its lead, the distance of the next piece below its highest, is several times what nearly all leads can
+have changed by along the last direction: the directions of an interior point shrink from step to step. That is a guess. At the end the heights of all rows are
 compared, and where a fixed row would cost more than its piece says, the run goes on from before the rows were fixed.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["ActiveRows", "fix_rows"]
 
 # Fewer rows cost nothing beside the calls of an iteration.
 _FEWEST = 500
-# A row is decided if its lead exceeds this many times what nearly all signals changed by.
+# A row is decided if its lead exceeds this many times the change that nearly all leads stay below.
 _SAFETY, _NEARLY_ALL = 5.0, 0.99
 # Rows are fixed when no more than this share stays active: every time costs a copy of those.
 _SHARE = 0.5
@@ -63,7 +63,7 @@ class FixedPart(NamedTuple):
 
 
 def fix_rows(
-    rows: RowState, design: Design, lam: float, change: FloatArray
+    rows: RowState, design: Design, lam: float, change: FloatArray, dlam: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FixedPart] | None:
     """Return the positions that stay active, the highest piece of every row, and what the others add.
 
@@ -77,6 +77,8 @@ def fix_rows(
         The multiplier.
     change : ndarray of shape (n,)
         What the signals change by along the last direction.
+    dlam : float
+        And the multiplier.
 
     Returns
     -------
@@ -87,7 +89,8 @@ def fix_rows(
     if n < _FEWEST:
         return None
     nearly = int(_NEARLY_ALL * (n - 1))
-    near = _SAFETY * float(np.partition(np.abs(change), nearly)[nearly])
+    signals = float(np.partition(np.abs(change), nearly)[nearly])
+    near = _SAFETY * (float(np.ptp(rows.slopes)) * signals + float(np.ptp(rows.prices)) * abs(dlam))
     lowest = rows.s.min(axis=0)
     # The row's second smallest slack is the only one besides the smallest below the bound, if any is.
     active = np.count_nonzero(rows.s <= lowest + near, axis=0) > 1

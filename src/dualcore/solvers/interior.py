@@ -19,7 +19,7 @@ from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
-__all__ = ["InteriorPoint", "Settled"]
+__all__ = ["FixedRows", "InteriorPoint"]
 
 # How far along a step to the boundary to go.
 _KEEP = 0.99
@@ -31,12 +31,12 @@ _MODEST = 3.0
 # The relative gap at which a run marks the point from which a run on similar data may start.
 _WAYPOINT = 0.05
 # The relative gap and error from which on rows may be fixed to a piece.
-_NEAR_ENOUGH = 0.2
+_NEAR_ENOUGH = 0.05
 # Iterations without progress after which the best point is returned.
 _PATIENCE = 30
 
 
-class Settled(NamedTuple):
+class FixedRows(NamedTuple):
     """What rows that are not among the data add to the objective: linear, and quadratic in (coef, intercept).
 
     ``scales`` are the column sizes of all rows, those that are not among the data included.
@@ -104,7 +104,7 @@ class InteriorPoint:
         Of order 1.
     data : Data
     start : (coef, intercept) or Waypoint, optional
-    settled : Settled, optional
+    fixed : FixedRows, optional
         What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
         every row, and the data add their pieces alone.
     """
@@ -114,25 +114,25 @@ class InteriorPoint:
         problem: Problem,
         data: Data,
         start: tuple[FloatArray, float] | Waypoint | None = None,
-        settled: Settled | None = None,
+        fixed: FixedRows | None = None,
     ) -> None:
         self.problem = problem
-        self.design = design = Design(problem, data, None if settled is None else settled.scales)
+        self.design = design = Design(problem, data, None if fixed is None else fixed.scales)
         self.w, self.m, self.lam_at = design.weights, design.m, design.m + 1
         self.cone = norm_cone(problem, design.scales)
-        quadratic = settled is not None and settled.hessian is not None
+        quadratic = fixed is not None and fixed.hessian is not None
         self.pieces = Pieces(problem, pieces_only=quadratic, envelopes=not quadratic)
         self.linear = np.zeros(self.cone.dimension)
         self.linear[self.lam_at] = problem.radius
         self.constant, self.hessian = 0.0, None
-        if settled is not None:
-            self.linear[: self.m] += settled.coef / design.scales
-            self.linear[self.m] += settled.intercept if problem.fit_intercept else 0.0
-            self.linear[self.lam_at] += settled.multiplier
-            self.constant = settled.constant
-            if settled.hessian is not None:
+        if fixed is not None:
+            self.linear[: self.m] += fixed.coef / design.scales
+            self.linear[self.m] += fixed.intercept if problem.fit_intercept else 0.0
+            self.linear[self.lam_at] += fixed.multiplier
+            self.constant = fixed.constant
+            if fixed.hessian is not None:
                 scales = np.append(design.scales, 1.0)
-                self.hessian = settled.hessian / np.outer(scales, scales)
+                self.hessian = fixed.hessian / np.outer(scales, scales)
         self.waypoint: Waypoint | None = None
         mass = max(float(self.w.sum()), np.finfo(float).tiny)
         if isinstance(start, Waypoint):
@@ -233,16 +233,14 @@ class InteriorPoint:
     def _point(self) -> _Point:
         return _Point(self.x, self.rows.z, self.rows.p, self.active)
 
-    def _fix_rows(self, change: FloatArray) -> None:
+    def _fix_rows(self, change: FloatArray, dlam: float) -> None:
         """Fix the rows whose piece is known, if those are many."""
-        found = fix_rows(self.rows, self.design, self.lam, change)
+        found = fix_rows(self.rows, self.design, self.lam, change, dlam)
         if found is None:
             return
         index, piece, part = found
         if self._before is None:
-            self._before = _Before(
-                self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant
-            )
+            self._before = _Before(self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant)
         linear = np.zeros_like(self.linear)
         linear[: self.m + 1] = part.model
         linear[self.lam_at] = part.multiplier
@@ -368,7 +366,9 @@ class InteriorPoint:
         else:
             self._advance(step, primal, dual)
             if self.may_fix and state.merit <= _NEAR_ENOUGH:
-                self._fix_rows(step.z)  # the whole direction: what a short step leaves is still to come
+                self._fix_rows(
+                    step.z, float(step.x[self.lam_at])
+                )  # the whole direction: what a short step leaves is still to come
         return True
 
     def _system(self, curvature: RowCurvature) -> NewtonSystem:

@@ -66,7 +66,9 @@ class Pieces:
         self.flips = problem.is_classification and bool(np.isfinite(self.label_cost)) and problem.radius > 0.0
         self.logistic = isinstance(problem.loss, Logistic)
         self.polyhedral = problem.loss.pieces
-        self.envelope = envelopes and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
+        self.envelope = (
+            envelopes and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
+        )
         if self.envelope:
             self.polyhedral = problem.loss.envelope_of
         self.smooth = not pieces_only and (self.logistic or (self.polyhedral is None and not self.flips))
@@ -363,7 +365,13 @@ class RowState:
         return dt if ratios.price is None else dt - ratios.price * dlam
 
     def advance(
-        self, step: RowStep | None, dz: FloatArray, ds: FloatArray, dp: FloatArray, dlam: float, lengths: tuple[float, float]
+        self,
+        step: RowStep | None,
+        dz: FloatArray,
+        ds: FloatArray,
+        dp: FloatArray,
+        dlam: float,
+        lengths: tuple[float, float],
     ) -> None:
         """Take a step of the given primal and dual length."""
         primal, dual = lengths
