@@ -4,8 +4,8 @@
     python benchmarks/check_working_set.py --problems 1200 --seed 1
 
 Above some thousand rows the structured solver sets rows aside that keep their piece of the loss, see
-``dualcore.solvers.working_set``. Here it does so from 600 rows on, for every loss, norm and label cost, with 700 to 4,000
-rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both
+``dualcore.solvers.working_set``. Here it does so from 600 rows on, for every loss, norm and label cost, with 700 to
+4,000 rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both
 answers are certified; the command fails where they differ by more than 1e-6, or the first is not certified to that.
 """
 

@@ -1,10 +1,11 @@
 """Rows that leave the Newton system because the piece they end on is known.
 
-Near the optimum most rows lie on one linear piece, ``f_k(z) - price_k lam``, far from the kinks. Fixed to it they are one
-linear function of the model together, and an iteration costs what the others cost, the active rows. A row counts as
-decided where its lead, the distance of the next piece below its highest, is several times what nearly all leads can
-have changed by along the last direction: the directions of an interior point shrink from step to step. That is a guess. At the end the heights of all rows are
-compared, and where a fixed row would cost more than its piece says, the run goes on from before the rows were fixed.
+Near the optimum most rows lie on one linear piece, ``f_k(z) - price_k lam``, far from the kinks. Fixed to it they are
+together one linear function of the model, and an iteration costs what the other rows, the active ones, cost. A row
+counts as decided where its lead, the distance of the next piece below its highest, is several times what nearly all
+leads can have changed by along the last direction: the directions of an interior point shrink from step to step. That
+is a guess. At the end the heights of all rows are compared, and where fixed rows cost more than their pieces say, the
+run goes on from before they were fixed.
 """
 
 from __future__ import annotations

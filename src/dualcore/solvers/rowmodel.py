@@ -1,8 +1,8 @@
 r"""The rows in the Newton system: a smooth part, and a maximum over a few pieces, eliminated in closed form.
 
-A row with signal ``z`` (margin or residual) is the epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``, with slacks
-``s_k = t - f_k(z) + price_k lam`` and multipliers ``p_k`` that sum to one. At given ``dz`` and ``dlam`` Newton's equations
-of the row
+A row with signal ``z`` (margin or residual) is the epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``, with
+slacks ``s_k = t - f_k(z) + price_k lam`` and multipliers ``p_k`` that sum to one. At given ``dz`` and ``dlam`` Newton's
+equations of the row
 
 .. math:: s_k dp_k + p_k ds_k = \tau_k - p_k s_k, \quad ds_k = dt - f_k' dz + price_k dlam - r_k, \quad
           \textstyle\sum_k (p_k + dp_k) = 1
@@ -13,8 +13,8 @@ slopes and prices under the weights ``d_k / sum d`` it is
 .. math:: dp_k = c_k - d_k g + d_k v_k, \quad ds_k = g - r_k - v_k, \quad
           v_k = (f_k' - m') dz - (price_k - m_{price}) dlam
 
-with ``c_k = (tau_k + p_k r_k) / s_k - p_k`` and ``g`` such that the ``dp_k`` have the sum that they lack. What is left of
-the row in the Newton matrix is a 2 x 2 curvature in (z, lam), the covariance of slopes and prices under ``d``.
+with ``c_k = (tau_k + p_k r_k) / s_k - p_k`` and ``g`` such that the ``dp_k`` have the sum that they lack. What is left
+of the row in the Newton matrix is a 2 x 2 curvature in (z, lam), the covariance of slopes and prices under ``d``.
 """
 
 from __future__ import annotations

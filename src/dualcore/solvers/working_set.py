@@ -39,7 +39,7 @@ _MARGIN = 1.5
 _LARGEST_SHARE = 0.4
 # The next small problem starts from the path of the last if that one's value was this near to the risk, relatively.
 _NEAR = 0.02
-# A start from an earlier path that has not converged after this many iterations is given up.
+# A start from an earlier path that has not converged after this many iterations is given up, and none follows.
 _WARM = 25
 # How often the small problem is set up before the whole one is solved after all.
 _ROUNDS = 12
@@ -113,7 +113,7 @@ def solve_working_set(
     here = _evaluate(problem, pieces, data, found.coef, found.intercept)
     active, share = np.zeros(data.rows.n, dtype=bool), working_share(data, sample)
     width = _width(here, share)
-    last_gain = np.inf
+    last_gain, warm = np.inf, True
     if pieces.smooth:
         last_gain = _MISS * tol if problem.loss.bends else _STEP * np.sqrt(tol)
     for _ in range(_ROUNDS):
@@ -122,10 +122,11 @@ def solve_working_set(
             if np.count_nonzero(active) > most * data.rows.n:
                 return None
         # Where the last small problem was close to the whole one, so is this one, and it may start from its path.
-        near = bool(found.history) and abs(here.value - found.history[-1].value) <= _NEAR * abs(here.value)
+        near = warm and bool(found.history) and abs(here.value - found.history[-1].value) <= _NEAR * abs(here.value)
         trial = _solve_small(
             _small_problem(problem, pieces, data, here, active, scales), found.waypoint if near else None, tol, max_iter
         )
+        warm = warm and (not near or trial.iterations <= _WARM)
         spent, history = spent + trial.iterations, history + trial.history
         if trial.stopped_early:  # with too few rows near kinks the small problem is unbounded
             if share >= most:

@@ -74,7 +74,7 @@ def test_eliminating_a_row_solves_its_equations(problem):
     np.testing.assert_allclose((rows.p + dp).sum(axis=0), 1.0, atol=1e-12)
     np.testing.assert_allclose(ds, dt - (slopes * dz - prices * dlam) - residual, atol=1e-12)
     np.testing.assert_allclose(rows.p * rows.s + rows.p * ds + rows.s * dp, target, atol=1e-12)
-    # What is left of the row in the Newton system: the slope changes by the fixed part plus curvature times dz, z_lam dlam.
+    # What is left of the row in the Newton system: its slope changes by a constant, zz times dz and z_lam times dlam.
     curvature = rows.curvature()
     smooth = rows.pieces.loss.curvature(rows.z) if rows.pieces.smooth else 0.0
     curved = sum(0.0 if piece.curvature is None else p * piece.curvature for p, piece in zip(rows.p, now, strict=True))
