@@ -376,10 +376,8 @@ def _cone_step(v: FloatArray, dv: FloatArray) -> float:
 
 def ratio(v: FloatArray, dv: FloatArray) -> float:
     """Return the longest step that keeps ``v + step dv`` positive."""
-    falling = dv < 0.0
-    if not falling.any():
-        return np.inf
-    return float((v[falling] / -dv[falling]).min())
+    steepest = -float((dv / v).min(initial=0.0))
+    return 1.0 / steepest if steepest > 0.0 else np.inf
 
 
 def norm_cone(problem: Problem, scales: FloatArray) -> NormCone:

@@ -1,15 +1,22 @@
-"""The data as the structured solvers see them: unit columns, zero-weight rows dropped, nothing copied."""
+"""The data as the interior point sees them: columns of unit size, the intercept as a column, no rows without weight."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.certificates import DualPoint, column_sizes
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows
+from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
 
 __all__ = ["Design"]
+
+# Dense rows of at most this many numbers (32 MB) are copied once, scaled and by column: products with the copy are
+# faster, and an iteration makes about ten of them.
+_COPIED_NUMBERS = 4_000_000
+# Rows of the copy that are multiplied by weights at a time for a Gram matrix.
+_BLOCK_NUMBERS = 2**17
 
 
 class Design:
@@ -36,45 +43,74 @@ class Design:
         if scales is None:
             scales = column_sizes(Data(rows, y, masses))
         self.scales = np.where(scales > 0.0, scales, 1.0)
+        self._copy: FloatArray | None = None
+        self._weighed: FloatArray | None = None
+        if isinstance(rows, DenseRows) and rows.n * (rows.m + 1) <= _COPIED_NUMBERS:
+            self._copy = np.empty((rows.n, rows.m + 1), order="F")
+            np.divide(rows.X, self.scales, out=self._copy[:, :-1])
+            self._copy[:, -1] = 1.0
+            if self.sign is not None:
+                self._copy *= self.sign[:, None]
 
-    def signal(self, coef: FloatArray, intercept: float, *, linear: bool = False) -> FloatArray:
-        """Return margins or residuals for scaled coefficients; ``linear`` leaves the target out (for directions)."""
-        t = self.rows.dot(coef / self.scales)
-        t += intercept
-        if self.sign is not None:
-            t *= self.sign
-        elif not linear:
+    def take(self, problem: Problem, index: npt.NDArray[np.int64]) -> Design:
+        """Return the design of some of the rows, columns scaled as here."""
+        part = Data(as_rows(self.rows.take(index)), self.y[index], self.weights[index])
+        return Design(problem, part, self.scales)
+
+    def signal(self, model: FloatArray) -> FloatArray:
+        """Return the margins or residuals of a scaled model (coef, intercept)."""
+        t = self.product(model)
+        if self.sign is None:
             t -= self.y
         return t
 
-    def _signed(self, slope: FloatArray) -> FloatArray:
-        out = slope * self.weights
+    def product(self, model: FloatArray) -> FloatArray:
+        """Return ``A @ model``: what the signals change by along a direction."""
+        if self._copy is not None:
+            return np.asarray(self._copy @ model)
+        t = self.rows.dot(model[:-1] / self.scales)
+        t += model[-1]
         if self.sign is not None:
-            out *= self.sign
-        return out
+            t *= self.sign
+        return t
 
-    def transpose(self, slope: FloatArray) -> FloatArray:
-        """Return ``sum_i w_i slope_i sign_i x_i / scales``."""
-        return self.rows.transpose_dot(self._signed(slope)) / self.scales
-
-    def total(self, slope: FloatArray) -> float:
-        """Return ``sum_i w_i slope_i sign_i``."""
-        return float(self._signed(slope).sum())
-
-    def moments(self, slope: FloatArray) -> tuple[FloatArray, float]:
-        """Return `transpose` and `total` of the same slopes."""
-        signed = self._signed(slope)
-        return self.rows.transpose_dot(signed) / self.scales, float(signed.sum())
-
-    def first_moment(self, curvature: FloatArray) -> tuple[FloatArray, float]:
-        """Return ``sum_i w_i c_i x_i / scales`` and ``sum_i w_i c_i``."""
-        weights = curvature * self.weights
-        return self.rows.transpose_dot(weights) / self.scales, float(weights.sum())
+    def adjoint(self, slope: FloatArray) -> FloatArray:
+        """Return ``A.T @ (weights * slope)``, shape (m + 1,)."""
+        weighted = slope * self.weights
+        if self._copy is not None:
+            return np.asarray(self._copy.T @ weighted)
+        if self.sign is not None:
+            weighted *= self.sign
+        return np.append(self.rows.transpose_dot(weighted) / self.scales, weighted.sum())
 
     def gram(self, curvature: FloatArray) -> FloatArray:
-        """Return the weighted Gram matrix of X / scales."""
-        gram = self.rows.gram(curvature * self.weights) / np.outer(self.scales, self.scales)
-        return np.asarray(gram, dtype=np.float64)
+        """Return ``A.T @ diag(weights * curvature) @ A``, shape (m + 1, m + 1)."""
+        weights = curvature * self.weights
+        if self._copy is not None:
+            return self._blocked_gram(self._copy, weights)
+        out = np.empty((self.m + 1, self.m + 1))
+        out[:-1, :-1] = self.rows.gram(weights) / np.outer(self.scales, self.scales)
+        out[:-1, -1] = out[-1, :-1] = self.rows.transpose_dot(weights) / self.scales
+        out[-1, -1] = weights.sum()
+        return out
+
+    def _blocked_gram(self, A: FloatArray, weights: FloatArray) -> FloatArray:
+        """Weigh a block of rows at a time, in memory that is kept: fresh pages cost as much as the product."""
+        n, m = A.shape
+        step = max(256, _BLOCK_NUMBERS // m)
+        if self._weighed is None:
+            self._weighed = np.empty((min(step, n), m), order="F")
+        out = np.zeros((m, m))
+        for start in range(0, n, step):
+            block = A[start : start + step]
+            weighed = np.multiply(block, weights[start : start + step, None], out=self._weighed[: len(block)])
+            out += block.T @ weighed
+        return out
+
+    def border(self, curvature: FloatArray) -> FloatArray:
+        """Return the last row of `gram`: what the intercept shares with every column."""
+        signed = curvature if self.sign is None else curvature * self.sign
+        return self.adjoint(signed)
 
     def dense_rows(self) -> FloatArray:
         """Return X / scales, written out; for a few rows only."""
@@ -82,8 +118,8 @@ class Design:
         dense: FloatArray = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         return dense / self.scales
 
-    def spread(self, point: DualPoint) -> DualPoint:
-        """Return a dual point with an entry for every row given, zero-weight rows included."""
+    def all_rows(self, point: DualPoint) -> DualPoint:
+        """Return a dual point with an entry for every row given, zero for those without weight."""
         if self.kept is None:
             return point
         full = [np.zeros(self.n_given) for _ in range(3)]

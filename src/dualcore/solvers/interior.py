@@ -12,13 +12,14 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.solvers.activerows import ActiveRows, fix_rows
 from dualcore.solvers.barrier import MaxCone, norm_cone
 from dualcore.solvers.base import Iterate, RawSolution, Waypoint, tell
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
-from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState
+from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
-__all__ = ["InteriorPoint", "Settled"]
+__all__ = ["FixedRows", "InteriorPoint"]
 
 # How far along a step to the boundary to go.
 _KEEP = 0.99
@@ -29,11 +30,13 @@ _CORRECTORS = 4
 _MODEST = 3.0
 # The relative gap at which a run marks the point from which a run on similar data may start.
 _WAYPOINT = 0.05
+# The relative gap and error from which on rows may be fixed to a piece.
+_NEAR_ENOUGH = 0.05
 # Iterations without progress after which the best point is returned.
 _PATIENCE = 30
 
 
-class Settled(NamedTuple):
+class FixedRows(NamedTuple):
     """What rows that are not among the data add to the objective: linear, and quadratic in (coef, intercept).
 
     ``scales`` are the column sizes of all rows, those that are not among the data included.
@@ -48,27 +51,48 @@ class Settled(NamedTuple):
 
 
 class _Direction(NamedTuple):
-    """A Newton direction: variables, margins, heights, slacks and multipliers of rows and of the norm constraint."""
+    """A Newton direction: variables, signals, slacks and multipliers of the rows and of the norm constraint."""
 
     x: FloatArray
     z: FloatArray
-    t: FloatArray
     s: FloatArray
     p: FloatArray
     cone_s: FloatArray
     cone_z: FloatArray
+    rows: RowStep | None
 
 
 class _State(NamedTuple):
     """Residuals at the current iterate."""
 
     gradient: FloatArray
-    rows: FloatArray
+    rows: FloatArray | None
     cone: FloatArray
     gap: float
     error: float
     value: float
     merit: float
+
+
+class _Point(NamedTuple):
+    """An iterate: variables, and signals and multipliers of the rows that were active."""
+
+    x: FloatArray
+    z: FloatArray
+    p: FloatArray
+    active: ActiveRows
+
+
+class _Before(NamedTuple):
+    """The state from before any row was fixed to a piece."""
+
+    x: FloatArray
+    rows: RowState
+    cone_s: FloatArray
+    cone_z: FloatArray
+    design: Design
+    linear: FloatArray
+    constant: float
 
 
 class InteriorPoint:
@@ -80,7 +104,7 @@ class InteriorPoint:
         Of order 1.
     data : Data
     start : (coef, intercept) or Waypoint, optional
-    settled : Settled, optional
+    fixed : FixedRows, optional
         What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
         every row, and the data add their pieces alone.
     """
@@ -90,25 +114,25 @@ class InteriorPoint:
         problem: Problem,
         data: Data,
         start: tuple[FloatArray, float] | Waypoint | None = None,
-        settled: Settled | None = None,
+        fixed: FixedRows | None = None,
     ) -> None:
         self.problem = problem
-        self.design = design = Design(problem, data, None if settled is None else settled.scales)
+        self.design = design = Design(problem, data, None if fixed is None else fixed.scales)
         self.w, self.m, self.lam_at = design.weights, design.m, design.m + 1
         self.cone = norm_cone(problem, design.scales)
-        bare = settled is not None and settled.hessian is not None
-        self.pieces = Pieces(problem, bare=bare, springs=not bare)
+        quadratic = fixed is not None and fixed.hessian is not None
+        self.pieces = Pieces(problem, pieces_only=quadratic, envelopes=not quadratic)
         self.linear = np.zeros(self.cone.dimension)
         self.linear[self.lam_at] = problem.radius
         self.constant, self.hessian = 0.0, None
-        if settled is not None:
-            self.linear[: self.m] += settled.coef / design.scales
-            self.linear[self.m] += settled.intercept if problem.fit_intercept else 0.0
-            self.linear[self.lam_at] += settled.multiplier
-            self.constant = settled.constant
-            if settled.hessian is not None:
+        if fixed is not None:
+            self.linear[: self.m] += fixed.coef / design.scales
+            self.linear[self.m] += fixed.intercept if problem.fit_intercept else 0.0
+            self.linear[self.lam_at] += fixed.multiplier
+            self.constant = fixed.constant
+            if fixed.hessian is not None:
                 scales = np.append(design.scales, 1.0)
-                self.hessian = settled.hessian / np.outer(scales, scales)
+                self.hessian = fixed.hessian / np.outer(scales, scales)
         self.waypoint: Waypoint | None = None
         mass = max(float(self.w.sum()), np.finfo(float).tiny)
         if isinstance(start, Waypoint):
@@ -118,7 +142,11 @@ class InteriorPoint:
         self.ridge = np.zeros(self.cone.dimension)
         self.ridge[: self.m] = problem.ridge / design.scales**2
         # Primal and dual steps may differ only where nothing is curved.
-        self.split = self.pieces.polyhedral is not None and not self.pieces.spring and problem.ridge == 0.0
+        self.split = self.pieces.polyhedral is not None and not self.pieces.envelope and problem.ridge == 0.0
+        # Rows that are a maximum of lines and nothing else may be fixed to one of them.
+        lines_only = self.pieces.polyhedral is not None and not self.pieces.envelope
+        self.active, self.may_fix = ActiveRows.all_of(self.w.size), lines_only and self.hessian is None
+        self._before: _Before | None = None
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
@@ -126,7 +154,9 @@ class InteriorPoint:
         self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
         thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
+        thin = thin and self.hessian is None
         self.few = design.dense_rows() if thin else None
+        self.may_fix = self.may_fix and self.few is None
         self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
 
     def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
@@ -134,20 +164,20 @@ class InteriorPoint:
         x = np.zeros(self.m + 2)
         if start is not None:
             x[: self.m], x[self.m] = start[0] * self.design.scales, start[1] if self.problem.fit_intercept else 0.0
-        z = self.design.signal(x[: self.m], x[self.m])
+        z = self.design.signal(x[: self.m + 1])
         spread = max(1.0, float(self.w @ np.abs(z)) / mass)
         if start is not None:  # near the optimum: nearer to the boundary, but not so near that steps become short
             spread = max(1e-2, 0.3 * float(self.w @ np.abs(z - self.w @ z / mass)) / mass)
         left = float(self.linear[self.lam_at])  # of the radius, after the flips that are held fixed
         self.x = self.cone.start(x, 0.5 * spread, left if left > 0.0 else self.problem.radius)
         self.rows = RowState(self.pieces, self.w, z)
-        self.rows.rise(self.lam, spread)
+        self.rows.start_above(self.lam, spread)
 
     def _resume(self, start: Waypoint) -> None:
         """Start on the central path of similar data: their norm constraint, and rows brought to the same height."""
         self.x = np.concatenate([start.coef * self.design.scales, start.rest])
         self.cone.s, self.cone.z, self.cone.weight = start.cone_s, start.cone_z, start.cone_weight
-        self.rows = RowState(self.pieces, self.w, self.design.signal(self.x[: self.m], self.x[self.m]))
+        self.rows = RowState(self.pieces, self.w, self.design.signal(self.x[: self.m + 1]))
         self.rows.centre(self.lam, start.mu)
 
     @property
@@ -158,7 +188,7 @@ class InteriorPoint:
     def run(self, tol: float, max_iter: int) -> RawSolution:
         """Iterate until gap and residuals, in units of the objective, are well below ``tol``."""
         history: list[Iterate] = []
-        best, best_error, best_merit, best_at = (self.x, self.rows.z, self.rows.p), np.inf, np.inf, 0
+        best, best_error, best_merit, best_at = self._point(), np.inf, np.inf, 0
         early = True
         # Without radius and ridge nothing absorbs a residual: a lower bound needs it at rounding level.
         enough = 0.05 * tol if self.problem.radius > 0.0 or self.problem.ridge > 0.0 else 1e-6 * tol
@@ -170,22 +200,26 @@ class InteriorPoint:
             # point is feasible, and the least value is best.
             error = state.gap + state.error if self._degree() else state.value
             if error < best_error or state.merit <= enough:
-                best, best_at = (self.x, self.rows.z, self.rows.p), iteration
+                best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
             if self.waypoint is None and state.merit <= _WAYPOINT and state.error < state.gap:
                 self.waypoint = self._mark(state)
-            if best_merit <= enough:
-                early = False
-                break
-            if iteration == max_iter or iteration - best_at > _PATIENCE or not np.isfinite(state.merit):
-                break
+            stuck = iteration - best_at > _PATIENCE or not np.isfinite(state.merit)
             # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
-            if state.value < -abs(history[0].value):
+            stuck = stuck or state.value < -abs(history[0].value)
+            done = best_merit <= enough
+            if done or stuck:
+                if self._before is not None and (stuck or self._excess(best) > 0.5 * enough * abs(state.value)):
+                    self._restore()
+                    best, best_error, best_merit, best_at = self._point(), np.inf, np.inf, iteration
+                    continue
+                early = not done
                 break
-            if not self._iterate(state):
+            if iteration == max_iter or not self._iterate(state):
                 break
-        x, z, p = best
-        dual = self.design.spread(self.rows.dual(z, p))
+        x, z, p, active = best
+        design = self.design if self._before is None else self._before.design
+        dual = design.all_rows(self.rows.dual(z, active.multipliers(p)))
         return RawSolution(
             x[: self.m] / self.design.scales,
             float(x[self.m]),
@@ -195,6 +229,43 @@ class InteriorPoint:
             stopped_early=early,
             waypoint=self.waypoint,
         )
+
+    def _point(self) -> _Point:
+        return _Point(self.x, self.rows.z, self.rows.p, self.active)
+
+    def _fix_rows(self, change: FloatArray, dlam: float) -> None:
+        """Fix the rows whose piece is known, if those are many."""
+        found = fix_rows(self.rows, self.design, self.lam, change, dlam)
+        if found is None:
+            return
+        index, piece, part = found
+        if self._before is None:
+            self._before = _Before(self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant)
+        linear = np.zeros_like(self.linear)
+        linear[: self.m + 1] = part.model
+        linear[self.lam_at] = part.multiplier
+        self.constant += part.value - float(linear @ self.x)
+        self.linear = self.linear + linear
+        pieces = self.active.piece.copy()
+        pieces[self.active.index] = piece
+        self.active = ActiveRows(self.active.index[index], pieces)
+        self.rows, self.design = self.rows.take(index), self.design.take(self.problem, index)
+        self.w = self.design.weights
+
+    def _excess(self, best: _Point) -> float:
+        """Return what all rows cost at a point beyond what it was taken to cost with rows fixed to pieces."""
+        assert self._before is not None
+        every = self._before.rows
+        every.at(self._before.design.signal(best.x[: self.m + 1]))
+        return best.active.excess(every.heights(float(best.x[self.lam_at])), every.w)
+
+    def _restore(self) -> None:
+        """Go back to where no row was fixed, and fix none from there on."""
+        assert self._before is not None
+        self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant = self._before
+        self.rows.at(self.design.signal(self.x[: self.m + 1]))
+        self.active = ActiveRows.all_of(self.rows.w.size)
+        self.w, self._before, self.may_fix = self.design.weights, None, False
 
     def _mark(self, state: _State) -> Waypoint:
         return Waypoint(
@@ -208,31 +279,33 @@ class InteriorPoint:
 
     def _degree(self) -> float:
         """Return how many complementarity products there are, each with the mass of its row."""
-        return len(self.rows.now) * float(self.rows.w.sum()) + self.cone.weight * self.cone.degree
+        return self.rows.count * float(self.rows.w.sum()) + self.cone.weight * self.cone.degree
 
     def _measure(self) -> _State:
         rows, cone = self.rows, self.cone
         gradient = self._gradient()
-        residual, drift = rows.residual(self.lam), cone.s - cone.slack(self.x)
+        # Slacks of lines stay exact: they, the heights and the signals move along the same straight line.
+        residual = None if self.pieces.lines is not None else rows.residual(self.lam)
+        drift = cone.s - cone.slack(self.x)
         gap = rows.gap() + cone.gap()
         value = self.constant + float(self.linear @ self.x) + 0.5 * float(self.ridge @ (self.x * self.x))
         value += rows.mean_value()
         if self.hessian is not None:
             model = self.x[: self.m + 1]
             value += 0.5 * float(model @ self.hessian @ model)
-        error = self._worth(gradient) + float((np.abs(residual) @ rows.w).sum()) + float(np.abs(drift).max(initial=0.0))
+        error = self._worth(gradient) + float(np.abs(drift).max(initial=0.0))
+        if residual is not None:
+            error += float((np.abs(residual) @ rows.w).sum())
         if rows.v is not None:
-            error += float(self.w @ np.abs(rows.v - rows.force(rows.p)))
+            error += float(self.w @ np.abs(rows.v - rows.combine(rows.p)))
         return _State(gradient, residual, drift, gap, error, value, (gap + error) / max(abs(value), self.least))
 
     def _gradient(self) -> FloatArray:
         """Return the gradient of the Lagrangian in the variables."""
-        slopes = self.rows.slopes()
+        slopes = self.rows.total_slopes()
         out = self.linear + self.ridge * self.x - self.cone.pull(self.cone.z)
         out[self.lam_at] -= self.rows.priced(self.rows.p)
-        moment, total = self.design.moments(slopes)
-        out[: self.m] += moment
-        out[self.m] += total
+        out[: self.m + 1] += self.design.adjoint(slopes)
         if self.hessian is not None:
             out[: self.m + 1] += self.hessian @ self.x[: self.m + 1]
         if not self.problem.fit_intercept:
@@ -257,7 +330,7 @@ class InteriorPoint:
         system = self._system(curvature)
         degree = self._degree()
         centre = state.gap / degree if degree else 0.0
-        if self.pieces.curved and self.rows.now:
+        if self.pieces.curved and self.rows.count:
             return self._guarded(state, system, curvature, 0.1 * centre)
 
         step = self._direction(state, system, curvature, 0.0, 0.0)
@@ -272,7 +345,7 @@ class InteriorPoint:
         target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._reach(step, _KEEP)
-        for _ in range(_CORRECTORS if self.rows.now else 0):
+        for _ in range(_CORRECTORS if self.rows.count else 0):
             if min(primal, dual) > 0.9:
                 break
             further = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
@@ -292,6 +365,10 @@ class InteriorPoint:
             self._tame(step, min(primal, dual), state)
         else:
             self._advance(step, primal, dual)
+            if self.may_fix and state.merit <= _NEAR_ENOUGH:
+                self._fix_rows(
+                    step.z, float(step.x[self.lam_at])
+                )  # the whole direction: what a short step leaves is still to come
         return True
 
     def _system(self, curvature: RowCurvature) -> NewtonSystem:
@@ -301,25 +378,22 @@ class InteriorPoint:
         out.flat[:: out.shape[0] + 1] += self.ridge
         if self.hessian is not None:
             out[: m + 1, : m + 1] += self.hessian
-        first, total = design.first_moment(curvature.zz)
-        if self.problem.fit_intercept:
-            out[:m, m] += first
-            out[m, :m] += first
-            out[m, m] += total
+        if curvature.z_lam is not None:
+            column = design.adjoint(curvature.z_lam)
+            out[: m + 1, lam_at] += column
+            out[lam_at, : m + 1] += column
+            out[lam_at, lam_at] += curvature.lam_lam
+        if self.few is None:
+            out[: m + 1, : m + 1] += design.gram(curvature.zz)
         else:
+            border = design.border(curvature.zz)
+            out[:m, m] += border[:m]
+            out[m, : m + 1] += border
+        if not self.problem.fit_intercept:
             out[m, :] = out[:, m] = 0.0
             out[m, m] = 1.0
-        if curvature.z_lam is not None:
-            column, corner = design.moments(curvature.z_lam)
-            out[:m, lam_at] += column
-            out[lam_at, :m] += column
-            if self.problem.fit_intercept:
-                out[m, lam_at] += corner
-                out[lam_at, m] += corner
-            out[lam_at, lam_at] += curvature.lam_lam
         if self.few is not None:
             return ThinNewton(np.diag(out)[:m], self.few, curvature.zz * self.w, out[:m, m:], out[m:, m:])
-        out[:m, :m] += design.gram(curvature.zz)
         return DenseNewton(out)
 
     def _direction(
@@ -339,27 +413,25 @@ class InteriorPoint:
         centred = cone.target(mu, cones)
         right = cone.pull(centred + cone.weigh(state.cone)) - state.gradient
         answer = None
-        if rows.now:
-            answer = rows.respond(state.rows, target, curvature.soft)
-            moment, total = design.moments(answer.force)
-            right[:m] -= moment
-            right[m] -= total
-            right[self.lam_at] += rows.priced(answer.shares)
+        if rows.count:
+            answer = rows.respond(state.rows, target, curvature.give)
+            right[: m + 1] -= design.adjoint(answer.slope)
+            right[self.lam_at] += rows.priced(answer.p)
         if not self.problem.fit_intercept:
             right[m] = 0.0
         dx = system.solve(right)
-        dz = design.signal(dx[:m], dx[m], linear=True)
+        dz = design.product(dx[: m + 1])
         cone_s = cone.push(dx) - state.cone
         cone_z = centred - cone.weigh(cone_s)
         if answer is None:
-            return _Direction(dx, dz, rows.t, rows.s, rows.p, cone_s, cone_z)
-        dt, ds, dp = rows.finish(answer, state.rows, curvature.soft, dz, float(dx[self.lam_at]))
-        return _Direction(dx, dz, dt, ds, dp, cone_s, cone_z)
+            return _Direction(dx, dz, rows.s, rows.p, cone_s, cone_z, None)
+        ds, dp = rows.finish(answer, state.rows, dz, float(dx[self.lam_at]))
+        return _Direction(dx, dz, ds, dp, cone_s, cone_z, answer)
 
     def _reach(self, step: _Direction, keep: float) -> tuple[float, float]:
         """Return the primal and dual step lengths."""
         primal, dual = self.cone.max_step(step.cone_s, step.cone_z)
-        if self.rows.now:
+        if self.rows.count:
             falling, shrinking = -float((step.s / self.rows.s).min()), -float((step.p / self.rows.p).min())
             primal = min(primal, 1.0 / falling if falling > 0.0 else np.inf)
             dual = min(dual, 1.0 / shrinking if shrinking > 0.0 else np.inf)
@@ -368,7 +440,7 @@ class InteriorPoint:
 
     def _advance(self, step: _Direction, primal: float, dual: float) -> None:
         self.x = self.x + primal * step.x
-        self.rows.advance(step.z, step.t, step.s, step.p, primal, dual)
+        self.rows.advance(step.rows, step.z, step.s, step.p, float(step.x[self.lam_at]), (primal, dual))
         self.cone.s, self.cone.z = self.cone.s + primal * step.cone_s, self.cone.z + dual * step.cone_z
 
     def _tame(self, step: _Direction, reach: float, state: _State) -> None:
@@ -397,10 +469,12 @@ class InteriorPoint:
         primal, dual = self._reach(step, _KEEP)
         reach = min(primal, dual)
         start = self._residual_size(state.gradient, mu)
+        assert step.rows is not None
+        dt = rows.height_step(step.rows, step.z, float(step.x[self.lam_at]))
         kept = (self.x, rows.z, rows.t, rows.s, rows.p, cone.s, cone.z)
         for _ in range(40):
             self.x = kept[0] + reach * step.x
-            rows.t, rows.p = kept[2] + reach * step.t, kept[4] + reach * step.p
+            rows.t, rows.p = kept[2] + reach * dt, kept[4] + reach * step.p
             cone.s, cone.z = kept[5] + reach * step.cone_s, kept[6] + reach * step.cone_z
             rows.at(kept[1] + reach * step.z)
             rows.s = rows.t - rows.heights(self.lam)

@@ -39,8 +39,8 @@ from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.scoring import score
-from dualcore.solvers.settle import can_settle, loose_share, solve_settled
 from dualcore.solvers.structured import StructuredSolver
+from dualcore.solvers.working_set import has_working_set, solve_working_set, working_share
 
 __all__ = ["is_small", "solve_over_reads"]
 
@@ -50,7 +50,7 @@ _FEW_NUMBERS = 2_000_000
 _PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
 # Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
 # interior point on them costs more than reads.
-_MOST_LOOSE, _LOOSE_NUMBERS, _SETTLED_FEATURES = 0.4, 16_000_000, 500
+_MOST_ACTIVE, _ACTIVE_NUMBERS, _WORKING_FEATURES = 0.4, 16_000_000, 500
 # With more features than this a coefficient that nothing holds is not certified.
 _MOST_FREE = 2000
 
@@ -109,8 +109,8 @@ def solve_over_reads(
         first = start_on(normal.problem, pilot, start)
         found = scored(run_box(normal, source.total_weight, tol, max_iter, first, report), chosen.name)
     elif solver == "auto" and guess is not None:
-        settled = _run_settled(loop, guess)
-        found = None if settled is None else scored(settled, StructuredSolver.name)
+        solved = _run_working_set(loop, guess)
+        found = None if solved is None else scored(solved, StructuredSolver.name)
     if found is None:
         found = scored(_run_descent(loop, start, shrink=guess is not None), chosen.name)
     elif not found.converged and not isinstance(chosen, BoxSolver):
@@ -195,31 +195,31 @@ def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
         return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
 
 
-def _run_settled(loop: _Loop, guess: RawSolution) -> RawSolution | None:
+def _run_working_set(loop: _Loop, guess: RawSolution) -> RawSolution | None:
     """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
     problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
     if (
         not problem.family.linear_in_multiplier
         or not (problem.loss.kinks or problem.family.flips)
-        or not can_settle(problem)
+        or not has_working_set(problem)
     ):
         return None
-    loose = loose_share(data, loop.pilot.rows.n)
-    held = loose * rows.n * rows.m
-    if rows.m > _SETTLED_FEATURES or loose > _MOST_LOOSE or held > _LOOSE_NUMBERS or not _is_local(rows):
+    share = working_share(data, loop.pilot.rows.n)
+    held = share * rows.n * rows.m
+    if rows.m > _WORKING_FEATURES or share > _MOST_ACTIVE or held > _ACTIVE_NUMBERS or not _is_local(rows):
         return None
 
     def tell(risk: float) -> None:  # the bound is found at the end
         loop.report(Iterate(0, risk, risk - trivial_bound(problem)))
 
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
-        return solve_settled(
+        return solve_working_set(
             problem,
             data,
             loop.tol,
             loop.max_iter,
             guess,
-            most=_MOST_LOOSE,
+            most=_MOST_ACTIVE,
             sample=loop.pilot.rows.n,
             report=tell,
         )

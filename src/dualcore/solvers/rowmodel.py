@@ -1,8 +1,20 @@
-"""A row as the interior-point method sees it: a smooth part, and a maximum over a few pieces.
+r"""The rows in the Newton system: a smooth part, and a maximum over a few pieces, eliminated in closed form.
 
-Every row is an epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``. Its height ``t``, the slacks ``s_k``
-and the multipliers ``p_k`` (which sum to one) eliminate in closed form from the Newton system, leaving a
-2 x 2 curvature in (z, lam).
+A row with signal ``z`` (margin or residual) is the epigraph ``t >= f_k(z) - price_k lam`` over pieces ``k``, with
+slacks ``s_k = t - f_k(z) + price_k lam`` and multipliers ``p_k`` that sum to one. At given ``dz`` and ``dlam`` Newton's
+equations of the row
+
+.. math:: s_k dp_k + p_k ds_k = \tau_k - p_k s_k, \quad ds_k = dt - f_k' dz + price_k dlam - r_k, \quad
+          \textstyle\sum_k (p_k + dp_k) = 1
+
+(targets ``tau``, residuals ``r`` of the slacks) have a closed solution. With ``d_k = p_k / s_k`` and the means ``m`` of
+slopes and prices under the weights ``d_k / sum d`` it is
+
+.. math:: dp_k = c_k - d_k g + d_k v_k, \quad ds_k = g - r_k - v_k, \quad
+          v_k = (f_k' - m') dz - (price_k - m_{price}) dlam
+
+with ``c_k = (tau_k + p_k r_k) / s_k - p_k`` and ``g`` such that the ``dp_k`` have the sum that they lack. What is left
+of the row in the Newton matrix is a 2 x 2 curvature in (z, lam), the covariance of slopes and prices under ``d``.
 """
 
 from __future__ import annotations
@@ -10,6 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
@@ -20,7 +33,7 @@ __all__ = ["Piece", "Pieces", "RowCurvature", "RowState", "RowStep"]
 
 
 class Piece(NamedTuple):
-    """One side of a row's epigraph at the current ``z``: value, slope, curvature, and its price per unit of lam."""
+    """A piece of every row at the current ``z``: value, slope, curvature, and its price per unit of lam."""
 
     value: FloatArray
     slope: FloatArray
@@ -36,49 +49,49 @@ class Pieces:
     smooth : bool
         The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with
         flips, because there ``h = L(z) + max(0, z - gamma lam)``.
-    spring : bool
-        The loss is a Moreau envelope: a polyhedral function of ``t - u`` plus ``u^2 / 2``; ``u`` is eliminated too.
+    envelope : bool
+        The loss is a Moreau envelope, the minimum over ``v`` of a polyhedral function of ``z - v`` plus ``v^2 / 2``;
+        ``v`` is eliminated too.
     curved : bool
         A full Newton step may overshoot and needs a line search.
+    lines : tuple of (slope, offset, price), or None where pieces are not linear
 
-    With ``bare`` the smooth part is left out: the caller adds it. Without ``springs`` envelopes count as smooth.
+    With ``pieces_only`` the smooth part is left out: the caller adds it. Without ``envelopes`` a Moreau envelope counts
+    as smooth.
     """
 
-    def __init__(self, problem: Problem, *, bare: bool = False, springs: bool = True) -> None:
+    def __init__(self, problem: Problem, *, pieces_only: bool = False, envelopes: bool = True) -> None:
         self.loss: Loss = problem.loss
         self.label_cost = problem.geometry.label_cost
         self.flips = problem.is_classification and bool(np.isfinite(self.label_cost)) and problem.radius > 0.0
         self.logistic = isinstance(problem.loss, Logistic)
         self.polyhedral = problem.loss.pieces
-        self.spring = springs and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
-        if self.spring:
+        self.envelope = (
+            envelopes and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
+        )
+        if self.envelope:
             self.polyhedral = problem.loss.envelope_of
-        self.smooth = not bare and (self.logistic or (self.polyhedral is None and not self.flips))
-        self.curved = not bare and self.polyhedral is None and not (self.logistic and self.flips)
+        self.smooth = not pieces_only and (self.logistic or (self.polyhedral is None and not self.flips))
+        self.curved = not pieces_only and self.polyhedral is None and not (self.logistic and self.flips)
         # Slope, offset and price of the pieces, where they are lines.
         self.lines: tuple[tuple[float, float, float], ...] | None = None
+        if self.logistic and self.flips:
+            self.lines = ((0.0, 0.0, 0.0), (1.0, 0.0, self.label_cost))
         if self.polyhedral is not None:
             self.lines = tuple((slope, offset, 0.0) for slope, offset in self.polyhedral)
             if self.flips:  # the flat piece of a flipped row is below the flat piece of the row that stays
                 self.lines += tuple(
                     (-slope, offset, self.label_cost) for slope, offset in self.polyhedral if slope != 0.0
                 )
-        self._slopes: list[FloatArray] = []
 
     def __call__(self, z: FloatArray) -> list[Piece]:
         """Return the pieces at ``z``."""
         if self.lines is not None:
-            if not self._slopes or self._slopes[0].size != z.size:
-                self._slopes = [np.full_like(z, slope) for slope, _, _ in self.lines]
             return [
-                Piece(slope * z + offset, slopes, None, price)
-                for (slope, offset, price), slopes in zip(self.lines, self._slopes, strict=True)
+                Piece(slope * z + offset, np.full_like(z, slope), None, price) for slope, offset, price in self.lines
             ]
         if not self.flips:
             return []
-        if self.logistic:
-            zero = np.zeros_like(z)
-            return [Piece(zero, zero, None, 0.0), Piece(z, np.ones_like(z), None, self.label_cost)]
         stay, flip = self.loss.value_and_slope(z), self.loss.value_and_slope(-z)
         return [
             Piece(stay[0], stay[1], self.loss.curvature(z), 0.0),
@@ -105,22 +118,33 @@ class RowCurvature(NamedTuple):
     zz: FloatArray
     z_lam: FloatArray | None
     lam_lam: float
-    soft: FloatArray | None  # how much a spring in series gives, 1 / (1 + curvature of the pieces)
+    give: FloatArray | None  # of an envelope: 1 / (1 + curvature of its pieces), the share of dz that reaches them
 
 
 class RowStep(NamedTuple):
-    """The rows' answer to a centring target, before dz and dlam are known."""
+    """The part of a row's step that does not depend on dz and dlam."""
 
-    shares: FloatArray  # (k, n): dp at dz = dlam = 0
-    height: FloatArray  # (n,): dt at dz = dlam = 0
-    force: FloatArray  # (n,): what dp changes the slope of the rows by, springs accounted for
-    slip: FloatArray | None  # (n,): what a spring gives at dz = 0
+    p: FloatArray  # (k, n): dp at dz = dlam = 0
+    t: FloatArray  # (n,): dt at dz = dlam = 0
+    slope: FloatArray  # (n,): the change of the rows' slopes, envelopes accounted for
+    v: FloatArray | None  # (n,): of an envelope, dv at dz = 0
+    give: FloatArray | None  # (n,): of an envelope, the share of dz that reaches its pieces
+
+
+class _Ratios(NamedTuple):
+    """What every direction from a point shares: ``d = p / s``, and deviations from the means under ``d``."""
+
+    d: FloatArray  # (k, n)
+    total: FloatArray  # (n,): sum of d
+    missing: FloatArray  # (n,): what the multipliers lack to a sum of one
+    slope: FloatArray  # (n,): mean slope
+    slopes: FloatArray  # (k, n): slopes less their mean
+    price: FloatArray | None  # (n,): mean price; None where all are 0
+    prices: FloatArray | None  # (k, n): prices less their mean
 
 
 class RowState:
-    """Margins ``z`` (n,), and, where there are pieces, heights, slacks and multipliers.
-
-    These are ``t`` (n,), ``s`` and ``p`` (k, n).
+    """Signals ``z`` (n,), and, where there are pieces, heights ``t`` (n,), slacks ``s`` and multipliers ``p`` (k, n).
 
     Parameters
     ----------
@@ -132,54 +156,79 @@ class RowState:
     def __init__(self, pieces: Pieces, weights: FloatArray, z: FloatArray) -> None:
         self.pieces = pieces
         self.w = weights
-        self.v: FloatArray | None = np.zeros_like(z) if pieces.spring else None
+        self.v: FloatArray | None = np.zeros_like(z) if pieces.envelope else None
+        self.slopes = np.zeros((0, 1))  # (k, 1) for lines, else (k, n)
+        self.prices = np.zeros(0)
+        self._offsets: FloatArray | None = None
+        if pieces.lines is not None:
+            lines = np.array(pieces.lines)
+            self.slopes, self._offsets, self.prices = lines[:, :1].copy(), lines[:, 1:2].copy(), lines[:, 2].copy()
+        self.now: list[Piece] = []
         self.at(z)
         self.t = np.zeros_like(self.w)
         self.s = self.p = np.zeros((0, self.w.size))
-        self._known: tuple[FloatArray, ...] = ()
+        self._known: tuple[FloatArray, FloatArray, _Ratios] | None = None
 
-    def rise(self, lam: float, spread: float) -> None:
-        """Start ``spread`` above the epigraph, with the products of a row alike."""
-        if self.now:
+    @property
+    def count(self) -> int:
+        """Number of pieces."""
+        return self.slopes.shape[0]
+
+    def start_above(self, lam: float, distance: float) -> None:
+        """Start ``distance`` above the epigraph, with the products ``p s`` of a row alike."""
+        if self.count:
             heights = self.heights(lam)
-            self.t = heights.max(axis=0) + spread
+            self.t = heights.max(axis=0) + distance
             self.s = self.t - heights
             self.p = 1.0 / self.s
             self.p /= self.p.sum(axis=0)
 
     def centre(self, lam: float, mu: float) -> None:
         """Start on the central path: the height at which ``p = mu / s`` sums to one."""
-        if not self.now:
+        if not self.count:
             return
         heights = self.heights(lam)
         top = heights.max(axis=0)
-        below, rise = top - heights, np.full_like(top, mu)
-        for _ in range(20):  # convex and decreasing in the rise: Newton approaches from below
-            s = below + rise
-            excess = (mu / s).sum(axis=0) - 1.0
+        below, above = top - heights, np.full_like(top, mu)
+        for _ in range(20):  # convex and decreasing in the distance above: Newton approaches from below
+            p = mu / (below + above)
+            excess = p.sum(axis=0) - 1.0
             if float(excess.max(initial=0.0)) < 1e-10:
                 break
-            rise += excess / (mu / s**2).sum(axis=0)
-        self.t, self.s = top + rise, below + rise
+            above += excess * mu / (p * p).sum(axis=0)
+        self.t, self.s = top + above, below + above
         self.p = mu / self.s
         self.p /= self.p.sum(axis=0)
 
     def at(self, z: FloatArray) -> None:
         """Evaluate pieces and smooth part at ``z``."""
         self.z = z
-        self.now = self.pieces(z if self.v is None else z - self.v)
+        if self.pieces.lines is None:
+            self.now = self.pieces(z)
+            if self.now:
+                self.slopes = np.stack([piece.slope for piece in self.now])
+                self.prices = np.array([piece.price for piece in self.now])
         self.value: FloatArray | None = None
         self.slope: FloatArray | None = None
         if self.pieces.smooth:
             self.value, self.slope = self.pieces.loss.value_and_slope(z)
 
+    def take(self, index: npt.NDArray[np.int64]) -> RowState:
+        """Return the state of some of the rows; of lines without envelope or smooth part."""
+        out = RowState(self.pieces, self.w[index], self.z[index])
+        out.t, out.s, out.p = self.t[index], self.s[:, index], self.p[:, index]
+        return out
+
     def heights(self, lam: float) -> FloatArray:
         """Return ``f_k(z) - price_k lam``, (k, n)."""
+        if self._offsets is not None:
+            reached = self.z if self.v is None else self.z - self.v
+            return np.asarray(self.slopes * reached + (self._offsets - lam * self.prices[:, None]))
         return np.stack([piece.value - piece.price * lam for piece in self.now])
 
     def residual(self, lam: float) -> FloatArray:
         """Return what the slacks are off by, (k, n)."""
-        return self.s - self.t + self.heights(lam) if self.now else self.s
+        return self.s - self.t + self.heights(lam) if self.count else self.s
 
     def mean_value(self) -> float:
         """Return the rows' part of the objective."""
@@ -190,45 +239,47 @@ class RowState:
             value += 0.5 * float(self.w @ (self.v * self.v))
         return value
 
-    def gap(self, ds: FloatArray | float = 0.0, dp: FloatArray | float = 0.0) -> float:
+    def gap(self, ds: FloatArray | None = None, dp: FloatArray | None = None) -> float:
         """Return ``sum_i w_i sum_k p_ik s_ik``, after a step where one is given."""
-        return float(((self.p + dp) * (self.s + ds)).sum(axis=0) @ self.w) if self.now else 0.0
+        if not self.count:
+            return 0.0
+        p, s = self.p if dp is None else self.p + dp, self.s if ds is None else self.s + ds
+        return float((p * s @ self.w).sum())
 
-    def force(self, shares: FloatArray) -> FloatArray:
-        """Return ``sum_k shares_k f_k'`` of the rows: their slope under given multipliers."""
-        out = np.zeros_like(self.w)
-        if self.pieces.lines is not None:
-            for share, (slope, _, _) in zip(shares, self.pieces.lines, strict=True):
-                if slope != 0.0:
-                    out += share * slope
-            return out
-        for share, piece in zip(shares, self.now, strict=True):
-            out += share * piece.slope
-        return out
+    def combine(self, p: FloatArray) -> FloatArray:
+        """Return ``sum_k p_k f_k'`` of the rows: their slopes under given multipliers."""
+        if self.slopes.shape[1] == 1:
+            return np.asarray(self.slopes[:, 0] @ p)
+        return np.asarray((self.slopes * p).sum(axis=0)) if self.count else np.zeros_like(self.w)
 
-    def slopes(self) -> FloatArray:
+    def total_slopes(self) -> FloatArray:
         """Return the slope of every row in ``z`` at the current multipliers."""
-        out = self.force(self.p)
+        if not self.count:
+            return np.zeros_like(self.w) if self.slope is None else self.slope
+        out = self.combine(self.p)
         return out if self.slope is None else out + self.slope
 
-    def priced(self, shares: FloatArray) -> float:
-        """Return ``sum_i w_i sum_k shares_ik price_k``: minus the slope of the rows in lam."""
-        return sum(
-            piece.price * float(self.w @ share) for share, piece in zip(shares, self.now, strict=True) if piece.price
-        )
+    def priced(self, p: FloatArray) -> float:
+        """Return ``sum_i w_i sum_k p_ik price_k``: minus the slope of the rows in lam."""
+        return float(self.prices @ (p @ self.w)) if self.prices.any() else 0.0
 
-    def _stiffness(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return ``p / s``, its sum over the pieces, and what the multipliers lack to a sum of one.
-
-        They are the same for every direction from a point. The arrays of a point are replaced, never changed.
-        """
-        if not self._known or self._known[0] is not self.p or self._known[1] is not self.s:
-            stiff = self.p / self.s
-            self._known = self.p, self.s, stiff, stiff.sum(axis=0), 1.0 - self.p.sum(axis=0)
-        return self._known[2], self._known[3], self._known[4]
+    def _ratios(self) -> _Ratios:
+        """Return what directions share. The arrays of a point are replaced, never changed, so it is kept until then."""
+        if self._known is not None and self._known[0] is self.p and self._known[1] is self.s:
+            return self._known[2]
+        d = self.p / self.s
+        total = d.sum(axis=0)
+        missing = 1.0 - self.p.sum(axis=0)
+        slope, price, prices = self.combine(d) / total, None, None
+        if self.prices.any():
+            price = self.prices @ d / total
+            prices = self.prices[:, None] - price
+        ratios = _Ratios(d, total, missing, slope, self.slopes - slope, price, prices)
+        self._known = self.p, self.s, ratios
+        return ratios
 
     def curvature(self, *, cautious: bool = False) -> RowCurvature:
-        """Return the second derivatives left once heights, slacks, multipliers and springs are eliminated.
+        """Return the second derivatives left once heights, slacks, multipliers and envelopes are eliminated.
 
         A ``cautious`` curvature is at least that of the parabola through the slopes at ``z`` and ``-z``, which bounds
         a loss like log-cosh from above: where such a loss is nearly linear its own curvature promises too long a step.
@@ -238,81 +289,102 @@ class RowState:
             far = np.maximum(np.abs(self.z), 1e-8)
             secant = (self.pieces.loss.slope(far) - self.pieces.loss.slope(-far)) / (2.0 * far)
             smooth = np.maximum(smooth, secant)
-        if not self.now:
+        if not self.count:
             return RowCurvature(np.zeros_like(self.w) if smooth is None else smooth, None, 0.0, None)
-        stiff, total, _ = self._stiffness()
-        zz, z_lam, lam_lam = np.zeros_like(total), np.zeros_like(total), 0.0
-        for k, piece in enumerate(self.now):
+        d, _, _, _, slopes, _, prices = self._ratios()
+        weighed = d * slopes
+        # Sums of squares, so that rounding never makes them negative.
+        zz = (weighed * slopes).sum(axis=0)
+        for p, piece in zip(self.p, self.now, strict=False):
             if piece.curvature is not None:
-                zz += self.p[k] * piece.curvature
-            for j in range(k):  # pairwise, so that rounding never makes it negative
-                pair = stiff[j] * stiff[k] / total
-                turn, price = piece.slope - self.now[j].slope, piece.price - self.now[j].price
-                zz += pair * turn * turn
-                if price:
-                    z_lam -= pair * turn * price
-                    lam_lam += price * price * float(self.w @ pair)
-        soft = None
+                zz += p * piece.curvature
+        z_lam, lam_lam = None, 0.0
+        if prices is not None:
+            z_lam = -(weighed * prices).sum(axis=0)
+            lam_lam = float((d * prices * prices @ self.w).sum())
+        give = None
         if self.v is not None:
-            soft = 1.0 / (1.0 + zz)
-            zz *= soft
-        return RowCurvature(zz if smooth is None else zz + smooth, z_lam if lam_lam else None, lam_lam, soft)
+            give = 1.0 / (1.0 + zz)
+            zz *= give
+        return RowCurvature(zz if smooth is None else zz + smooth, z_lam, lam_lam, give)
 
-    def respond(self, residual: FloatArray, target: FloatArray | float, soft: FloatArray | None) -> RowStep:
-        """Return how the rows move towards ``p s = target``, at dz = dlam = 0."""
-        stiff, total, lack = self._stiffness()
-        constant = self.p * residual
-        constant += target
-        constant /= self.s
-        constant -= self.p
-        height = (constant.sum(axis=0) - lack) / total
-        shares = constant - stiff * height
-        force = self.force(shares)
-        if self.v is None or soft is None:
-            return RowStep(shares, height, force, None)
-        slip = self.force(self.p) + force - self.v
-        return RowStep(shares, height, force * soft - (slip - force) * (1.0 - soft), slip)
+    def respond(self, residual: FloatArray | None, target: FloatArray | float, give: FloatArray | None) -> RowStep:
+        """Return the step towards ``p s = target`` at dz = dlam = 0; ``residual`` None stands for zeros."""
+        d, total, missing, *_ = self._ratios()
+        if residual is None:
+            p = target / self.s
+        else:
+            p = self.p * residual
+            p += target
+            p /= self.s
+        p -= self.p
+        t = p.sum(axis=0)
+        t -= missing
+        t /= total
+        p -= d * t
+        slope = self.combine(p)
+        if self.v is None or give is None:
+            return RowStep(p, t, slope, None, None)
+        off = self.combine(self.p) - self.v
+        return RowStep(p, t, slope * give - off * (1.0 - give), off + slope, give)
 
     def finish(
-        self, step: RowStep, residual: FloatArray, soft: FloatArray | None, dz: FloatArray, dlam: float
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return ``dt``, ``ds``, ``dp`` once ``dz`` and ``dlam`` are known."""
-        if step.slip is not None and soft is not None:
-            dz = (dz - step.slip) * soft
-        stiff, total, _ = self._stiffness()
-        moved = np.empty_like(stiff)
-        for row, piece in zip(moved, self.now, strict=True):
-            np.multiply(piece.slope, dz, out=row)
-            if piece.price:
-                row -= piece.price * dlam
-        rise = (stiff * moved).sum(axis=0) / total
-        away = np.subtract(rise, moved, out=moved)
-        shares = stiff * away
-        np.subtract(step.shares, shares, out=shares)
-        away += step.height
-        away -= residual
-        return step.height + rise, away, shares
+        self, step: RowStep, residual: FloatArray | None, dz: FloatArray, dlam: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return ``ds`` and ``dp`` once ``dz`` and ``dlam`` are known."""
+        if step.v is not None:
+            dz = (dz - step.v) * step.give
+        d, _, _, _, slopes, _, prices = self._ratios()
+        v = slopes * dz
+        if prices is not None:
+            v -= prices * dlam
+        dp = d * v
+        dp += step.p
+        ds = np.subtract(step.t, v, out=v)
+        if residual is not None:
+            ds -= residual
+        return ds, dp
 
     def outliers(self, ds: FloatArray, dp: FloatArray, primal: float, dual: float, mu: float) -> FloatArray:
         """Return by how much to correct products that a longer step would leave far from ``mu`` (Gondzio)."""
-        product = (self.s + primal * ds) * (self.p + dual * dp)
-        inside = np.minimum(np.maximum(product, 0.1 * mu), 10.0 * mu)
-        return np.asarray(np.maximum(inside - product, -10.0 * mu))
+        product = primal * ds
+        product += self.s
+        other = dual * dp
+        other += self.p
+        product *= other
+        inside = np.minimum(np.maximum(product, 0.1 * mu, out=other), 10.0 * mu, out=other)
+        inside -= product
+        return np.asarray(np.maximum(inside, -10.0 * mu, out=inside))
+
+    def height_step(self, step: RowStep, dz: FloatArray, dlam: float) -> FloatArray:
+        """Return ``dt`` once ``dz`` and ``dlam`` are known."""
+        if step.v is not None:
+            dz = (dz - step.v) * step.give
+        ratios = self._ratios()
+        dt = step.t + ratios.slope * dz
+        return dt if ratios.price is None else dt - ratios.price * dlam
 
     def advance(
-        self, dz: FloatArray, dt: FloatArray, ds: FloatArray, dp: FloatArray, primal: float, dual: float
+        self,
+        step: RowStep | None,
+        dz: FloatArray,
+        ds: FloatArray,
+        dp: FloatArray,
+        dlam: float,
+        lengths: tuple[float, float],
     ) -> None:
-        """Take a step."""
-        if self.v is not None:  # the spring pulls with the force of the pieces, p + dp at a full step
-            self.v = self.v + primal * (self.force(self.p + dp) - self.v)
-        if self.now:
-            self.t = self.t + primal * dt
+        """Take a step of the given primal and dual length."""
+        primal, dual = lengths
+        if step is not None:
+            self.t = self.t + primal * self.height_step(step, dz, dlam)
+            if self.v is not None:  # v is the slope of the pieces: at a full step under p + dp
+                self.v = self.v + primal * (self.combine(self.p + dp) - self.v)
             self.s = self.s + primal * ds
             self.p = self.p + dual * dp
         self.at(self.z + primal * dz)
 
     def dual(self, z: FloatArray, p: FloatArray) -> DualPoint:
         """Return the dual point of a recorded iterate, an entry for every row."""
-        if not self.now:
+        if not self.count:
             return DualPoint(self.pieces.loss.slope(z))
         return self.pieces.dual(z, p)

@@ -15,7 +15,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
-from dualcore.solvers.settle import can_settle, sample_rows, solve_settled, worth_settling
+from dualcore.solvers.working_set import has_working_set, sample_rows, solve_working_set, worth_a_working_set
 
 __all__ = ["StructuredSolver"]
 
@@ -67,11 +67,11 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    if start is None and worth_settling(problem, data):
+    if start is None and worth_a_working_set(problem, data):
         sample = sample_rows(problem, data)
         if sample is not None:
             guess = _run(problem, sample, tol, max_iter, None)
-            found = solve_settled(problem, data, tol, max_iter, guess)
+            found = solve_working_set(problem, data, tol, max_iter, guess)
             if found is not None:
                 return found
     if problem.family.flips:
@@ -80,9 +80,9 @@ def _run(
         whole = InteriorPoint(problem, data, start).run(tol, max_iter)
         if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
             whole = InteriorPoint(problem, data).run(tol, max_iter)
-    if whole.stopped_early and can_settle(problem):  # Newton with a line search is slower, and harder to stop
+    if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
         guess = replace(whole, waypoint=None)
-        whole = solve_settled(problem, data, tol, max_iter, guess, most=1.0) or whole
+        whole = solve_working_set(problem, data, tol, max_iter, guess, most=1.0) or whole
     return whole
 
 

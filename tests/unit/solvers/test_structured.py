@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.problem.losses import Logistic
-from dualcore.solvers import settle, structured
+from dualcore.solvers import structured, working_set
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.structured import StructuredSolver, _row_space
 from own_losses import CappedExponential, LogCosh, Probit
@@ -245,7 +245,7 @@ def test_the_history_of_an_attempt_that_stops_is_kept():
     assert np.isfinite(raw.coef).all()
 
 
-SETTLING = [
+WITH_WORKING_SET = [
     ("logistic", {"label_cost": np.inf}),
     ("logistic", {"label_cost": 2.0}),
     ("hinge", {"label_cost": np.inf}),
@@ -256,8 +256,8 @@ SETTLING = [
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize(("loss", "settings"), SETTLING)
-def test_settled_rows_change_nothing(loss, settings, norm, monkeypatch):
+@pytest.mark.parametrize(("loss", "settings"), WITH_WORKING_SET)
+def test_a_working_set_changes_nothing(loss, settings, norm, monkeypatch):
     """The large-data path and the whole problem agree to the tolerance, weights and ridge included."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(8000, 3)) * [1.0, 10.0, 0.1]
@@ -267,18 +267,18 @@ def test_settled_rows_change_nothing(loss, settings, norm, monkeypatch):
     y = y if problem.is_classification else score
     weights = rng.exponential(size=8000) * (rng.random(8000) < 0.9)
     whole = solve(problem, X, y, weights, solver="structured")
-    settled = []
+    found = []
 
     def watched(*args, **options):
-        settled.append(settle.solve_settled(*args, **options))
-        return settled[-1]
+        found.append(working_set.solve_working_set(*args, **options))
+        return found[-1]
 
-    monkeypatch.setattr(settle, "_MANY", 1000)
-    monkeypatch.setattr(settle, "_MANY_SMOOTH", 1000)
-    monkeypatch.setattr(structured, "solve_settled", watched)
+    monkeypatch.setattr(working_set, "_MANY", 1000)
+    monkeypatch.setattr(working_set, "_MANY_SMOOTH", 1000)
+    monkeypatch.setattr(structured, "solve_working_set", watched)
     quick = solve(problem, X, y, weights, solver="structured")
-    assert settled
-    assert settled[-1] is not None
+    assert found
+    assert found[-1] is not None
     assert quick.relative_gap <= 1e-6
     assert quick.value == pytest.approx(whole.value, rel=1e-6)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
+from dualcore.solvers import design as design_module
 from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, ThinNewton
@@ -20,17 +21,17 @@ from solver_cases import FIRST_ORDER, every_norm, sample
 @pytest.mark.parametrize("loss", [*FIRST_ORDER, Probit(), LogCosh()], ids=str)
 @pytest.mark.parametrize("label_cost", [0.7, np.inf])
 def test_the_pieces_of_a_row_make_its_dual_loss(loss, label_cost):
-    """Smooth part plus highest piece is ``h``; a Moreau envelope is its polyhedral function behind a spring."""
+    """Smooth part plus highest piece is ``h``; a Moreau envelope is a polyhedral function plus a square, minimised."""
     problem = Problem(loss, radius=0.1, label_cost=label_cost)
     pieces, t, multiplier = Pieces(problem), np.linspace(-6.0, 6.0, 1201), 1.3
     total = problem.loss.value(t) if pieces.smooth else np.zeros_like(t)
     if not problem.is_classification:
         multiplier = max(multiplier, problem.kappa(np.zeros(1)))
-    if pieces.spring:
-        pull = np.linspace(-2.0, 2.0, 401)  # the best pull is on this grid wherever t is
-        stretched = (t[:, None] - pull[None, :]).ravel()
-        heights = np.max([piece.value for piece in pieces(stretched)], axis=0).reshape(t.size, pull.size)
-        total = (heights + 0.5 * pull**2).min(axis=1)
+    if pieces.envelope:
+        v = np.linspace(-2.0, 2.0, 401)  # the best v is on this grid wherever t is
+        shifted = (t[:, None] - v[None, :]).ravel()
+        heights = np.max([piece.value for piece in pieces(shifted)], axis=0).reshape(t.size, v.size)
+        total = (heights + 0.5 * v**2).min(axis=1)
     elif now := pieces(t):
         total = total + np.max([piece.value - piece.price * multiplier for piece in now], axis=0)
     np.testing.assert_allclose(total, problem.form.h(t, multiplier, 0.0), atol=1e-12)
@@ -40,7 +41,7 @@ def row_state(problem: Problem, n: int = 7) -> tuple[RowState, float]:
     rng = np.random.default_rng(1)
     weights = rng.uniform(0.5, 1.5, size=n)
     state = RowState(Pieces(problem), weights / weights.sum(), rng.normal(size=n))
-    state.rise(0.8, 1.0)
+    state.start_above(0.8, 1.0)
     state.s = rng.uniform(0.5, 2.0, size=state.s.shape)
     state.p = rng.uniform(0.2, 1.0, size=state.p.shape)
     return state, 0.8
@@ -66,21 +67,20 @@ def test_eliminating_a_row_solves_its_equations(problem):
     target = rng.uniform(0.1, 0.5, size=rows.s.shape)
     dz, dlam = rng.normal(size=rows.z.size), 0.3
     answer = rows.respond(residual, target, None)
-    dt, ds, dp = rows.finish(answer, residual, None, dz, dlam)
-    slopes = np.stack([piece.slope for piece in rows.now])
-    prices = np.array([piece.price for piece in rows.now])[:, None]
+    dt, (ds, dp) = rows.height_step(answer, dz, dlam), rows.finish(answer, residual, dz, dlam)
+    now = rows.pieces(rows.z)
+    slopes = np.stack([piece.slope for piece in now])
+    prices = np.array([piece.price for piece in now])[:, None]
     np.testing.assert_allclose((rows.p + dp).sum(axis=0), 1.0, atol=1e-12)
     np.testing.assert_allclose(ds, dt - (slopes * dz - prices * dlam) - residual, atol=1e-12)
     np.testing.assert_allclose(rows.p * rows.s + rows.p * ds + rows.s * dp, target, atol=1e-12)
-    # What is left of the row in the Newton system: the slope changes by the force plus curvature times dz, z_lam dlam.
+    # What is left of the row in the Newton system: its slope changes by a constant, zz times dz and z_lam times dlam.
     curvature = rows.curvature()
     smooth = rows.pieces.loss.curvature(rows.z) if rows.pieces.smooth else 0.0
-    bent = sum(
-        0.0 if piece.curvature is None else p * piece.curvature for p, piece in zip(rows.p, rows.now, strict=True)
-    )
-    changed = rows.force(dp) + (smooth + bent) * dz
+    curved = sum(0.0 if piece.curvature is None else p * piece.curvature for p, piece in zip(rows.p, now, strict=True))
+    changed = rows.combine(dp) + (smooth + curved) * dz
     crossed = 0.0 if curvature.z_lam is None else curvature.z_lam * dlam
-    np.testing.assert_allclose(changed, answer.force + curvature.zz * dz + crossed, atol=1e-12)
+    np.testing.assert_allclose(changed, answer.slope + curvature.zz * dz + crossed, atol=1e-12)
 
 
 def test_products_far_from_their_target_are_corrected_and_others_left_alone():
@@ -105,7 +105,11 @@ def test_rows_without_weight_are_dropped_and_come_back_as_zeros():
     np.testing.assert_array_equal(raw.dual.stay[[2, 5]], 0.0)
 
 
-def test_the_design_scales_columns_to_one_and_changes_no_product():
+@pytest.mark.parametrize("copied", [True, False])
+def test_the_design_scales_columns_to_one_and_changes_no_product(copied, monkeypatch):
+    if not copied:
+        monkeypatch.setattr(design_module, "_COPIED_NUMBERS", 0)
+    monkeypatch.setattr(design_module, "_BLOCK_NUMBERS", 8)
     problem = Problem("hinge", radius=0.1)
     X, y = sample(problem)
     X[:, 1] = 0.0
@@ -115,10 +119,12 @@ def test_the_design_scales_columns_to_one_and_changes_no_product():
     coef, slope = rng.normal(size=4), rng.normal(size=len(y))
     scaled = X / design.scales
     np.testing.assert_allclose(np.sqrt(w @ scaled**2), [1.0, 0.0, 1.0, 1.0], atol=1e-12)
-    np.testing.assert_allclose(design.signal(coef, 0.3), y * (scaled @ coef + 0.3), atol=1e-12)
-    np.testing.assert_allclose(design.transpose(slope), scaled.T @ (w * y * slope), atol=1e-12)
-    assert design.total(slope) == pytest.approx(float(w @ (y * slope)))
-    np.testing.assert_allclose(design.gram(slope**2), scaled.T @ np.diag(w * slope**2) @ scaled, atol=1e-12)
+    A = y[:, None] * np.column_stack([scaled, np.ones(len(y))])
+    np.testing.assert_allclose(design.signal(np.append(coef, 0.3)), A @ np.append(coef, 0.3), atol=1e-12)
+    np.testing.assert_allclose(design.adjoint(slope), A.T @ (w * slope), atol=1e-12)
+    gram = A.T @ np.diag(w * slope**2) @ A
+    np.testing.assert_allclose(design.gram(slope**2), gram, atol=1e-12)
+    np.testing.assert_allclose(design.border(slope**2), gram[-1], atol=1e-12)
 
 
 # The norm cone

@@ -1,4 +1,4 @@
-"""Solve a large problem on the rows that matter: those that may still change piece.
+"""Solve a large problem on a working set: the rows that may still change piece.
 
 ``h`` is a smooth part and a maximum of linear pieces. Far from the kinks a row lies on one piece and stays there while
 the model moves little; together such rows are one linear function of the model, and the smooth parts of all rows are
@@ -23,23 +23,23 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import RawSolution, Waypoint
-from dualcore.solvers.interior import InteriorPoint, Settled
+from dualcore.solvers.interior import FixedRows, InteriorPoint
 from dualcore.solvers.rowmodel import Pieces
 
-__all__ = ["can_settle", "loose_share", "sample_rows", "solve_settled", "worth_settling"]
+__all__ = ["has_working_set", "sample_rows", "solve_working_set", "working_share", "worth_a_working_set"]
 
 # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
 _MANY_SMOOTH, _MANY = 5000, 20000
 # One row in this many is in the sample whose solution is the first guess.
 _SAMPLE = 8
 # A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that are
-# not settled at first; as densities of margins are of order one, so is the share of such rows.
-_REACH = 1.5
+# active at first; as densities of margins are of order one, so is the share of such rows.
+_MARGIN = 1.5
 # If more than this share of the rows is near a kink, the small problem is not small enough.
-_TOO_MANY = 0.4
+_LARGEST_SHARE = 0.4
 # The next small problem starts from the path of the last if that one's value was this near to the risk, relatively.
 _NEAR = 0.02
-# A start from an earlier path that has not converged after this many iterations is given up.
+# A start from an earlier path that has not converged after this many iterations is given up, and none follows.
 _WARM = 25
 # How often the small problem is set up before the whole one is solved after all.
 _ROUNDS = 12
@@ -51,7 +51,7 @@ _MISS = 0.05
 _STEP = 0.1
 
 
-class _Place(NamedTuple):
+class _Model(NamedTuple):
     """A model, and for every row which linear piece is the largest there, and by how much."""
 
     coef: FloatArray
@@ -63,22 +63,22 @@ class _Place(NamedTuple):
     lead: FloatArray | None
 
 
-def worth_settling(problem: Problem, data: Data) -> bool:
-    """Whether the rows are many, and most of them can be settled."""
-    many = _MANY_SMOOTH if Pieces(problem, springs=False).smooth else _MANY
-    return can_settle(problem) and data.rows.n >= many and loose_share(data) < _TOO_MANY
+def worth_a_working_set(problem: Problem, data: Data) -> bool:
+    """Whether the rows are many, and most of them can be fixed to a piece."""
+    many = _MANY_SMOOTH if Pieces(problem, envelopes=False).smooth else _MANY
+    return has_working_set(problem) and data.rows.n >= many and working_share(data) < _LARGEST_SHARE
 
 
-def can_settle(problem: Problem) -> bool:
+def has_working_set(problem: Problem) -> bool:
     """Whether the rows are smooth, or linear, but for kinks between linear pieces."""
-    pieces = Pieces(problem, springs=False)
+    pieces = Pieces(problem, envelopes=False)
     return pieces.smooth or pieces.polyhedral is not None
 
 
-def loose_share(data: Data, sample: int | None = None) -> float:
+def working_share(data: Data, sample: int | None = None) -> float:
     """Return the share of rows that a guess from so many rows leaves open: about one in eight where none is named."""
     rows = data.rows.n / _SAMPLE if sample is None else sample
-    return min(1.0, float(_REACH * np.sqrt(data.rows.m / rows)))
+    return min(1.0, float(_MARGIN * np.sqrt(data.rows.m / rows)))
 
 
 def sample_rows(problem: Problem, data: Data) -> Data | None:
@@ -93,87 +93,88 @@ def sample_rows(problem: Problem, data: Data) -> Data | None:
     return Data(as_rows(data.rows.take(chosen)), y, masses / total)
 
 
-def solve_settled(
+def solve_working_set(
     problem: Problem,
     data: Data,
     tol: float,
     max_iter: int,
     guess: RawSolution,
     *,
-    most: float = _TOO_MANY,
+    most: float = _LARGEST_SHARE,
     sample: int | None = None,
     report: Callable[[float], None] | None = None,
 ) -> RawSolution | None:
-    """Return the solution, or None where rows do not settle: more than a share ``most`` of them stays loose.
+    """Return the solution, or None where more than a share ``most`` of the rows stays in the working set.
 
     ``sample`` is the number of rows that the guess is from; ``report`` is told the risk of every model looked at.
     """
     found, spent, history = guess, guess.iterations, guess.history
-    pieces, scales = Pieces(problem, springs=False), column_sizes(data)
-    place = _stand(problem, pieces, data, found.coef, found.intercept)
-    loose, share = np.zeros(data.rows.n, dtype=bool), loose_share(data, sample)
-    width = _width(place, share)
-    last_gain = np.inf
+    pieces, scales = Pieces(problem, envelopes=False), column_sizes(data)
+    here = _evaluate(problem, pieces, data, found.coef, found.intercept)
+    active, share = np.zeros(data.rows.n, dtype=bool), working_share(data, sample)
+    width = _width(here, share)
+    last_gain, warm = np.inf, True
     if pieces.smooth:
         last_gain = _MISS * tol if problem.loss.bends else _STEP * np.sqrt(tol)
     for _ in range(_ROUNDS):
-        if place.lead is not None:
-            loose |= (place.lead <= width) & (data.masses > 0.0)
-            if np.count_nonzero(loose) > most * data.rows.n:
+        if here.lead is not None:
+            active |= (here.lead <= width) & (data.masses > 0.0)
+            if np.count_nonzero(active) > most * data.rows.n:
                 return None
         # Where the last small problem was close to the whole one, so is this one, and it may start from its path.
-        near = bool(found.history) and abs(place.value - found.history[-1].value) <= _NEAR * abs(place.value)
+        near = warm and bool(found.history) and abs(here.value - found.history[-1].value) <= _NEAR * abs(here.value)
         trial = _solve_small(
-            _small_problem(problem, pieces, data, place, loose, scales), found.waypoint if near else None, tol, max_iter
+            _small_problem(problem, pieces, data, here, active, scales), found.waypoint if near else None, tol, max_iter
         )
+        warm = warm and (not near or trial.iterations <= _WARM)
         spent, history = spent + trial.iterations, history + trial.history
         if trial.stopped_early:  # with too few rows near kinks the small problem is unbounded
             if share >= most:
                 return None
             share = min(2.0 * share, most)
-            width = _width(place, share)
+            width = _width(here, share)
             continue
-        found, before = trial, place
+        found, before = trial, here
         explained = found.history[-1].value
-        place = _stand(problem, pieces, data, found.coef, found.intercept)
+        here = _evaluate(problem, pieces, data, found.coef, found.intercept)
         if report is not None:
-            report(place.value)
-        size = max(abs(place.value), 1e-300)
-        miss, gain = (abs(value - explained) / size for value in (place.value, before.value))
+            report(here.value)
+        size = max(abs(here.value), 1e-300)
+        miss, gain = (abs(value - explained) / size for value in (here.value, before.value))
         if miss <= _MISS * tol and gain <= last_gain:
-            dual = _dual(problem, pieces, found, before, place, loose)
+            dual = _dual(problem, pieces, found, before, here, active)
             return replace(found, dual=dual, iterations=spent, history=history)
         if pieces.smooth:
-            shorter = _shorten(problem, pieces, data, before, place)
+            shorter = _shorten(problem, pieces, data, before, here)
             if shorter is None:
                 return None
-            place = shorter
-        if before.top is not None and place.top is not None:
-            loose |= (before.top != place.top) & (data.masses > 0.0)
+            here = shorter
+        if before.top is not None and here.top is not None:
+            active |= (before.top != here.top) & (data.masses > 0.0)
     return None
 
 
-def _width(place: _Place, share: float) -> float:
+def _width(here: _Model, share: float) -> float:
     """Return the lead below which a share of the rows lies."""
-    if place.lead is None:
+    if here.lead is None:
         return 0.0
-    nearest = min(int(share * place.lead.size), place.lead.size - 1)
-    return float(np.partition(place.lead, nearest)[nearest])
+    nearest = min(int(share * here.lead.size), here.lead.size - 1)
+    return float(np.partition(here.lead, nearest)[nearest])
 
 
-def _stand(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, intercept: float) -> _Place:
+def _evaluate(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, intercept: float) -> _Model:
     z, size = problem.signal(coef, intercept, data), problem.size(coef)
     value, lam = problem.form.minimise(z, data.weights, size)
     now = pieces(z)
     if not now:
-        return _Place(coef, intercept, z, lam, value + problem.penalty(coef), None, None)
+        return _Model(coef, intercept, z, lam, value + problem.penalty(coef), None, None)
     heights = np.stack([piece.value - piece.price * lam for piece in now])
     top = heights.argmax(axis=0)
     heights.partition(len(now) - 2, axis=0)
-    return _Place(coef, intercept, z, lam, value + problem.penalty(coef), top, heights[-1] - heights[-2])
+    return _Model(coef, intercept, z, lam, value + problem.penalty(coef), top, heights[-1] - heights[-2])
 
 
-def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Place, after: _Place) -> _Place | None:
+def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Model, after: _Model) -> _Model | None:
     """Return ``after`` if the risk is lower there, else a point between the two where it is; None if there is none."""
     step, here = 1.0, after
     while here.value > before.value:
@@ -182,26 +183,26 @@ def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Place, after
             return None
         coef = before.coef + step * (after.coef - before.coef)
         intercept = before.intercept + step * (after.intercept - before.intercept)
-        here = _stand(problem, pieces, data, coef, intercept)
+        here = _evaluate(problem, pieces, data, coef, intercept)
     return here
 
 
 def _small_problem(
-    problem: Problem, pieces: Pieces, data: Data, place: _Place, loose: npt.NDArray[np.bool_], scales: FloatArray
-) -> tuple[Problem, Data, Settled]:
-    """Return the loose rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
-    z, masses, settled = place.z, data.masses, ~loose
+    problem: Problem, pieces: Pieces, data: Data, here: _Model, active: npt.NDArray[np.bool_], scales: FloatArray
+) -> tuple[Problem, Data, FixedRows]:
+    """Return the active rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
+    z, masses, fixed = here.z, data.masses, ~active
     slope, value, multiplier = np.zeros_like(z), 0.0, 0.0
     now = pieces(z)
-    if place.top is not None:
+    if here.top is not None:
         for k, piece in enumerate(now):
-            held = settled & (place.top == k)
+            held = fixed & (here.top == k)
             slope[held] = piece.slope[held]
             mass = float(masses[held].sum())
             multiplier -= piece.price * mass
-            value += float(masses[held] @ piece.value[held]) - piece.price * mass * place.lam
+            value += float(masses[held] @ piece.value[held]) - piece.price * mass * here.lam
     hessian = None
-    model = np.append(place.coef, place.intercept)
+    model = np.append(here.coef, here.intercept)
     if pieces.smooth:
         smooth, rate = problem.loss.value_and_slope(z)
         slope += rate
@@ -211,12 +212,12 @@ def _small_problem(
     if problem.is_classification:
         slope *= data.y
     gradient = np.append(data.rows.transpose_dot(slope), slope.sum())
-    constant = value - float(gradient @ model) - multiplier * place.lam
+    constant = value - float(gradient @ model) - multiplier * here.lam
     if hessian is not None:
         constant += 0.5 * float(model @ hessian @ model)
         gradient -= hessian @ model
-    rest = Settled(gradient[:-1], float(gradient[-1]), multiplier, constant, hessian, scales)
-    rows = np.flatnonzero(loose)
+    rest = FixedRows(gradient[:-1], float(gradient[-1]), multiplier, constant, hessian, scales)
+    rows = np.flatnonzero(active)
     if not rows.size:
         nothing = Data(DenseRows(np.zeros((0, data.rows.m))), np.zeros(0), np.zeros(0))
         return problem.replace(label_cost=np.inf) if problem.is_classification else problem, nothing, rest
@@ -224,7 +225,7 @@ def _small_problem(
 
 
 def _solve_small(
-    small: tuple[Problem, Data, Settled], start: Waypoint | None, tol: float, max_iter: int
+    small: tuple[Problem, Data, FixedRows], start: Waypoint | None, tol: float, max_iter: int
 ) -> RawSolution:
     problem, data, rest = small
     cold = InteriorPoint(problem, data, None, rest)
@@ -247,9 +248,9 @@ def _hessian(data: Data, weights: FloatArray) -> FloatArray:
 
 
 def _dual(
-    problem: Problem, pieces: Pieces, found: RawSolution, before: _Place, after: _Place, loose: npt.NDArray[np.bool_]
+    problem: Problem, pieces: Pieces, found: RawSolution, before: _Model, after: _Model, active: npt.NDArray[np.bool_]
 ) -> DualPoint | None:
-    """Return the small problem's dual point, completed with the pieces and slopes of the settled rows."""
+    """Return the small problem's dual point, completed with the pieces and slopes of the fixed rows."""
     if found.dual is None:
         return None
     if not pieces.smooth:
@@ -258,7 +259,7 @@ def _dual(
         dual = pieces.dual(before.z, shares.astype(np.float64))
         for whole, part in zip(dual, found.dual, strict=True):
             if whole is not None and part is not None:
-                whole[loose] = part
+                whole[active] = part
         return dual
     # The slopes for which the Newton step is stationary, within the domain of the conjugate.
     slope = problem.loss.slope(before.z) + problem.loss.curvature(before.z) * (after.z - before.z)
@@ -267,5 +268,5 @@ def _dual(
         return DualPoint(slope)
     share = (before.top == 1).astype(np.float64)
     if found.dual.share is not None:
-        share[loose] = found.dual.share
+        share[active] = found.dual.share
     return DualPoint((1.0 - share) * slope, share * (1.0 + slope), share)

@@ -1,11 +1,11 @@
-"""How far rows that are set aside change the answer: `solve` on random problems, with and without settling.
+"""How far a working set of rows changes the answer: `solve` on random problems, with and without a working set.
 
-    python benchmarks/check_settled.py                    # 300 problems, about three minutes
-    python benchmarks/check_settled.py --problems 1200 --seed 1
+    python benchmarks/check_working_set.py                    # 300 problems, about three minutes
+    python benchmarks/check_working_set.py --problems 1200 --seed 1
 
 Above some thousand rows the structured solver sets rows aside that keep their piece of the loss, see
-``dualcore.solvers.settle``. Here it does so from 600 rows on, for every loss, norm and label cost, with 700 to 4,000
-rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both
+``dualcore.solvers.working_set``. Here it does so from 600 rows on, for every loss, norm and label cost, with 700 to
+4,000 rows: badly scaled columns, weights with zeros, small and large radii, with and without intercept and ridge. Both
 answers are certified; the command fails where they differ by more than 1e-6, or the first is not certified to that.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dualcore import Problem, solve
-from dualcore.solvers import settle, structured
+from dualcore.solvers import structured, working_set
 
 LOSSES = ("logistic", "hinge", "pinball", "absolute", "epsilon_insensitive")
 FROM_ROWS, AGREEMENT = 600, 1e-6
@@ -55,13 +55,13 @@ def main() -> None:
     apart, gaps, counts, faults = defaultdict(float), defaultdict(float), defaultdict(int), []
     with (
         threadpool_limits(1),
-        patch.object(settle, "_MANY", FROM_ROWS),
-        patch.object(settle, "_MANY_SMOOTH", FROM_ROWS),
+        patch.object(working_set, "_MANY", FROM_ROWS),
+        patch.object(working_set, "_MANY_SMOOTH", FROM_ROWS),
     ):
         for number in range(options.problems):
             problem, *data = draw(number, rng)
             ours = solve(problem, *data, solver="structured")
-            with patch.object(structured, "worth_settling", lambda *_: False):
+            with patch.object(structured, "worth_a_working_set", lambda *_: False):
                 plain = solve(problem, *data, solver="structured")
             name, difference = problem.loss.name, abs(ours.value - plain.value) / abs(plain.value)
             apart[name], gaps[name] = max(apart[name], difference), max(gaps[name], ours.relative_gap)

@@ -1,0 +1,105 @@
+"""Rows that leave the Newton system because the piece they end on is known.
+
+Near the optimum most rows lie on one linear piece, ``f_k(z) - price_k lam``, far from the kinks. Fixed to it they are
+together one linear function of the model, and an iteration costs what the other rows, the active ones, cost. A row
+counts as decided where its lead, the distance of the next piece below its highest, is several times what nearly all
+leads can have changed by along the last direction: the directions of an interior point shrink from step to step. That
+is a guess. At the end the heights of all rows are compared, and where fixed rows cost more than their pieces say, the
+run goes on from before they were fixed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.solvers.design import Design
+from dualcore.solvers.rowmodel import RowState
+
+__all__ = ["ActiveRows", "fix_rows"]
+
+# Fewer rows cost nothing beside the calls of an iteration.
+_FEWEST = 500
+# A row is decided if its lead exceeds this many times the change that nearly all leads stay below.
+_SAFETY, _NEARLY_ALL = 5.0, 0.99
+# Rows are fixed when no more than this share stays active: every time costs a copy of those.
+_SHARE = 0.5
+
+
+class ActiveRows(NamedTuple):
+    """The active rows, and of all rows the piece that they are fixed to unless they are active."""
+
+    index: npt.NDArray[np.int64]
+    piece: npt.NDArray[np.int64]
+
+    @classmethod
+    def all_of(cls, n: int) -> ActiveRows:
+        """Return all rows, none of them fixed."""
+        return cls(np.arange(n), np.zeros(n, dtype=np.int64))
+
+    def multipliers(self, p: FloatArray) -> FloatArray:
+        """Return the multipliers (k, n) of all rows, from those of the active ones."""
+        if self.index.size == self.piece.size:
+            return p
+        out = (self.piece == np.arange(p.shape[0])[:, None]).astype(np.float64)
+        out[:, self.index] = p
+        return out
+
+    def excess(self, heights: FloatArray, weights: FloatArray) -> float:
+        """Return by how much the highest pieces of fixed rows exceed those they are fixed to, in the objective."""
+        over = heights.max(axis=0) - np.take_along_axis(heights, self.piece[None], axis=0)[0]
+        over[self.index] = 0.0
+        return float(weights @ over)
+
+
+class FixedPart(NamedTuple):
+    """What newly fixed rows add to the objective: linear in the model (coef, intercept) and in the multiplier."""
+
+    model: FloatArray
+    multiplier: float
+    value: float  # at the current point
+
+
+def fix_rows(
+    rows: RowState, design: Design, lam: float, change: FloatArray, dlam: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FixedPart] | None:
+    """Return the positions that stay active, the highest piece of every row, and what the others add.
+
+    Parameters
+    ----------
+    rows : RowState
+        Of lines.
+    design : Design
+        The same rows.
+    lam : float
+        The multiplier.
+    change : ndarray of shape (n,)
+        What the signals change by along the last direction.
+    dlam : float
+        And the multiplier.
+
+    Returns
+    -------
+    tuple or None
+        None where too many rows would stay active.
+    """
+    n = change.size
+    if n < _FEWEST:
+        return None
+    nearly = int(_NEARLY_ALL * (n - 1))
+    signals = float(np.partition(np.abs(change), nearly)[nearly])
+    near = _SAFETY * (float(np.ptp(rows.slopes)) * signals + float(np.ptp(rows.prices)) * abs(dlam))
+    lowest = rows.s.min(axis=0)
+    # The row's second smallest slack is the only one besides the smallest below the bound, if any is.
+    active = np.count_nonzero(rows.s <= lowest + near, axis=0) > 1
+    if np.count_nonzero(active) > _SHARE * n:
+        return None
+    piece = rows.s.argmin(axis=0)
+    slopes = np.where(active, 0.0, rows.slopes[piece, 0])
+    held = np.where(active, 0.0, rows.w)
+    height = np.take_along_axis(rows.heights(lam), piece[None], axis=0)[0]
+    part = FixedPart(design.adjoint(slopes), -float(held @ rows.prices[piece]), float(held @ height))
+    return np.flatnonzero(active), piece, part
