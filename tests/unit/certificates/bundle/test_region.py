@@ -1,6 +1,7 @@
 """Every model at least as good as the one known lies in the region."""
 
 import numpy as np
+
 from dualcore import Problem
 from dualcore.certificates.bundle import unbounded_features
 from dualcore.certificates.bundle.region import find_region
