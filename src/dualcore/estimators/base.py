@@ -73,12 +73,14 @@ class WassersteinLinearModel(BaseEstimator):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
+        Whether the model has an intercept, which is never penalised.
     coreset : None, float, int, sampler or "auto", default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
         takes what is quicker by measurement, and says in ``solution_.solver`` what it took. A share and a number ask
         for a certified relative gap of 1e-3; where four rounds do not reach it, a ConvergenceWarning says what they
         reached.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+        What trains the model; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
