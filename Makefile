@@ -50,8 +50,7 @@ versions: $(INSTALLED)
 demo: versions
 	$(BIN)/dualcore demo
 
-# pytest-xdist already fills the cores: threads inside BLAS would only fight over them. "worksteal" leaves the tests of
-# a file together, so that what they share is made once, not once in every process.
+# pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
 test test-slow test-floors: export OPENBLAS_NUM_THREADS = 1
 test test-slow test-floors: export OMP_NUM_THREADS = 1
 test test-slow test-floors: export MKL_NUM_THREADS = 1
@@ -59,10 +58,10 @@ test test-slow test-floors: export VECLIB_MAXIMUM_THREADS = 1
 test test-slow test-floors: export POLARS_MAX_THREADS = 1
 
 test: versions lint
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto
 
 test-slow: versions
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+	$(BIN)/python -m pytest -n auto -m slow
 
 $(FLOORS)/.installed: pyproject.toml tests/floors.py
 	test -x $(FLOORS)/bin/python || $(PYTHON) -m venv $(FLOORS)
