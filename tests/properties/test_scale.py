@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ REGRESSORS = ["huber", "pinball", "absolute", "epsilon_insensitive", "squared"]
 EXPONENTS = st.integers(-20, 20)
 
 
-@cache  # most examples share the solve that they are compared with
 def run(loss, norm, label_cost, solver, *, column=0, target=0, weight=0):
     """Solve with the second column, the target and the weights times powers of two; return in the old units."""
     factors, c = np.array([1.0, 2.0**column, 1.0]), 2.0**target
