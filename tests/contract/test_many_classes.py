@@ -87,8 +87,21 @@ def test_no_class_is_lost(sampler, table, drawn):
     np.testing.assert_allclose(held, np.bincount(table.y.astype(int), masses, K), rtol=1e-6)
 
 
-@each_sampler
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "array"])
+# Of the other sources only the sampler that does all the others do, and more; all with `make test-slow`.
+QUICK = ("parquet folder", "dask frame", "parts")
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampler"),
+    [
+        pytest.param(
+            kind, one, id=f"{kind}-{name}", marks=[] if kind in QUICK or name == "dual, refined" else [pytest.mark.slow]
+        )
+        for kind in KINDS
+        if kind != "array"
+        for name, one in SAMPLERS.items()
+    ],
+)
 def test_every_source_gives_the_same_coreset(sampler, kind, table, drawn, tmp_path):
     for package in NEEDS.get(kind, []):
         pytest.importorskip(package)
@@ -96,7 +109,9 @@ def test_every_source_gives_the_same_coreset(sampler, kind, table, drawn, tmp_pa
 
 
 @each_sampler
-@pytest.mark.parametrize("step", [1, 17, 64])
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow), 17, pytest.param(64, marks=pytest.mark.slow)]
+)
 def test_the_size_of_the_parts_does_not_show(sampler, step, table, drawn):
     def parts():
         for start in range(0, N, step):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, assess, solve
+from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, Solution, UniformCoreset, assess, solve
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource, Source
 from own_losses import PseudoHuber
@@ -124,19 +125,27 @@ def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, 
     assert set(np.unique(coreset.y)) >= set(problem.family.strata)
 
 
+def few_of(problem: Problem) -> Table:
+    """Two hundred rows, of both classes where there are classes."""
+    table = table_of(problem)
+    if not problem.is_classification:
+        return Table(table.X[:400:2], table.y[:400:2], table.weights[:400:2])
+    return Table(*(np.concatenate([part[:100], part[-100:]]) for part in table))
+
+
+@cache
+def best_of(family: str) -> Solution:
+    return solve(FAMILIES[family], *few_of(FAMILIES[family]))
+
+
 @pytest.mark.parametrize("kind", ["array", "csr", "parquet folder", "parts"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_certificates_hold_on_every_source(family, kind, tmp_path):
     for package in NEEDS.get(kind, []):
         pytest.importorskip(package)
     problem = FAMILIES[family]
-    table = table_of(problem)
-    table = (
-        Table(table.X[:400:2], table.y[:400:2], table.weights[:400:2])
-        if not problem.is_classification
-        else Table(*(np.concatenate([part[:100], part[-100:]]) for part in table))
-    )
-    best = solve(problem, *table)
+    table = few_of(problem)
+    best = best_of(family)
     fit = DualCoreset(size=40, rounds=2, random_state=0).fit(
         problem, (from_csr if kind == "csr" else KINDS[kind])(table, tmp_path)
     )

@@ -18,6 +18,7 @@ from dualcore.coresets import samplers
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource
 from dualcore.problem.losses import LOSSES
+from pairs import every_pair
 
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "uniform": UniformCoreset,
@@ -265,9 +266,7 @@ def test_all_rows_are_the_full_data(make, problem):
         np.testing.assert_allclose(coreset.weights, weights / weights.sum(), rtol=1e-12)
 
 
-@each_sampler
-@pytest.mark.parametrize("name", ["logistic that flips", "hinge", "smooth_hinge", "huber", "absolute"])
-@pytest.mark.parametrize("size", [1, 2, 3])
+@every_pair(make=SAMPLERS, name=["logistic that flips", "hinge", "smooth_hinge", "huber", "absolute"], size=[1, 2, 3])
 def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
     problem = PROBLEMS[name]
     X, y = sample(problem)

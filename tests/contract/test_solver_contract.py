@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -61,6 +62,11 @@ def sample(problem: Problem, n: int = 70, m: int = 4) -> tuple[np.ndarray, np.nd
     score = X @ np.array([1.0, -0.3, 2.0, 0.0])[:m] + rng.normal(size=n) + 0.4
     weights = rng.uniform(0.5, 2.0, size=n)
     return X, np.where(score > 0.0, 1.0, -1.0) if problem.is_classification else score, weights
+
+
+@cache
+def best_of(problem: Problem) -> Solution:
+    return solve(problem, *sample(problem))
 
 
 def takes(solver: Solver, problem: Problem) -> bool:
@@ -186,7 +192,7 @@ def test_the_dual_point_lies_in_its_domain_and_certifies_by_itself(solver, accep
 @each_pair
 @pytest.mark.parametrize("max_iter", [1, 2, 5])
 def test_a_limit_on_iterations_costs_accuracy_and_says_so(solver, accepted, max_iter):
-    best = solve(accepted, *sample(accepted))
+    best = best_of(accepted)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         short = solve(accepted, *sample(accepted), solver=solver.name, max_iter=max_iter)

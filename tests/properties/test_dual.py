@@ -112,8 +112,8 @@ def check_risks(loss: str, examples: int) -> None:
 
 @each_loss
 def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss):
-    """Over all losses 9 * 3 * 4 * 5 = 540 problems."""
-    check_risks(loss, 5)
+    """Over all losses 9 * 3 * 4 * 2 = 216 problems."""
+    check_risks(loss, 2)
 
 
 @pytest.mark.slow

@@ -71,10 +71,14 @@ class WassersteinLinearModel(BaseEstimator):
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
+        Whether the model has an intercept, which is never penalised.
     coreset : None, float, int, sampler or "auto", default=None
         None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
-        takes what is quicker by measurement, and says in ``solution_.solver`` what it took.
+        takes what is quicker by measurement, and says in ``solution_.solver`` what it took. A share and a number ask
+        for a certified relative gap of 1e-3; where four rounds do not reach it, a ConvergenceWarning says what they
+        reached.
     solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+        What trains the model; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200
@@ -248,7 +252,8 @@ class WassersteinLinearModel(BaseEstimator):
                 callback=(lambda done: print_round(title, done)) if self.verbose else None,
             )
             training = Training(found.solution, found.certificate, found.coreset)
-            warn_if_loose(title, found.certificate, target_gap(self.coreset))
+            if found.coreset is not None:  # "auto" may have taken all rows
+                warn_if_loose(title, found.certificate, target_gap(self.coreset))
         self._remark(title, problem, training, X, y, weights)
         training = self._name_features(training)
         if self.verbose:
@@ -347,10 +352,10 @@ def _check_count(name: str, value: Any, least: int) -> None:
 def target_gap(coreset: Any) -> float | None:
     """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
 
-    A size asks for no gap in particular: a twentieth is then worth a remark, though the rounds go on to a thousandth.
+    A size, or "auto" where it chose one, asks for that of the sampler it stands for.
     """
-    if isinstance(coreset, (int, float, np.integer, np.floating)):
-        return 0.05
+    if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
+        coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
     gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
     return None if gap is None else float(gap)
 

@@ -417,7 +417,7 @@ def test_suggestions_for_odd_data():
             suggest_radius(problem, X, y, **bad)
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", [pytest.param(k, marks=[pytest.mark.slow] if k >= 6 else []) for k in range(15)])
 def test_no_class_is_lost_on_a_path_through_tiny_coresets(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 4))

@@ -222,7 +222,7 @@ def bytes_of(X: Any) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name, kind in CONTAINERS.items() if kind.in_memory])
-@pytest.mark.parametrize("call", ["risk", "gradient"])
+@pytest.mark.parametrize("call", [pytest.param("risk", marks=pytest.mark.slow), "gradient"])  # which evaluates the risk
 def test_nothing_copies_the_data(name, call, tmp_path, request):
     """The peak stays below half of X although y, margins and slopes, vectors of length n, are part of it."""
     if name in COPIES:

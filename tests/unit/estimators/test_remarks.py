@@ -100,6 +100,17 @@ def test_a_target_gap_that_was_not_reached_is_said_with_what_to_do():
         WassersteinLogisticRegression(radius=0.01, coreset=sampler).fit(X, y)
 
 
+def test_a_size_asks_for_a_gap_of_a_thousandth():
+    X, y = few_positives()
+    with pytest.warns(ConvergenceWarning, match=r"more than the target_gap of 0\.001\. Use a larger coreset"):
+        loose = WassersteinLinearSVC(radius=0.01, coreset=30, random_state=0).fit(X, y)
+    assert 1e-3 < loose.certificate_.relative_gap < 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tight = WassersteinLogisticRegression(radius=0.01, coreset=0.5, random_state=0).fit(X, y)
+    assert tight.certificate_.relative_gap <= 1e-3
+
+
 @pytest.mark.parametrize("solver", ["structured", "conic"])
 def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch, solver):
     """What is printed before the score of the solution is what was printed on the way."""

@@ -144,9 +144,9 @@ def fit_model(
         console.print(f"Written to {out}.", markup=False)
 
     output.result(values, show)
-    if converged and sampler is not None and worst > max(10.0 * training.gap, 1e-2):
+    if converged and sampler is not None and worst > training.gap:
         advice = "Use a larger --coreset, more --rounds, --standardize, or no coreset where the rows are few."
-        note = f"note: the certified gap {worst:.1e} is far from --gap {training.gap:g}. {advice}"
+        note = f"note: the certified gap {worst:.1e} is more than --gap {training.gap:g}. {advice}"
         output.errors.print(note, markup=False, highlight=False)
     if not converged:
         asked = f"a relative gap of {training.tol:.0e}" if require_gap is None else f"a gap of {require_gap:g}"

@@ -1,11 +1,11 @@
 """Every model at least as good as the one known lies in the region."""
 
 import numpy as np
-import pytest
 
 from dualcore import Problem
 from dualcore.certificates.bundle import unbounded_features
 from dualcore.certificates.bundle.region import find_region
+from pairs import every_pair
 
 WALLS = {
     "closed": (np.array([-2.0, -2.0, -2.0]), np.array([2.0, 2.0, 2.0])),
@@ -14,10 +14,9 @@ WALLS = {
 }
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber", "absolute"])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("walls", WALLS)
-@pytest.mark.parametrize("ridge", [0.0, 0.05])
+@every_pair(
+    loss=["hinge", "logistic", "huber", "absolute"], norm=["l1", "l2", "linf"], walls=list(WALLS), ridge=[0.0, 0.05]
+)
 def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str, ridge: float) -> None:
     rng = np.random.default_rng(3)
     low, high = WALLS[walls]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_bounds_stay_true_where_the_sample_is_poor(monkeypatch):
         fit = DualCoreset(size=30, rounds=5, random_state=seed).fit(problem, X, y)
         assert all(done.lower <= best * (1.0 + 1e-9) for done in fit.history)
         uppers = [done.upper for done in fit.history]
-        assert uppers == sorted(uppers, reverse=True)
+        # The last line may be a second evaluation of the best model, by sums in another order.
+        assert all(after <= before * (1.0 + 1e-14) for before, after in pairwise(uppers))
         assert fit.certificate.upper < uppers[0]
 
 

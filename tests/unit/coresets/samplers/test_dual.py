@@ -130,12 +130,25 @@ def test_the_seed_decides():
     assert not np.array_equal(one.indices, other.indices)
 
 
-@pytest.mark.parametrize("options", [{}, {"calibrate": False, "focus": False}])
-def test_sparse_is_dense(options):
+# A multiplier that a pilot found is where some row is indifferent to a flip: whether that row counts as flipped is then
+# decided by rounding, which sparse products do in another order.
+NOT_AT_A_FLIP = Anchor(np.array([0.65, -0.46, 0.15]), 0.1, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("problem", "options"),
+    [
+        (LOGISTIC, {"anchor": NOT_AT_A_FLIP}),
+        (LOGISTIC, {"calibrate": False, "focus": False}),
+        (Problem("logistic", radius=0.1), {}),
+    ],
+    ids=["flips", "algorithm 1", "no flips"],
+)
+def test_sparse_is_dense(problem, options):
     X, y = sample()
     X = np.where(np.abs(X) > 0.4, X, 0.0)
-    dense = DualCoreset(size=80, random_state=1, **options).build(LOGISTIC, X, y)
-    sparse = DualCoreset(size=80, random_state=1, **options).build(LOGISTIC, sp.csr_matrix(X), y)
+    dense = DualCoreset(size=80, random_state=1, **options).build(problem, X, y)
+    sparse = DualCoreset(size=80, random_state=1, **options).build(problem, sp.csr_matrix(X), y)
     np.testing.assert_array_equal(sparse.indices, dense.indices)
     np.testing.assert_allclose(sparse.weights, dense.weights, rtol=1e-6)
     np.testing.assert_array_equal(sparse.X.toarray(), dense.X)
