@@ -15,7 +15,7 @@ from dualcore.data.arrays import FloatArray
 __all__ = ["Lean", "SmoothRisk", "Valued"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
-_LABEL_WIDTH = 3.0
+_LABEL_WIDTH = 6.0
 # A prior of labels keeps this share of an even one.
 _FLOOR = 1e-3
 # Shares of the radius that changes of label leave: next to none, and enough for the whole width.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import warnings
 
 import numpy as np
@@ -120,7 +122,8 @@ def test_bounds_stay_true_where_the_sample_is_poor(monkeypatch):
         fit = DualCoreset(size=30, rounds=5, random_state=seed).fit(problem, X, y)
         assert all(done.lower <= best * (1.0 + 1e-9) for done in fit.history)
         uppers = [done.upper for done in fit.history]
-        assert uppers == sorted(uppers, reverse=True)
+        # The last is the same model's risk again, added up over the rows in memory: equal up to rounding.
+        assert all(after <= before * (1.0 + 1e-14) for before, after in pairwise(uppers))
         assert fit.certificate.upper < uppers[0]
 
 
