@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -88,6 +87,8 @@ def test_the_fit_does_not_depend_on_how_the_rows_are_read():
     np.testing.assert_array_equal(again.solution.coef, reference.solution.coef)
     np.testing.assert_array_equal(again.coreset.indices, reference.coreset.indices)
     np.testing.assert_array_equal(again.coreset.weights, reference.coreset.weights)
+    assert again.certificate.lower == reference.certificate.lower
+    assert [done.lower for done in again.history] == [done.lower for done in reference.history]
     sparse = sampler.fit(PROBLEMS["l2"], open_source(sp.csr_matrix(X), y, weights))
     np.testing.assert_array_equal(sparse.coreset.indices, reference.coreset.indices)
     np.testing.assert_allclose(sparse.solution.coef, reference.solution.coef, rtol=1e-6, atol=1e-8)
