@@ -136,8 +136,7 @@ class Descent:
                 self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
             self.scale = self._size(here) or self.scale
             capped = self.risk.at(self._capped(here), self.width, self.scale)
-            self._keep(capped)
-            if self.closed:
+            if self._keep(capped):
                 break
             here = self.risk.at(here.W, self.width, self.scale) if here.labels is not None else capped
 
@@ -249,9 +248,11 @@ class Descent:
         out[:, : self.risk.price.size] += (self.risk.widest.capped(U, most) - U) * self.risk.price
         return out
 
-    def _keep(self, here: Valued) -> None:
+    def _keep(self, here: Valued) -> bool:
+        """Keep a model if it is the best so far; return whether the gap is within tolerance."""
         if here.risk < self.upper:
             self.W, self.upper = here.W, here.risk
+        return self.closed
 
     def _bound(self, here: Valued) -> None:
         self._keep(here)
