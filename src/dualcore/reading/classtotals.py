@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates.softmax.sums import ClassTotals
-from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
+from dualcore.data.sums import Leaves, TreeSum, leaf_rows
+from dualcore.reading.leafread import LeafRead
+
+# Rows of a leaf for every class, at least: the sums of a leaf then take less memory than its rows.
+_ROWS_PER_CLASS = 8
 
 
 def class_totals(source: Source, n_classes: int) -> ClassTotals:
-    """Return the totals of a source whose targets are class numbers."""
-    parts = list(source.map(_Totals(n_classes, source.total_weight)))
-    masses, moments, squares = (sum(part[k] for part in parts) for k in range(3))
-    return ClassTotals(source.n_rows, np.asarray(masses), np.asarray(moments), np.sqrt(squares))
-
-
-class _Part(NamedTuple):
-    masses: FloatArray
-    moments: FloatArray
-    squares: FloatArray
+    """Return the totals of a source whose targets are class numbers; the same however its rows are cut."""
+    total, m = _Totals(source.n_rows, source.total_weight, n_classes).over(source).total(), source.n_features
+    sums = total[: n_classes * (1 + m)].reshape(n_classes, 1 + m)
+    return ClassTotals(source.n_rows, sums[:, 0], sums[:, 1:], np.sqrt(total[n_classes * (1 + m) :]))
 
 
 @dataclass(frozen=True)
-class _Totals:
-    n_classes: int
-    total_weight: float
+class _Totals(LeafRead[TreeSum]):
+    """Sums, class by class, masses and masses times rows; then masses times squared rows."""
 
-    def __call__(self, chunk: Chunk) -> _Part:
-        weights = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
-        shares = weights / self.total_weight
-        spread = sp.csr_array(
-            (shares, (chunk.y.astype(np.intp), np.arange(chunk.y.size))), shape=(self.n_classes, chunk.y.size)
-        )
-        X = chunk.X
-        moments = spread @ X
-        squares = (X.multiply(X) if sp.issparse(X) else np.square(X, dtype=np.float64)).T @ shares
-        return _Part(
-            np.asarray(spread.sum(axis=1), dtype=np.float64),
-            np.asarray(moments.toarray() if sp.issparse(moments) else moments, dtype=np.float64),
-            np.asarray(squares, dtype=np.float64),
-        )
+    n_classes: int
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        """Return the rows of a leaf, more of them for many classes."""
+        fewest = 1 << (_ROWS_PER_CLASS * self.n_classes - 1).bit_length()
+        return max(leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X)), fewest)
+
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        """Return the sums of whole leaves."""
+        leaves, n = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y.size
+        masses = np.full(n, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
+        # A row of this matrix for every class of every leaf; its products add up rows in their order.
+        place = np.arange(n) // leaves.rows * self.n_classes + chunk.y.astype(np.intp)
+        picks = sp.csr_matrix((masses, (place, np.arange(n))), shape=(leaves.n_leaves * self.n_classes, n))
+        moments = picks @ chunk.X
+        moments = moments.toarray() if sp.issparse(moments) else np.asarray(moments)
+        by_class = np.column_stack([picks @ np.ones(n), moments]).reshape(leaves.n_leaves, -1)
+        table = np.column_stack([by_class, leaves.squares(masses)])
+        return TreeSum.of_leaves(chunk.start // leaves.rows, table)
+
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        """Return the sums of all leaves."""
+        return TreeSum.join(found)

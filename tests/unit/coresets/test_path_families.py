@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from dualcore import Problem, open_source, radius_path, solve
+from dualcore import Problem, open_source, radius_path, select_radius, solve
 
 
 def data(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
@@ -31,3 +32,30 @@ def test_a_box_has_a_path_on_a_source():
             problem.replace(radius=point.radius).risk(point.solution.coef, point.solution.intercept, X, y), rel=1e-8
         )
         assert point.certificate.upper <= 1.2 * best.value
+
+
+def test_many_classes_have_a_path_and_a_radius_chosen_by_folds():
+    X, y = load_iris(return_X_y=True)
+    problem = Problem("softmax", n_classes=3)
+    path = radius_path(problem, X, y, [0.2, 0.02], tol=1e-6)
+    for point in path.points:
+        best = solve(problem.replace(radius=point.radius), X, y, tol=1e-6)
+        assert point.solution.value == pytest.approx(best.value, rel=1e-5)
+        assert point.certificate.lower <= best.value * (1.0 + 1e-9)
+    for scoring in ("loss", "error"):
+        chosen = select_radius(problem, X, y, [0.01, 3.0], cv=3, scoring=scoring, random_state=0)
+        assert chosen.radius == 0.01
+        assert (chosen.scores[0] < chosen.scores[1]).all()
+
+
+def test_many_classes_have_a_path_of_coresets_on_a_source():
+    X, y = load_iris(return_X_y=True)
+    problem = Problem("softmax", n_classes=3)
+    path = radius_path(problem, open_source(X, y), None, [0.02, 0.1], coreset=60, random_state=0)
+    for point in path.points:
+        at = problem.replace(radius=point.radius)
+        best = solve(at, X, y, tol=1e-6)
+        assert point.certificate.lower <= best.value * (1.0 + 1e-9)
+        assert point.certificate.upper == pytest.approx(
+            at.risk(point.solution.coef, point.solution.intercept, X, y), rel=1e-8
+        )

@@ -127,6 +127,15 @@ def test_what_the_family_says_of_rows_adds_up(container):
     assert 0.3 - rows.spent.mean() == pytest.approx(wanted.multiplier, rel=1e-13)
 
 
+def test_losses_and_errors_are_those_of_the_scores():
+    problem, scores = make(), X @ COEF.T + INTERCEPT
+    data = problem.validate(X, Y)
+    losses = problem.family.losses(data.rows, data.y, COEF, INTERCEPT)
+    np.testing.assert_allclose(losses, logsumexp(scores, axis=1) - scores[np.arange(N), Y], rtol=1e-12)
+    errors = problem.family.errors(data.rows, data.y, COEF, INTERCEPT)
+    np.testing.assert_array_equal(errors, scores.argmax(axis=1) != Y)
+
+
 def test_the_constants_bound_h():
     problem = make()
     constants = problem.constants(X)

@@ -135,7 +135,10 @@ class Descent:
             if self.converged:
                 self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
             self.scale = self._size(here) or self.scale
-            here = self.risk.at(here.W, self.width, self.scale)
+            capped = self.risk.at(self._capped(here), self.width, self.scale)
+            if self._keep(capped):
+                break
+            here = self.risk.at(here.W, self.width, self.scale) if here.labels is not None else capped
 
     def onward(self, W: FloatArray, rounds: int) -> FloatArray:
         """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
@@ -238,9 +241,21 @@ class Descent:
             length *= float(np.clip(-0.5 * slope * length / (rise - slope * length), 0.1, 0.5))
         return None
 
-    def _bound(self, here: Valued) -> None:
+    def _capped(self, here: Valued) -> FloatArray:
+        """Return the model with its widest difference no wider than the shares say, where that is easily done."""
+        U = self.risk.unit(here.W)
+        out, most = here.W.copy(), float((here.found.gradient * U).sum())
+        out[:, : self.risk.price.size] += (self.risk.widest.capped(U, most) - U) * self.risk.price
+        return out
+
+    def _keep(self, here: Valued) -> bool:
+        """Keep a model if it is the best so far; return whether the gap is within tolerance."""
         if here.risk < self.upper:
             self.W, self.upper = here.W, here.risk
+        return self.closed
+
+    def _bound(self, here: Valued) -> None:
+        self._keep(here)
         self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
         self.lower = max(self.lower, self.last)
         self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))

@@ -74,7 +74,12 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
         drawn = labels + share * (chances - labels)
         return -float(masses @ xlogy(drawn, drawn).sum(axis=1))
 
-    return priced_bound(level_set, point, moment, value, budget, entropy)
+    def entropy_before(share: float) -> float:
+        drawn = share * chances
+        drawn[np.arange(data.rows.n), design.code] += 1.0 - share
+        return -float(masses @ xlogy(drawn, drawn).sum(axis=1))
+
+    return priced_bound(level_set, point, moment, value, budget, entropy, entropy_before if flipped else None)
 
 
 def priced_bound(
@@ -84,6 +89,7 @@ def priced_bound(
     value: float,
     budget: float,
     entropy: Callable[[float], float],
+    entropy_before: Callable[[float], float] | None = None,
 ) -> Bound:
     """Return the bound of balanced probabilities, what is left of their moment routed and priced.
 
@@ -101,9 +107,12 @@ def priced_bound(
         What changes of label leave of the radius.
     entropy : callable
         A lower bound on the mean entropy with this share of the way from the labels to the probabilities.
+    entropy_before : callable, optional
+        The same from the labels before any of them changed: fewer changes of label cost less too.
     """
     design, upper = level_set.design, level_set.upper
     problem, m, n_classes = design.problem, design.scale.size, level_set.n_classes
+    spent = problem.radius - budget
     if budget < 0.0:  # the multiplier is at most the risk over the radius
         value, budget = value + budget * upper / problem.radius, 0.0
     rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.level_price()
@@ -131,6 +140,9 @@ def priced_bound(
         if over > 0.0 and budget > 0.0 and problem.ridge == 0.0:
             share = budget / (total + error)
             priced = max(priced, entropy(share))
+        if over > 0.0 and problem.ridge == 0.0 and entropy_before is not None:
+            # The costs of flow and labels shrink alike with the share.
+            priced = max(priced, entropy_before(problem.radius / (total + error + spent * (1.0 + level_set.error))))
         allowed = rounding + min(error * upper / problem.radius, max(kept - priced, 0.0))
         bounds.append(Bound(priced - rounding, allowed))
     return max(bounds, default=Bound(-np.inf, 0.0))

@@ -8,15 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates.softmax.flow import SmoothPoint, movable_prices
-from dualcore.certificates.softmax.products import ClassProducts
+from dualcore.certificates.softmax.products import ClassProducts, empty_scores
 from dualcore.certificates.softmax.widest import Smoothed, widest_for
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.softmax import row_terms
 
 __all__ = ["Lean", "SmoothRisk", "Valued"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
-_LABEL_WIDTH = 3.0
+_LABEL_WIDTH = 6.0
 # A prior of labels keeps this share of an even one.
 _FLOOR = 1e-3
 # Shares of the radius that changes of label leave: next to none, and enough for the whole width.
@@ -160,7 +159,7 @@ class SmoothRisk:
         return max(out, at.risk - at.value, 0.0)
 
     def _without(self, W: FloatArray, wide: bool) -> tuple[float, FloatArray, FloatArray]:
-        scores, code, masses = np.empty((self.every.size, W.shape[0])), self.design.code, self.masses
+        scores, code, masses = empty_scores(self.every.size, W.shape[0]), self.design.code, self.masses
         loss = 0.0
 
         def slopes(part: slice, block: FloatArray) -> FloatArray:
@@ -182,7 +181,8 @@ class SmoothRisk:
         problem, masses, code = self.problem, self.masses, self.design.code
         gamma = problem.geometry.label_cost
         scores = self.products.scores(W, wide=wide)
-        loss, gain = row_terms(scores, code)
+        loss, chances = _losses(scores, code)
+        gain = scores[self.every, code] - scores.min(axis=1)
         mean_loss = float(masses @ loss)
         delta = gain / gamma
         beyond = np.flatnonzero(delta > size)
@@ -190,8 +190,9 @@ class SmoothRisk:
         multiplier, flips, labels = self._flip(scores, gain, smooth, _LABEL_WIDTH * width)
         spent = gamma * float(masses @ (1.0 - labels[self.every, code]))
         value = problem.radius * multiplier + mean_loss + flips
-        _, chances = _losses(scores, code)
-        moment = self.products.moment(masses[:, None] * (chances - labels), wide=wide)
+        chances -= labels
+        chances *= masses[:, None]
+        moment = self.products.moment(chances, wide=wide)
         return value, risk, max(problem.radius - spent, 0.0), moment, scores, labels
 
     def _flip(
@@ -199,23 +200,28 @@ class SmoothRisk:
     ) -> tuple[float, float, FloatArray]:
         """Return the multiplier, the mean of what changes of label add, and the labels, shape (n, K)."""
         gamma, radius, code = self.problem.geometry.label_cost, self.problem.radius, self.design.code
-        labels = np.zeros(scores.shape)
+        labels = np.zeros_like(scores)
         labels[self.every, code] = 1.0
         near = np.flatnonzero((gain > gamma * least - 30.0 * width) & (self.masses > 0.0))
         if not near.size:
             return least, 0.0, labels
         own, masses, across = code[near], self.masses[near], np.arange(near.size)
-        ahead = (scores[near, own][:, None] - scores[near]) / width
-        prior = np.full(ahead.shape, 1.0 / ahead.shape[1]) if self.prior is None else self.prior[near]
-        stay = prior[across, own]
-        ahead[across, own] = -np.inf
-        top = ahead.max(axis=1)
-        others = np.log((prior * np.exp(ahead - top[:, None])).sum(axis=1)) + top
+        part = _taken(scores, near)
+        part -= part[across, own][:, None]
+        part /= -width
+        stay = np.full(near.size, 1.0 / part.shape[1]) if self.prior is None else self.prior[near, own]
+        part[across, own] = -np.inf
+        top = part.max(axis=1)
+        part -= top[:, None]
+        np.exp(part, out=part)
+        part *= stay[0] if self.prior is None else _taken(self.prior, near)
+        total = part.sum(axis=1)
+        others, log_stay = np.log(total) + top, np.log(stay)
 
         def at(multiplier: float) -> tuple[FloatArray, FloatArray]:
             """Return what rows gain, and the share of each that changes its label."""
             push = others - multiplier * gamma / width
-            value = np.logaddexp(np.log(stay), push)
+            value = np.logaddexp(log_stay, push)
             return value, np.exp(push - value)
 
         value, share = at(least)
@@ -233,11 +239,15 @@ class SmoothRisk:
                 ahead_by = multiplier + over / slope if slope > 0.0 else np.inf
                 multiplier = ahead_by if low < ahead_by < high else 0.5 * (low + high)
             self._multiplier = multiplier
-        part = prior * np.exp(ahead - top[:, None])
-        part *= (share / np.maximum(part.sum(axis=1), 1e-300))[:, None]
+        part *= (share / np.maximum(total, 1e-300))[:, None]
         part[across, own] = 1.0 - share
         labels[near] = part
         return multiplier, width * float(masses @ value), labels
+
+
+def _taken(table: FloatArray, rows: npt.NDArray[np.intp]) -> FloatArray:
+    """Return some rows of a table, class after class in memory as the table is."""
+    return np.asarray(table.T[:, rows].T)
 
 
 def _losses(scores: FloatArray, code: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:

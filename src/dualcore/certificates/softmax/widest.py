@@ -70,6 +70,10 @@ class Widest(ABC):
     def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
         """Return the cost of a flow of divergence ``budget * found.gradient + rest``; columns of ``rest`` sum to 0."""
 
+    def capped(self, U: FloatArray, most: float) -> FloatArray:
+        """Return coefficients near these whose widest difference is at most ``most``; these where none is at hand."""
+        return U
+
     @abstractmethod
     def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
         """Return about how much second derivative every number has, shape (K, m) or one that spreads to it."""
@@ -238,6 +242,10 @@ class _Ranges(Widest):
 
     def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
         return 0.5 * float(np.abs(budget * found.gradient + rest).sum())
+
+    def capped(self, U: FloatArray, most: float) -> FloatArray:
+        middle = 0.5 * (U.max(axis=0) + U.min(axis=0))
+        return np.clip(U, middle - 0.5 * most, middle + 0.5 * most)
 
     def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
         return np.full((1, 1), 1.0 / self._small(width))  # most numbers are at the bound in the end

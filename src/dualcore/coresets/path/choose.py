@@ -24,7 +24,7 @@ from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
 
 Indices = npt.NDArray[np.int64]
-Scoring = str | Callable[[Problem, FloatArray, float, Data], float]
+Scoring = str | Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
 # Then so many draws share a pass over the rows, which keeps their sums in the cache ...
@@ -213,7 +213,7 @@ def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable
     return [(np.asarray(train), np.asarray(test)) for train, test in cv]
 
 
-def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, float, Data], float]:
+def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, Any, Data], float]:
     if callable(scoring):
         return scoring
     scorers = {"loss": held_out_loss, "error": _held_out_error}
@@ -222,16 +222,13 @@ def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, float, Data], fl
     return scorers[scoring]
 
 
-def held_out_loss(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
+def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
     """Return the mean loss of a model, without radius or ridge."""
-    return float(data.masses @ problem.loss.value(problem.signal(coef, intercept, data)))
+    return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
 
 
-def _held_out_error(problem: Problem, coef: FloatArray, intercept: float, data: Data) -> float:
-    t = problem.signal(coef, intercept, data)
-    # A score of exactly 0 is predicted as the negative class.
-    wrong = np.where(data.y > 0.0, t <= 0.0, t < 0.0) if problem.is_classification else np.abs(t)
-    return float(data.masses @ wrong)
+def _held_out_error(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
+    return float(data.masses @ problem.family.errors(data.rows, data.y, coef, intercept))
 
 
 def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -190,6 +190,16 @@ class Family(ABC):
         """Return the margins or the residuals of all rows, shape (n,)."""
         return signal(self.loss, rows, y, coef, intercept)
 
+    def losses(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+        """Return the losses of all rows, with no adversary, shape (n,)."""
+        return np.asarray(self.loss.value(self.signal(rows, y, coef, intercept)))
+
+    def errors(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+        """Return 1 for every row whose label is not the one predicted, or the absolute residuals, shape (n,)."""
+        t = self.signal(rows, y, coef, intercept)
+        # A score of exactly 0 is predicted as the negative class.
+        return np.where(y > 0.0, t <= 0.0, t < 0.0).astype(np.float64) if self.loss.has_labels else np.abs(t)
+
     def require_one_score(self, what: str) -> None:
         """Raise ValueError where rows have several scores and ``what`` is about one."""
         return

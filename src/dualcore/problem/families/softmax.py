@@ -133,6 +133,15 @@ class SoftmaxFamily(Family):
     def signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
         self.require_one_score("The margin or residual of a row")
 
+    def losses(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+        return self.terms(rows, y, coef, intercept).loss
+
+    def errors(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+        out = np.empty(rows.n)
+        for part, scores in self.scores(rows, coef, intercept):
+            out[part] = scores.argmax(axis=1) != y[part]
+        return out
+
     def kappa(self, coef: FloatArray) -> float:
         return self.size(coef)
 

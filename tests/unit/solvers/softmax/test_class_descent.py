@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from dualcore import PartsSource, Problem, certify, solve
+from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import widest_for
@@ -52,6 +53,19 @@ def test_priors_close_the_gap_at_a_fixed_width(norm):
     assert float((found.gradient * U).sum()) == pytest.approx(widest.exact(U), rel=2e-2)
     problem = Problem("softmax", n_classes=4, norm=norm, radius=1.0)
     assert widest.exact(U) == pytest.approx(problem.family.size(U), rel=1e-12)
+
+
+@each_norm
+def test_capped_coefficients_are_near_and_within(norm):
+    U = np.random.default_rng(4).normal(size=(5, 7))
+    widest = widest_for(NORMS[norm], 5, 7)
+    for share in (0.5, 1.0, 2.0):
+        most = share * widest.exact(U)
+        capped = widest.capped(U, most)
+        if norm == "l1":
+            assert widest.exact(capped) == pytest.approx(min(share, 1.0) * widest.exact(U), rel=1e-12)
+        if share >= 1.0 or norm != "l1":
+            np.testing.assert_allclose(capped, U, rtol=1e-12)
 
 
 @each_norm
@@ -198,3 +212,19 @@ def test_flips_that_spend_the_radius_are_certified(norm):
     problem = Problem("softmax", n_classes=10, radius=0.05, norm=norm, label_cost=0.2)
     found = solve(problem, X, y, solver="descent", tol=1e-3)
     assert found.relative_gap <= 1e-3
+
+
+@each_norm
+@pytest.mark.parametrize("label_cost", [0.3, 1.0])
+def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
+    """Far from the optimum, too, where changes of label spend all of the radius or too much of it."""
+    X, y = make(3, n=120, m=4, seed=5)
+    problem = Problem("softmax", n_classes=3, norm=norm, radius=0.1, label_cost=label_cost)
+    best = solve(problem, X, y, solver="conic").value
+    data = problem.validate(X, y.astype(float))
+    for evaluations in (3, 8, 20, 60):
+        descent = Descent(ClassDesign.of(problem, data), 1e-9, evaluations)
+        descent.run()
+        assert descent.lower.value <= best * (1.0 + 1e-8)
+        assert descent.upper >= best * (1.0 - 1e-8)
+    assert descent.lower.value >= 0.9 * best
