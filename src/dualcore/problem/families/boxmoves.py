@@ -217,7 +217,7 @@ def _count(table: FloatArray, first: int, width: int, at: Places, bound: float |
         width -= half
     seen = flat.take(place)
     place += seen > bound if falls else seen <= bound
-    return place - begin
+    return np.asarray(place - begin)
 
 
 def best_corner(

@@ -215,7 +215,6 @@ class MovingFamily(Family):
         exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
         relatively.
         """
-
         low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
         look = self.looks(rows, y, coef, intercept, low)
 
