@@ -172,7 +172,10 @@ class _Smoothed:
             # A flat piece is never left for another way; a falling one belongs to the other side of the residual.
             if rate > 0.0 or (rate == 0.0 and number == 0):
                 rates = np.full(way.start.size, rate)
-                yield path.respond(rates, lam).key if rate > 0.0 else np.zeros(rates.size), rates, offset
+                yield np.zeros(rates.size), rates, offset
+                if rate > 0.0:
+                    # A row that moves at all goes to its first wall: where that begins to pay the branches share.
+                    yield np.maximum(path.respond(rates, lam).key, path.first_wall()), rates, offset
 
     def _starts(self, path: L2Path, start: FloatArray, side: float, lam: float) -> list[FloatArray]:
         """Return slopes from which branches are looked for: to stay, to go to the end, the best corner between."""
@@ -342,8 +345,9 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray
     """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
     value, found = smoothed.at(x, mu)
     sums = smoothed.sums(x, mu, value, found)
-    # Where branches meet the sum jumps by a row's share of a width.
-    slack = 2.0 * mu * float(smoothed.w.max())
+    # Where branches of a curved loss meet the sum jumps by a row's share of a width; linear pieces are always there.
+    jump = mu * float(smoothed.w.max()) if smoothed.problem.loss.pieces is None else 0.0
+    slack = 2.0 * jump + 1e-14 * abs(value)
     looks, least, before, idle = 1, value, np.inf, 0
     while idle < _IDLE:
         step = -solve_damped(sums.hessian, sums.gradient)

@@ -425,6 +425,12 @@ class L2Path(_WalledPath):
         ratio, m = self.ratio[:, : self.m + 1], self.m
         return gain, np.sqrt(self.T[:, : m + 1] + ratio * ratio * self.Q[:, : m + 1][:, ::-1])
 
+    def first_wall(self) -> FloatArray:
+        """Return the least positive ``mu`` that meets a wall, 0 where there is none."""
+        at = self._ordered(np.arange(self.caps.shape[0]))
+        k = _count(self.ratio, 1, self.m, at, 0.0, falls=False)
+        return np.where(k < self.m, self._entry(self.ratio, at, np.minimum(k + 1, self.m)), 0.0)
+
     def respond(self, slope: FloatArray, multiplier: float) -> Response:
         """Return the best move of each row for a loss that rises by ``slope`` (n_rows,) per unit of gain."""
         at = self._ordered(np.arange(slope.size))
