@@ -64,7 +64,7 @@ _SHARPNESS = 1e-3
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with l2, a loss without kinks or polyhedral, enough rows, and two walls where rows move."""
+    """Whether there is a box with l2, a curved or polyhedral loss, enough rows, and two walls where features move."""
     family = problem.family
     if (
         not isinstance(family, BoxFamily)
