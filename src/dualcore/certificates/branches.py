@@ -1,4 +1,4 @@
-"""The optimum on a box with l2 and a curved loss, and a bound on it, by Newton's method on the worst case itself.
+"""The optimum on a box with l2, and a bound on it, by Newton's method on the worst case itself.
 
 Where the score of a row may gain ``s`` at the cost ``phi(s)``, the row's dual loss is
 
@@ -11,7 +11,8 @@ answers a model by a move that changes with it, smoothly: with a free features `
 
 and ``g`` is homogeneous in ``(c, lam)``, which gives the derivatives in ``lam``. Moves that are held fixed, as planes
 and atoms hold them, would have to learn this curvature from many passes. A row has a few local maxima, its *branches*:
-to stay, to go far, and for either label. Their maximum is smoothed,
+to stay, to go far, and for either label. Of a polyhedral loss every linear piece is a branch, its slope held fixed: the
+maximum over slopes is one over the pieces. The maximum of all branches is smoothed,
 
     h ~ mu log sum_b exp(h_b / mu) ,
 
@@ -22,6 +23,7 @@ At the minimum of the smoothed sum its slopes vanish.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +35,7 @@ from dualcore.certificates.psd import solve_damped
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
+from dualcore.problem.families.box import Way
 from dualcore.problem.families.boxmoves import L2Path
 
 __all__ = ["can_use_branches", "run_branches"]
@@ -61,9 +64,13 @@ _SHARPNESS = 1e-3
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with l2, a loss without kinks, enough rows, and every feature that moves has two walls."""
+    """Whether there is a box with l2, a curved or polyhedral loss, enough rows, and two walls where features move."""
     family = problem.family
-    if not isinstance(family, BoxFamily) or not family.is_curved or problem.loss.kinks or problem.loss.pieces:
+    if (
+        not isinstance(family, BoxFamily)
+        or not family.is_curved
+        or (problem.loss.kinks and problem.loss.pieces is None)
+    ):
         return False
     m = data.rows.m
     if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
@@ -126,19 +133,22 @@ class _Smoothed:
             if not isinstance(path, L2Path):
                 raise TypeError("branches need the l2 norm")
             known: list[FloatArray] = []
-            for start in self._starts(path, way.start, way.side, float(x[-1])):
-                key, slope = self._answer(path, start, way.start, way.side, float(x[-1]))
-                # Without a move both ways of a residual are the same branch.
-                new = ~stays | (key > 0.0) if number and not self.problem.is_classification else np.ones(y.size, bool)
-                for other in known:
-                    new &= np.abs(key - other) > 1e-9 * (1.0 + key)
-                if not known:
-                    stays |= key == 0.0
-                known.append(key)
+            for key, slope, offset in self._answers(path, way, float(x[-1]), number):
+                new = np.ones(y.size, dtype=bool)
+                if offset is None:
+                    # Without a move both ways of a residual are the same branch.
+                    if number and not self.problem.is_classification:
+                        new = ~stays | (key > 0.0)
+                    for other in known:
+                        new &= np.abs(key - other) > 1e-9 * (1.0 + key)
+                    if not known:
+                        stays |= key == 0.0
+                    known.append(key)
                 v = path.displacement(key)
-                cost = np.sqrt((v * v).sum(axis=1))
+                cost = np.sqrt(np.vecdot(v, v))
                 signal = way.start + way.side * (v @ path.slopes)
-                value = self.problem.loss.value(signal) - float(x[-1]) * (cost + way.price)
+                loss = self.problem.loss.value(signal) if offset is None else way.side * slope * signal + offset
+                value = loss - float(x[-1]) * (cost + way.price)
                 found = _Branches(
                     np.arange(y.size), way.label, way.push, way.side, key, slope, signal, cost + way.price, value
                 )
@@ -147,6 +157,25 @@ class _Smoothed:
                 out.append(found)
         some = (found.keep(np.flatnonzero(found.value > best[found.row] - _NEGLIGIBLE * mu)) for found in out)
         return [found for found in some if found.row.size]
+
+    def _answers(
+        self, path: L2Path, way: Way, lam: float, number: int
+    ) -> Iterator[tuple[FloatArray, FloatArray, float | None]]:
+        """Yield keys and slopes of one branch a row, and the offset where it is a linear piece of the loss."""
+        pieces = self.problem.loss.pieces
+        if pieces is None:
+            for start in self._starts(path, way.start, way.side, lam):
+                yield *self._answer(path, start, way.start, way.side, lam), None
+            return
+        for slope, offset in pieces:
+            rate = way.side * slope
+            # A flat piece is never left for another way; a falling one belongs to the other side of the residual.
+            if rate > 0.0 or (rate == 0.0 and number == 0):
+                rates = np.full(way.start.size, rate)
+                yield np.zeros(rates.size), rates, offset
+                if rate > 0.0:
+                    # A row that moves at all goes to its first wall: where that begins to pay the branches share.
+                    yield np.maximum(path.respond(rates, lam).key, path.first_wall()), rates, offset
 
     def _starts(self, path: L2Path, start: FloatArray, side: float, lam: float) -> list[FloatArray]:
         """Return slopes from which branches are looked for: to stay, to go to the end, the best corner between."""
@@ -208,7 +237,10 @@ class _Smoothed:
                 row = branch.row
                 share = w[row] * np.exp((branch.value - best[row]) / mu) / weight[row]
                 moved = self._moved(X, x, branch)
-                own = np.clip(problem.loss.slope(branch.signal), *problem.loss.slope_range)
+                if problem.loss.pieces is None:
+                    own = np.clip(problem.loss.slope(branch.signal), *problem.loss.slope_range)
+                else:
+                    own = branch.side * branch.slope
                 sign = branch.label if problem.is_classification else np.ones(row.size)
                 G = np.column_stack([moved * (own * sign)[:, None], own * sign, -branch.cost])
                 gradient += share @ G
@@ -275,6 +307,8 @@ class _Smoothed:
         root = np.sqrt(weight / room) * a
         E = np.column_stack([steep[far] * side, np.zeros(far.size), -square[far] / lam]) * root[far, None]
         H += E.T @ E
+        if self.problem.loss.pieces is not None:
+            return
         growth = _growth(a, branch.key, square, lam)
         curvature = self.problem.loss.curvature(branch.signal)
         Z = np.column_stack([moved, np.ones(a.size), np.zeros(a.size)]) * (branch.side * sign)[:, None]
@@ -311,8 +345,9 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray
     """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
     value, found = smoothed.at(x, mu)
     sums = smoothed.sums(x, mu, value, found)
-    # Where branches meet the sum jumps by a row's share of a width.
-    slack = 2.0 * mu * float(smoothed.w.max())
+    # Where branches of a curved loss meet the sum jumps by a row's share of a width; linear pieces are always there.
+    jump = mu * float(smoothed.w.max()) if smoothed.problem.loss.pieces is None else 0.0
+    slack = 2.0 * jump + 1e-14 * abs(value)
     looks, least, before, idle = 1, value, np.inf, 0
     while idle < _IDLE:
         step = -solve_damped(sums.hessian, sums.gradient)

@@ -74,7 +74,13 @@ def test_derivatives_are_those_of_the_smoothed_objective(loss, label_cost):
 
 
 @pytest.mark.parametrize(
-    "loss", ["logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("huber", "smooth_hinge"))]
+    "loss",
+    [
+        "logistic",
+        "hinge",
+        "pinball",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("huber", "smooth_hinge")),
+    ],
 )
 def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
     rng = np.random.default_rng(len(loss))
@@ -90,13 +96,22 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
         assert found.upper >= best.lower_bound * (1.0 - 1e-9) - best.rounding
         risk = problem.risk(found.coef, found.intercept, X, y)
         assert risk <= found.upper * (1.0 + 1e-12)
-        close += number % 2 and found.is_within(1e-5)
+        # Of a polyhedral loss few rows have their optimum in a corner, where the widths must fall further.
+        close += number % 2 and found.is_within(1e-5 if problem.loss.pieces is None else 1e-3)
     assert close >= 2  # it is made for more rows; there it closes the gap, here it must only be right
 
 
 @pytest.mark.parametrize(
     ("loss", "settings"),
-    [("logistic", {}), ("logistic", {"label_cost": 1.0}), ("huber", {}), ("smooth_hinge", {"ridge": 0.01})],
+    [
+        ("logistic", {}),
+        ("logistic", {"label_cost": 1.0}),
+        ("huber", {}),
+        ("smooth_hinge", {"ridge": 0.01}),
+        ("hinge", {}),
+        ("hinge", {"label_cost": 1.0}),
+        ("absolute", {}),
+    ],
 )
 def test_digits_need_no_planes(loss, settings, monkeypatch):
     def no_planes(*given, **named):
@@ -121,7 +136,7 @@ def test_a_certificate_is_as_tight_as_planes_make_it():
     ("settings", "support"),
     [
         ({"norm": "l1"}, (0.0, 1.0)),
-        ({"loss": "hinge"}, (0.0, 1.0)),
+        ({"loss": "hinge", "norm": "linf"}, (0.0, 1.0)),
         ({}, (0.0, np.inf)),
         ({"feature_weights": [1.0, np.inf], "ridge": 0.1}, (0.0, 1.0)),
     ],

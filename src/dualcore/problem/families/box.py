@@ -15,7 +15,7 @@ nothing else: at such a multiplier it never pays to move it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +26,15 @@ from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
-from dualcore.problem.geometry import Box, Geometry, L2Norm, LinfNorm
+from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
 __all__ = ["BoxFamily", "Way"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
+# Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
+_MOST_KEPT = 2_000_000
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -114,10 +116,26 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
     ) -> Moves:
         """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
+        lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
+        moved = X[:0]
+        if points and len(pairs) == 1:
+            moved = self.displaced(X, coef, push, key, pairs[0][1])
+        elif points:
+            moved = X.copy()
+            rows = np.flatnonzero(key)
+            moved[rows] = self.displaced(X[rows], coef, push[rows], key[rows])
+        ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
+        return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
+
+    def _choose(self, pairs: list[tuple[Way, Path]], multiplier: float) -> tuple[FloatArray, ...]:
+        """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
         found: tuple[FloatArray, ...] | None = None
-        for way, path in self.paths(X, y, coef, intercept):
-            best = path.best(self.loss, way.start, way.side, multiplier)
+        for way, path in pairs:
             price = multiplier * way.price if way.price else 0.0
+            best = path.best(
+                self.loss, way.start, way.side, multiplier, enough=None if found is None else found[0] + price
+            )
             signal = way.start + way.side * best.gain
             cost = best.cost + way.price
             new = (best.lower - price, best.upper - price, cost, best.cost, signal, way.label, way.push, best.key)
@@ -130,15 +148,32 @@ class BoxFamily(MovingFamily):
                 found = (found[0], upper, *found[2:])
         if found is None:
             raise RuntimeError("a row always has a way to go")
-        lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key) if points else X[:0]
-        ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
-        return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
+        return found
 
-    def paths(self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float) -> Iterator[tuple[Way, Path]]:
-        """Yield the ways of the rows of a block, each with its cheapest moves."""
+    def looks(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
+    ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
+        """Return what yields bounds of ``h`` from above and the costs of the moves, block by block, at multipliers.
+
+        The orders of the walls and the sums up to them are kept from one multiplier to the next, where they fit.
+        """
+        if not rows.in_memory or rows.n * rows.m > _MOST_KEPT:
+            return super().looks(rows, y, coef, intercept, least)
+        kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
+
+        def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+            for part, pairs in kept:
+                found = self._choose(pairs, multiplier)
+                yield part, found[1], found[2]
+
+        return at
+
+    def paths(
+        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
+    ) -> Iterator[tuple[Way, Path]]:
+        """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
         for way in self._ways(X @ coef + intercept, y):
-            yield way, self._path(X, coef, way.push)
+            yield way, self._path(X, coef, way.push, least)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
         if self.is_classification:
@@ -149,33 +184,61 @@ class BoxFamily(MovingFamily):
             for side in (1.0, -1.0):
                 yield Way(score - y, side, np.full(y.size, side), y, 0.0)
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> Path:
-        """Return the cheapest moves that change the score along ``push``."""
-        low, high = self.support.spread(coef.size)
-        rising = push[:, None] * np.sign(coef) > 0.0
-        caps = np.maximum(np.where(rising, high - X, X - low), 0.0)
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> Path:
+        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on."""
         slopes, prices = np.abs(coef), self.geometry.norm.weights
         if prices is not None:
             movable = np.isfinite(prices)
             slopes = np.where(movable, slopes / prices, 0.0)
-            caps = np.where(movable, caps, 0.0) * np.where(movable, prices, 1.0)
-        return get_path(self.geometry.norm, slopes, caps)
-
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path."""
-        v = self._path(X, coef, push).displacement(key)
-        prices = self.geometry.norm.weights
+        columns = self._moving(slopes, least)
+        low, high = self.support.spread(coef.size)
+        if columns is not None:
+            X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
+        rising = (np.sign(coef) > 0.0, np.sign(coef) < 0.0)
+        with np.errstate(invalid="ignore"):
+            caps = np.where(np.where((push > 0.0)[:, None], *rising), high - X, X - low)
+        np.maximum(caps, 0.0, out=caps)
         if prices is not None:
-            v /= prices
+            price = np.where(movable, prices, 0.0)
+            caps *= price if columns is None else price[columns]
+        return get_path(self.geometry.norm, slopes, caps, columns)
+
+    def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
+        """Return the features that may be moved at multipliers from ``least`` on, or None for all.
+
+        With l1 a feature whose slope does not pay for itself never moves.
+        """
+        bar = least / self.loss.lipschitz if isinstance(self.geometry.norm, L1Norm) else 0.0
+        moves = slopes > bar
+        return None if moves.all() else np.flatnonzero(moves)
+
+    def displaced(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
+    ) -> FloatArray:
+        """Return the features at the place ``key`` of every row's path."""
+        path = self._path(X, coef, push) if path is None else path
+        v, columns = path.displacement(key), path.columns
+        prices = self.geometry.norm.weights
         low, high = self.walls(X)
+        if columns is not None:
+            coef, low, high = coef[columns], low[..., columns], high[..., columns]
+        if prices is not None:
+            v /= prices if columns is None else prices[columns]
         v *= np.sign(coef)
         v *= push[:, None]
-        v += X
-        return np.clip(v, low, high, out=v)
+        v += X if columns is None else X[:, columns]
+        np.clip(v, low, high, out=v)
+        if columns is None:
+            return v
+        out = X.copy()
+        out[:, columns] = v
+        return out
 
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go; a row a rounding error outside the box stays where it is."""
         low, high = self.support.spread(X.shape[1])
+        if X.size and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min()):
+            return low, high
         return np.minimum(low, X), np.maximum(high, X)
 
     def _swung(

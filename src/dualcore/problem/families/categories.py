@@ -151,7 +151,9 @@ class _CategoryPath(Path):
         ratio = np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
         self.order = np.argsort(-ratio, axis=1, kind="stable")
 
-    def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float) -> Best:
+    def best(
+        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+    ) -> Best:
         n, items = self.gains.shape
         gain, cost = np.zeros((n, items + 1)), np.zeros((n, items + 1))
         np.cumsum(np.take_along_axis(self.gains, self.order, axis=1), axis=1, out=gain[:, 1:])
@@ -239,7 +241,7 @@ class CategoriesFamily(BoxFamily):
         if highest >= n_features:
             raise ValueError(f"categories name column {highest}, but X has {n_features} features.")
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> _CategoryPath:
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> _CategoryPath:
         self._require_columns(coef.size)
         movable = np.isfinite(self.costs)
         by_group = np.zeros((coef.size, self.costs.size))
@@ -252,7 +254,7 @@ class CategoriesFamily(BoxFamily):
         costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
         if not self.has_walls:
             return _CategoryPath(gains, costs)
-        numbers, walled = self._numbers(coef.size), super()._path(X, coef, push)
+        numbers, walled = self._numbers(coef.size), super()._path(X, coef, push, least=-1.0)
         room = walled.caps[:, numbers]
         room = np.where(np.isfinite(room), room, 0.0)
         return _CategoryPath(np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room]))
@@ -267,7 +269,9 @@ class CategoriesFamily(BoxFamily):
         """Return the columns that are in no group."""
         return np.setdiff1d(np.arange(n_features), self.one_hot)
 
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+    def displaced(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
+    ) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
         out = X.copy()

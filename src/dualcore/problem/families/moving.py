@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +118,20 @@ class MovingFamily(Family):
         for part, X in rows.dense_blocks():
             yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
 
+    def looks(
+        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
+    ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
+        """Return what yields bounds of ``h`` from above and the costs of the moves, block by block, at multipliers.
+
+        It is asked about multipliers from ``least`` on.
+        """
+
+        def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+                yield part, found.upper, found.cost
+
+        return at
+
     def bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
     ) -> tuple[FloatArray, FloatArray]:
@@ -201,16 +215,17 @@ class MovingFamily(Family):
         exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
         relatively.
         """
+        low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
+        look = self.looks(rows, y, coef, intercept, low)
 
         def at(multiplier: float) -> tuple[float, float, FloatArray]:
             total, cost = 0.0, np.empty(y.size)
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
-                cost[part] = found.cost
-                total += float(found.upper.sum() if weights is None else weights[part] @ found.upper)
+            for part, upper, spent_by in look(multiplier):
+                cost[part] = spent_by
+                total += float(upper.sum() if weights is None else weights[part] @ upper)
             mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
             return self.radius * multiplier + mean, self.radius - float(spent), cost
 
-        low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
         value, slope, cost = at(low)
         if slope >= 0.0 or high <= low:
             return Minimum(value, low), Bracket(low, low, cost, cost)

@@ -1,0 +1,249 @@
+"""Paths of l2: a closed form for each linear piece of the loss, branch and bound for a curved one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxpath import (
+    Best,
+    Places,
+    Response,
+    WalledPath,
+    add_up,
+    count_before,
+    rising_rates,
+    sums_table,
+)
+from dualcore.problem.losses import Loss
+
+__all__ = ["TOLERANCE", "L2Path"]
+
+# Width of the enclosure where no closed form exists, relative above one.
+TOLERANCE = 1e-9
+_MOST_SPLITS = 120
+# A slope below this moves nothing, and the square of a price divided by it is still a number.
+_LEAST_SLOPE = 1e-100
+# By how much, relatively, the end of a search is moved outwards for rounding.
+_MARGIN = 1e-9
+
+
+class L2Path(WalledPath):
+    """Feature ``j`` moves by ``min(cap_j, mu u_j)``; ``key`` is ``mu``.
+
+    After k walls ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
+    ``S + mu Q``.
+    """
+
+    def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
+        super().__init__(slopes, caps)
+        self.length = float(np.linalg.norm(slopes))
+
+    def _order(self, caps: FloatArray, slopes: FloatArray) -> None:
+        n, m = caps.shape
+        with np.errstate(over="ignore"):
+            ratio = caps / slopes
+        order = np.argsort(ratio, axis=1)
+        steep = slopes.take(order)
+        order += np.arange(n)[:, None] * m
+        walls = caps.take(order)
+        self.m, self.is_endless = m, not np.isfinite(walls).all()
+        # An infinite wall is never met: the features behind it stay free.
+        self.last = np.isfinite(walls).sum(axis=1) if self.is_endless else np.full(n, m)
+        self.ratio = sums_table(n, m)
+        ratio.take(order, out=self.ratio[:, 1 : m + 1])
+        self.ratio[:, m + 1 :] = np.inf
+        held = np.where(np.isfinite(walls), walls, 0.0) if self.is_endless else walls
+        sums = sums_table(3 * n, m)
+        np.multiply(held, held, out=sums[:n, 1 : m + 1])
+        np.multiply(held, steep, out=sums[n : 2 * n, 1 : m + 1])
+        back = steep[:, ::-1]
+        np.multiply(back, back, out=sums[2 * n :, 1 : m + 1])
+        sums = add_up(sums)
+        self.T, self.S, self.Q = sums[:n], sums[n : 2 * n], sums[2 * n :]
+        self._steep: FloatArray | None = None
+        self._corner: FloatArray | None = None
+
+    def _later(self, table: FloatArray, at: Places, k: Places) -> FloatArray:
+        """Return the entry after k walls of a table that is summed from the last wall on."""
+        return np.asarray(table.reshape(-1).take(at * table.shape[1] + (self.m - k)))
+
+    def _entry(self, table: FloatArray, at: Places, k: Places) -> FloatArray:
+        return np.asarray(table.reshape(-1).take(at * table.shape[1] + k))
+
+    def _steepness(self) -> FloatArray:
+        """Return squares of the prices below which walls are met: those without room always, infinite ones never."""
+        if self._steep is None:
+            met = self.ratio[:, 1 : self.m + 1]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                steep = self.T[:, 1 : self.m + 1] / (met * met)
+                steep += self.Q[:, : self.m][:, ::-1]
+            steep[met == 0.0] = np.inf
+            if self.is_endless:
+                steep[np.arange(self.m) >= self.last[:, None]] = -1.0
+            self._steep = steep
+        return self._steep
+
+    def _gains(self) -> FloatArray:
+        """Return the gains at which walls are met, shape (rows, walls)."""
+        if self._corner is None:
+            with np.errstate(invalid="ignore"):
+                corner = self.ratio[:, 1 : self.m + 1] * self.Q[:, : self.m][:, ::-1]
+                corner += self.S[:, 1 : self.m + 1]
+            if self.is_endless:
+                corner[np.arange(self.m) >= self.last[:, None]] = np.inf
+            self._corner = corner
+        return self._corner
+
+    def displacement(self, key: FloatArray) -> FloatArray:
+        v = key[:, None] * self.slopes
+        return np.minimum(self.caps, v, out=v)
+
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """Return gain and cost where walls are met, shape (n_rows, walls + 1); no move comes first."""
+        self._ordered(np.arange(self.caps.shape[0]))
+        gain = np.hstack([np.zeros((self.caps.shape[0], 1)), self._gains()])
+        ratio, m = self.ratio[:, : self.m + 1], self.m
+        return gain, np.sqrt(self.T[:, : m + 1] + ratio * ratio * self.Q[:, : m + 1][:, ::-1])
+
+    def first_wall(self) -> FloatArray:
+        """Return the least positive ``mu`` that meets a wall, 0 where there is none."""
+        at = self._ordered(np.arange(self.caps.shape[0]))
+        k = count_before(self.ratio, 1, self.m, at, 0.0, falls=False)
+        return np.where(k < self.m, self._entry(self.ratio, at, np.minimum(k + 1, self.m)), 0.0)
+
+    def respond(self, slope: FloatArray, multiplier: float) -> Response:
+        """Return the best move of each row for a loss that rises by ``slope`` (n_rows,) per unit of gain."""
+        at = self._ordered(np.arange(slope.size))
+        key, _, k = self._stationary(at, multiplier / np.maximum(slope, _LEAST_SLOPE))
+        moves, free = slope * self.length > multiplier, self._later(self.Q, at, k)
+        gain = self._entry(self.S, at, k) + key * free
+        return Response(np.where(moves, key, 0.0), np.where(moves, gain, 0.0), free)
+
+    def _at(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return gain and cost at ``mu``."""
+        k = count_before(self.ratio, 1, self.m, at, key, falls=False)
+        Q = self._later(self.Q, at, k)
+        return self._entry(self.S, at, k) + key * Q, np.sqrt(self._entry(self.T, at, k) + key * key * Q)
+
+    def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+        if loss.pieces is None:
+            return self._enclose(loss, at, start, side, multiplier)
+        # Each linear piece alone is a concave problem: sup |q| s - lam phi(s).
+        zero = np.zeros(at.size)
+        here = loss.value(start)
+        found = Best(here, here, zero, zero, zero)
+        for rate in rising_rates(loss, side):
+            if multiplier >= rate * self.length:
+                continue
+            key, missed, k = self._stationary(at, multiplier / rate)
+            Q = self._later(self.Q, at, k)
+            gain, cost = self._entry(self.S, at, k) + key * Q, np.sqrt(self._entry(self.T, at, k) + key * key * Q)
+            value = loss.value(start + side * gain) - multiplier * cost
+            better = value > found.lower
+            new = Best(value, np.maximum(found.upper, value + rate * missed), gain, cost, key)
+            found = Best(*(np.where(better, a, b) for a, b in zip(new, found, strict=True)))
+        return found
+
+    def _stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
+        """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
+
+        At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
+        good as met, and the second array says what it misses. The third counts the walls that are met.
+        """
+        square = np.asarray(price * price)
+        k = count_before(self._steepness(), 0, self.m, at, square, falls=True)
+        T, Q, low = self._entry(self.T, at, k), self._later(self.Q, at, k), self._entry(self.ratio, at, k)
+        following = self._entry(self.ratio, at, np.minimum(k + 1, self.m))
+        high = np.where(k < self.last[at], following, np.inf)
+        room = square - Q
+        with np.errstate(divide="ignore", invalid="ignore"):
+            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, 1e8 * (1.0 + low), low))
+        key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
+        if not self.is_endless:
+            return key, np.zeros_like(T), k
+        endless = (room <= 0.0) & (T > 0.0) & (Q > 0.0) & np.isinf(high)
+        missed = np.divide(0.5 * price * T, key * np.sqrt(Q), out=np.zeros_like(T), where=endless)
+        return key, missed, k
+
+    def _ends(
+        self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return two gains between which the best place lies, no move apart.
+
+        The best move answers the slope of the loss after it, and the answer grows with the slope. So it is no shorter
+        than the answer to the slope at the start, and no longer than the answer to the slope at the end.
+        """
+        if self.is_endless:
+            T, free, key = (
+                table[np.arange(at.size)]
+                for table in (
+                    self._entry(self.T, at, self.last[at]),
+                    self._later(self.Q, at, self.last[at]),
+                    self._entry(self.ratio, at, self.last[at]),
+                )
+            )
+            # Beyond this mu the cost is within half the tolerance of its asymptote, along which nothing pays.
+            beyond = np.divide(2.0 / TOLERANCE * multiplier * T, np.sqrt(free), out=key.copy(), where=free > 0.0)
+            return np.zeros(at.size), self._at(at, np.maximum(key, beyond))[0]
+        end = self._entry(self.S, at, np.full(at.size, self.m))
+        steepest = np.maximum(side * loss.slope(start + side * end), _LEAST_SLOPE)
+        key, _, k = self._stationary(at, multiplier / steepest)
+        answer = self._entry(self.S, at, k) + key * self._later(self.Q, at, k)
+        moves = steepest * self.length > multiplier
+        return np.zeros(at.size), np.where(moves, np.minimum(answer * (1.0 + _MARGIN), end), 0.0)
+
+    def _enclose(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+        """Branch and bound over ``s``: on an interval a chord lies above ``L``, tangents below ``phi``."""
+        here = loss.value(start)
+        best, upper, gain = here.copy(), here.copy(), np.zeros(start.size)
+        first, end = self._ends(loss, at, start, side, multiplier)
+        steepest = side * loss.slope(start + side * end)  # L is convex, so it is steepest at the end
+        row = np.flatnonzero((end > first) & (steepest * self.length > multiplier))
+        tolerance = TOLERANCE * np.maximum(1.0, np.abs(here))
+
+        def look(row: Places, where: FloatArray) -> FloatArray:
+            """Return ``s, L, phi, phi'`` there, one line each, and keep what is better than the best so far."""
+            _, cost, slope = self._place_of(at[row], where)
+            value = loss.value(start[row] + side * where)
+            earned = value - multiplier * cost
+            order = np.argsort(earned, kind="stable")  # of two places of one row the better writes last
+            better = order[earned[order] > best[row[order]]]
+            best[row[better]], gain[row[better]] = earned[better], where[better]
+            return np.stack([where, value, cost, slope])
+
+        left, right = look(row, first[row]), look(row, end[row])
+        bound = np.empty(0)
+        for _ in range(_MOST_SPLITS):
+            width = right[0] - left[0]
+            low, high = left[1] - multiplier * left[2], right[1] - multiplier * right[2]
+            chord = (right[1] - left[1]) / width
+            rise, fall = chord - multiplier * left[3], chord - multiplier * right[3]
+            inside = (rise > 0.0) & (fall < 0.0)
+            step = np.divide(high - low - fall * width, rise - fall, out=0.5 * width, where=inside)
+            bound = np.where(inside, low + rise * np.clip(step, 0.0, width), np.maximum(low, high))
+            bound = np.maximum(bound, np.maximum(low, high))
+            keep = (bound > best[row] + tolerance[row]) & (width > 1e-14 * right[0])
+            np.maximum.at(upper, row[~keep], bound[~keep])
+            row, left, right, bound = row[keep], left[:, keep], right[:, keep], bound[keep]
+            if row.size == 0:
+                break
+            middle = look(row, left[0] + np.clip(step[keep], 0.2 * width[keep], 0.8 * width[keep]))
+            row = np.concatenate([row, row])
+            left, right = np.hstack([left, middle]), np.hstack([middle, right])
+        np.maximum.at(upper, row[: bound.size], bound)
+        upper = np.maximum(upper, best)
+        if self.is_endless:
+            upper += np.where(self._later(self.Q, at, self.last[at]) > 0.0, 0.5 * tolerance, 0.0)
+        key, cost, _ = self._place_of(at, gain)
+        return Best(best, upper, gain, cost, key)
+
+    def _place_of(self, at: Places, gain: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return ``mu`` where the gain is reached, ``phi(s)`` and ``phi'(s)``."""
+        k = count_before(self._gains(), 0, self.m, at, gain, falls=False)
+        low, Q = self._entry(self.ratio, at, k), self._later(self.Q, at, k)
+        key = np.divide(gain - self._entry(self.S, at, k), Q, out=low.copy(), where=Q > 0.0)
+        # Rounding must not carry a place over the next wall.
+        key = np.minimum(np.maximum(key, low), self._entry(self.ratio, at, np.minimum(k + 1, self.m)))
+        cost = np.sqrt(self._entry(self.T, at, k) + key * key * Q)
+        return key, cost, np.divide(key, cost, out=np.full_like(key, 1.0 / self.length), where=cost > 0.0)

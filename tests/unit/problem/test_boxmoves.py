@@ -1,0 +1,89 @@
+"""Paths of the cheapest moves: what is kept from one multiplier to the next changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dualcore import Problem
+from dualcore.problem.families import box
+from dualcore.problem.families.boxmoves import get_path
+from dualcore.problem.families.boxpath import add_up, count_before, sums_table
+
+LOSSES = ("hinge", "logistic", "huber", "absolute")
+NORMS = ("l1", "l2", "linf")
+# Enclosed to 1e-9 only.
+CURVED = {("logistic", "l2"), ("huber", "l2")}
+
+
+def draw(loss, norm, seed, n=80, m=11):
+    rng = np.random.default_rng(seed)
+    low, high = -rng.random(m), 0.2 + rng.random(m)
+    problem = Problem(loss, norm=norm, radius=0.2, support=(low, high), label_cost=float(rng.choice([0.7, np.inf])))
+    X = np.clip(rng.uniform(1.4 * low, 1.4 * high, size=(n, m)), low, high)
+    coef = rng.normal(size=m)
+    coef[rng.random(m) < 0.2] = 0.0
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0) if problem.is_classification else rng.normal(size=n)
+    return problem, X, y, coef
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_search_that_keeps_the_order_of_walls_finds_the_same(loss, norm, monkeypatch):
+    for seed in range(5):
+        problem, X, y, coef = draw(loss, norm, seed)
+        kept = problem.evaluate(coef, 0.1, problem.validate(X, y))
+        with monkeypatch.context() as patch:
+            patch.setattr(box, "_MOST_KEPT", 0)
+            again = problem.evaluate(coef, 0.1, problem.validate(X, y))
+        assert kept.value == pytest.approx(again.value, rel=1e-9 if (loss, norm) in CURVED else 1e-13)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_path_answers_any_order_of_multipliers(loss, norm):
+    problem, X, y, coef = draw(loss, norm, seed=9)
+    start = y * (X @ coef) if problem.is_classification else X @ coef - y
+    low, high = problem.family.support.spread(coef.size)
+    slopes, caps = np.abs(coef), np.where(coef > 0.0, X - low, high - X)
+    path = get_path(problem.geometry.norm, slopes, caps)
+    for share in (0.9, 0.3, 0.0, 0.6, 1.1):
+        multiplier = share * problem.size(coef)
+        found = path.best(problem.loss, start, -1.0, multiplier)
+        fresh = get_path(problem.geometry.norm, slopes, caps).best(problem.loss, start, -1.0, multiplier)
+        for a, b in zip(found, fresh, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        v = path.displacement(found.key)
+        assert (v <= caps + 1e-12).all()
+        np.testing.assert_allclose(v @ slopes, found.gain, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(problem.family.lengths(v), found.cost, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_row_that_earns_no_more_than_is_known_may_stay(norm):
+    problem, X, y, coef = draw("absolute", norm, seed=3)
+    low, high = problem.family.support.spread(coef.size)
+    path = get_path(problem.geometry.norm, np.abs(coef), np.where(coef > 0.0, high - X, X - low))
+    start, multiplier = X @ coef - y, 0.4 * problem.size(coef)
+    full = path.best(problem.loss, start, 1.0, multiplier)
+    enough = full.upper + np.where(np.arange(start.size) % 2 == 0, 0.01, -0.01)
+    some = path.best(problem.loss, start, 1.0, multiplier, enough=enough)
+    asked = enough < full.upper
+    np.testing.assert_allclose(some.lower[asked], full.lower[asked], rtol=1e-13)
+    assert (some.upper <= np.maximum(full.upper, enough) + 1e-12).all()
+
+
+def test_sums_and_counts_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    for width in (1, 7, 8, 30):
+        values = rng.random((5, width))
+        table = sums_table(5, width)
+        table[:, 1 : width + 1] = values
+        sums = add_up(table)
+        np.testing.assert_allclose(sums[:, 1 : width + 1], np.cumsum(values, axis=1), rtol=1e-14)
+        at, bound = np.array([3, 0, 3]), rng.random(3) * width / 2
+        risen = count_before(sums, 1, width, at, bound, falls=False)
+        np.testing.assert_array_equal(risen, (sums[at, 1 : width + 1] <= bound[:, None]).sum(axis=1))
+        falling = np.ascontiguousarray(-sums)
+        fallen = count_before(falling, 1, width, at, -bound, falls=True)
+        np.testing.assert_array_equal(fallen, (falling[at, 1 : width + 1] > -bound[:, None]).sum(axis=1))
