@@ -2,6 +2,7 @@
 
     python benchmarks/bench_wide.py                          # every part, about an hour
     python benchmarks/bench_wide.py --parts dense hinge      # some parts; their lines in the stored file are replaced
+    python benchmarks/bench_wide.py --parts valid --seconds 240    # so long; the next call goes on where it stopped
     python benchmarks/bench_wide.py --quick                  # the same parts on few rows, a few minutes, nothing stored
 
 Parts (each below eight minutes on two quiet cores):
@@ -36,6 +37,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,7 +67,7 @@ def show(line: Line) -> str:
     """Return a line as text: the setting, then every other value by name."""
     shown = [f"{line['setting']:<26}"]
     for name, value in line.items():
-        if name != "setting":
+        if name != "setting" and not isinstance(value, list):
             shown.append(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
     return "  ".join(shown)
 
@@ -88,15 +90,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="few rows, one run each, nothing stored")
     parser.add_argument("--no-store", action="store_true")
+    parser.add_argument(
+        "--seconds", type=float, help="how long tightness and valid may take; they go on where the stored run stopped"
+    )
     chosen = parser.parse_args()
     if chosen.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {chosen.repeats}.")
     asked = Asked(chosen.quick, 1 if chosen.quick else chosen.repeats)
+    known = json.loads(RESULTS.read_text(encoding="utf-8")) if chosen.seconds is not None and RESULTS.exists() else {}
     found = {}
     with threadpool_limits(chosen.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer that does not converge is timed all the same
         for name in chosen.parts:
             began = time.perf_counter()
+            if chosen.seconds is not None:
+                before = known[name]["lines"][0] if name in known else None
+                asked = replace(asked, seconds=chosen.seconds, before=before)
             lines = PARTS[name](asked)
             taken = time.perf_counter() - began
             print(f"{name} ({taken:.0f} s)", *(f"  {show(line)}" for line in lines), sep="\n", flush=True)

@@ -20,10 +20,15 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks of a part."""
+    """What the command line asks of a part.
+
+    ``seconds`` is how long a part of many problems may take, ``before`` its stored line, from which it goes on.
+    """
 
     quick: bool
     repeats: int
+    seconds: float = float("inf")
+    before: Line | None = None
 
 
 PEERS: dict[str, Callable[[], Any]] = {
