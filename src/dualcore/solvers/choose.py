@@ -30,7 +30,7 @@ def check_classes(problem: Problem, data: Data) -> None:
                 raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
 
 
-def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
+def choose_solver(problem: Problem, data: Data, solver: str, tol: float = 1e-6) -> Solver:
     """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do."""
     if solver == "auto":
         descent = DescentSolver()
