@@ -383,6 +383,8 @@ class MemoryOracle(Oracle):
         centred = self.problem.fit_intercept
         if self._blocks.sparse:
             mean, square = self._blocks.moments(self.masses)
+            if np.isfinite(square).all():  # the certificate asks for them again, and would copy blocks of rows
+                self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
             centre = mean if centred else np.zeros(m)
             spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
         else:
