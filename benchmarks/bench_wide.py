@@ -7,8 +7,9 @@
 
 Parts (each below eight minutes on two quiet cores):
 
-    dense, large     l2, l1, linf, label cost 2 and Huber at 50,000 x 768 and 200,000 x 768
-    hinge, hinge-large  hinge beside LinearSVC, and to a gap of 1e-5
+    dense            l2, l1, linf, label cost 2 and Huber at 50,000 x 768
+    large, large-correlated  the same at 200,000 x 768; of HuberRegressor the first 100 iterations only
+    hinge, hinge-large  hinge beside LinearSVC, and to a gap of 1e-5; at 200,000 x 768 beside its first 100 iterations
     wider            20,000 x 4,096 dense, 20,000 x 47,000 and 200,000 x 1,000,000 sparse, with the memory
     growth           seconds against features and against rows, "auto" and both solvers by name
     reads            500,000 x 768 on disk: reads, gap, memory; by a memory map and by Dask, with and without a coreset
@@ -51,6 +52,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "wide.json"
 PARTS: dict[str, Callable[[Asked], list[Line]]] = {
     "dense": memory_rows.dense,
     "large": memory_rows.large,
+    "large-correlated": memory_rows.large_correlated,
     "hinge": memory_rows.hinge,
     "hinge-large": memory_rows.hinge_large,
     "wider": memory_rows.wider,
