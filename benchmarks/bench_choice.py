@@ -5,8 +5,8 @@
 
 Every cell is a problem: logistic, hinge, and logistic with label flips; norms l1, l2, linf; a certified gap of 1e-4 and
 1e-6; float64 rows with independent and with correlated columns. Both solvers run once in the same process, on one
-thread, and their CPU seconds are kept. A solver that needs far more than the other is cut off. "loss" is the time of what
-"auto" takes over that of the better solver; a solver that misses the gap where the other reaches it is not the better.
+thread, and their CPU seconds are kept. A solver that needs far more than the other is cut off. "loss" is the time of
+what "auto" takes over that of the better solver; a solver that misses the gap where the other reaches it is not the better.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ TIMES, LIMIT = 8.0, 20.0
 SHORT = 0.05
 
 
-class Cut(Exception):
+class CutError(Exception):
     """The time of a solver is over."""
 
 
 def _cut(*_: Any) -> None:
-    raise Cut
+    raise CutError
 
 
 def problem_of(loss: str, norm: str) -> Problem:
@@ -81,7 +81,7 @@ def measure(n: int, m: int, kind: str, loss: str, norm: str, tol: float) -> dict
         began, gap = time.process_time(), None
         try:
             gap = float(f"{solve(problem, X, y, solver=solver, tol=tol).relative_gap:.3g}")
-        except Cut:
+        except CutError:
             pass
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
@@ -121,9 +121,7 @@ def show(lines: list[dict[str, Any]]) -> None:
     print(f"{len(lines)} cells, {len(worth)} of them with at least {SHORT} s for the better solver")
     if worth:
         for name in ("auto", *SOLVERS):
-            own = [
-                lost if name == "auto" else loss_of(line, name) for lost, least, _, line in losses if least >= SHORT
-            ]
+            own = [lost if name == "auto" else loss_of(line, name) for lost, least, _, line in losses if least >= SHORT]
             over = sum(each > 1.3 for each in own)
             spent = sum(line[taken if name == "auto" else name]["seconds"] for _, _, taken, line in losses)
             quantiles = np.quantile(own, [0.5, 0.9, 0.95], method="lower")

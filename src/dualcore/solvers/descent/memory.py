@@ -128,7 +128,8 @@ class MemoryOracle(Oracle):
     def _fit_size(self, point: Point, function: RowFunction, least: float) -> Point:
         """Fit one size and evaluate there, with a single look at most rows.
 
-        The point is evaluated at a size like the last one; then only the few rows whose slopes depend on the change are looked at.
+        The point is evaluated at a size like the last one; then only the few rows whose slopes depend on the change are
+        looked at.
         """
         if not point.coef.any():
             self._signals = [(point, function.signal(np.full(self.n_rows, point.intercept), self.data.y))]
