@@ -3,10 +3,11 @@
     python benchmarks/bench_choice.py --seconds 240      # measures so long; the next call goes on where it stopped
     python benchmarks/bench_choice.py --show             # prints the stored grid and how far "auto" is from the better
 
-Every cell is a problem: logistic, hinge, and logistic with label flips; norms l1, l2, linf; a certified gap of 1e-4 and
-1e-6; float64 rows with independent and with correlated columns. Both solvers run once in the same process, on one
+Every cell is a problem: logistic, hinge, and logistic with label flips; norms l1, l2, linf; a certified gap of 1e-4
+and 1e-6; float64 rows with independent and with correlated columns. Both solvers run once in the same process, on one
 thread, and their CPU seconds are kept. A solver that needs far more than the other is cut off. "loss" is the time of
-what "auto" takes over that of the better solver; a solver that misses the gap where the other reaches it is not the better.
+what "auto" takes over that of the better solver; a solver that misses the gap where the other reaches it is not the
+better.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _write_map(folder: Path, n: int, m: int) -> tuple[str, str]:
 
 
 def reads(asked: Asked) -> list[Line]:
-    """500,000 x 768 float32 on disk, by a memory map and by Dask: reads, gap and memory (600 MB); Dask's own for a sum."""
+    """500,000 x 768 float32 on disk, by a memory map and by Dask: reads, gap, memory (600 MB); Dask's own for a sum."""
     n, m = (20_000, 120) if asked.quick else (500_000, 768)
     lines = []
     with tempfile.TemporaryDirectory() as folder:

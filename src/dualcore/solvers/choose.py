@@ -17,8 +17,9 @@ from dualcore.solvers.structured import StructuredSolver
 __all__ = ["SOLVERS", "check_classes", "choose_solver"]
 
 # Features and rows from which on descent takes less time than the interior point, by what bends the risk and by the
-# norm: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where the columns' correlation, which nobody
-# knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two losses small.
+# norm: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where the columns' correlation,
+# which nobody knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two
+# losses small.
 _HAND_OVER: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
     ("smooth", "l2"): ((50, 2000),),
     ("smooth", "linf"): ((50, 2000),),
