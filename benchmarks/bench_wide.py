@@ -2,12 +2,14 @@
 
     python benchmarks/bench_wide.py                          # every part, about an hour
     python benchmarks/bench_wide.py --parts dense hinge      # some parts; their lines in the stored file are replaced
+    python benchmarks/bench_wide.py --parts valid --seconds 240    # so long; the next call goes on where it stopped
     python benchmarks/bench_wide.py --quick                  # the same parts on few rows, a few minutes, nothing stored
 
 Parts (each below eight minutes on two quiet cores):
 
-    dense, large     l2, l1, linf, label cost 2 and Huber at 50,000 x 768 and 200,000 x 768
-    hinge, hinge-large  hinge beside LinearSVC, and to a gap of 1e-5
+    dense            l2, l1, linf, label cost 2 and Huber at 50,000 x 768
+    large, large-correlated  the same at 200,000 x 768; of HuberRegressor the first 100 iterations only
+    hinge, hinge-large  hinge beside LinearSVC, and to a gap of 1e-5; at 200,000 x 768 beside its first 100 iterations
     wider            20,000 x 4,096 dense, 20,000 x 47,000 and 200,000 x 1,000,000 sparse, with the memory
     growth           seconds against features and against rows, "auto" and both solvers by name
     reads            500,000 x 768 on disk: reads, gap, memory; by a memory map and by Dask, with and without a coreset
@@ -36,6 +38,7 @@ import platform
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "wide.json"
 PARTS: dict[str, Callable[[Asked], list[Line]]] = {
     "dense": memory_rows.dense,
     "large": memory_rows.large,
+    "large-correlated": memory_rows.large_correlated,
     "hinge": memory_rows.hinge,
     "hinge-large": memory_rows.hinge_large,
     "wider": memory_rows.wider,
@@ -65,7 +69,7 @@ def show(line: Line) -> str:
     """Return a line as text: the setting, then every other value by name."""
     shown = [f"{line['setting']:<26}"]
     for name, value in line.items():
-        if name != "setting":
+        if name != "setting" and not isinstance(value, list):
             shown.append(f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}")
     return "  ".join(shown)
 
@@ -88,15 +92,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="few rows, one run each, nothing stored")
     parser.add_argument("--no-store", action="store_true")
+    parser.add_argument(
+        "--seconds", type=float, help="how long tightness and valid may take; they go on where the stored run stopped"
+    )
     chosen = parser.parse_args()
     if chosen.repeats < 1:
         parser.error(f"--repeats must be at least 1, got {chosen.repeats}.")
     asked = Asked(chosen.quick, 1 if chosen.quick else chosen.repeats)
+    known = json.loads(RESULTS.read_text(encoding="utf-8")) if chosen.seconds is not None and RESULTS.exists() else {}
     found = {}
     with threadpool_limits(chosen.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a peer that does not converge is timed all the same
         for name in chosen.parts:
             began = time.perf_counter()
+            if chosen.seconds is not None:
+                before = known[name]["lines"][0] if name in known else None
+                asked = replace(asked, seconds=chosen.seconds, before=before)
             lines = PARTS[name](asked)
             taken = time.perf_counter() - began
             print(f"{name} ({taken:.0f} s)", *(f"  {show(line)}" for line in lines), sep="\n", flush=True)

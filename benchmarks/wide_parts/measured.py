@@ -20,18 +20,24 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line asks of a part."""
+    """What the command line asks of a part.
+
+    ``seconds`` is how long a part of many problems may take, ``before`` its stored line, from which it goes on.
+    """
 
     quick: bool
     repeats: int
+    seconds: float = float("inf")
+    before: Line | None = None
 
 
 PEERS: dict[str, Callable[[], Any]] = {
     "logistic": lambda: LogisticRegression(C=np.inf, tol=1e-4, max_iter=1000),
     "svm": lambda: LinearSVC(loss="hinge", max_iter=1000),
-    # Of a longer run that does not converge either: what it takes is a lower bound on the time of the peer.
-    "svm-short": lambda: LinearSVC(loss="hinge", max_iter=200),
+    # The first iterations of a longer run: what they take is a lower bound on the time of the peer.
+    "svm-short": lambda: LinearSVC(loss="hinge", max_iter=100),
     "huber": lambda: HuberRegressor(alpha=0.0, max_iter=1000),
+    "huber-short": lambda: HuberRegressor(alpha=0.0, max_iter=100),
     "liblinear": lambda: LogisticRegression(C=1.0, solver="liblinear", max_iter=1000),
 }
 

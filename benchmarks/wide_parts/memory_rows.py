@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import tracemalloc
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import scipy.sparse as sp
@@ -46,16 +47,22 @@ SETTINGS: dict[str, Setting] = {
 SPARSE = Setting(Problem("logistic", radius=0.001), 1e-3, "sparse", "liblinear", 5.0)
 
 
+@lru_cache(maxsize=1)
+def _rows(kind: str, n: int, m: int) -> Any:
+    """Return generated rows; those of the line before where they are the same."""
+    return make_rows(kind, n, m)
+
+
 def _line(name: str, setting: Setting, rows: int, features: int, repeats: int, *, traced: bool = False) -> Line:
     """Time a setting and its peer in turns; ``traced`` adds the peak of Python's allocations over the size of X."""
-    X = make_rows(setting.kind, rows, features)
+    X = _rows(setting.kind, rows, features)
     y = make_target(X, setting.problem.is_classification)
     found: list[Any] = []
 
     def ours() -> None:
         found.append(solve(setting.problem, X, y, solver="descent", tol=setting.tol))
 
-    slow = ("peer",) if setting.peer.startswith("svm") else ()
+    slow = ("peer",) if setting.peer.startswith("svm") or setting.peer.endswith("short") else ()
     taken = seconds_in_turns({"ours": ours, "peer": lambda: PEERS[setting.peer]().fit(X, y)}, repeats, slow)
     line: Line = {
         "setting": name,
@@ -79,19 +86,31 @@ def _line(name: str, setting: Setting, rows: int, features: int, repeats: int, *
     return line
 
 
-def _smooth(rows: int, features: int, repeats: int) -> list[Line]:
-    names = [name for name in SETTINGS if not name.startswith("hinge")]
-    return [_line(name, SETTINGS[name], rows, features, repeats) for name in names]
+def _smooth(settings: dict[str, Setting], kind: str, rows: int, features: int, repeats: int) -> list[Line]:
+    names = [name for name, each in settings.items() if each.kind == kind and not name.startswith("hinge")]
+    return [_line(name, settings[name], rows, features, repeats) for name in names]
 
 
 def dense(asked: Asked) -> list[Line]:
     """50,000 x 768, every smooth setting beside scikit-learn."""
-    return _smooth(*((4000, 120) if asked.quick else (50_000, 768)), asked.repeats)
+    shape = (4000, 120) if asked.quick else (50_000, 768)
+    return [line for kind in ("independent", "correlated") for line in _smooth(SETTINGS, kind, *shape, asked.repeats)]
+
+
+def _large(kind: str, asked: Asked) -> list[Line]:
+    shape = (8000, 120) if asked.quick else (200_000, 768)
+    short = {name: replace(each, peer="huber-short") for name, each in SETTINGS.items() if each.peer == "huber"}
+    return _smooth(SETTINGS | short, kind, *shape, asked.repeats)
 
 
 def large(asked: Asked) -> list[Line]:
-    """200,000 x 768, every smooth setting beside scikit-learn."""
-    return _smooth(*((8000, 120) if asked.quick else (200_000, 768)), asked.repeats)
+    """200,000 x 768 independent columns beside scikit-learn; of HuberRegressor the first 100 iterations."""
+    return _large("independent", asked)
+
+
+def large_correlated(asked: Asked) -> list[Line]:
+    """200,000 x 768 correlated columns beside scikit-learn; of HuberRegressor the first 100 iterations."""
+    return _large("correlated", asked)
 
 
 def hinge(asked: Asked) -> list[Line]:
@@ -120,7 +139,7 @@ def hinge(asked: Asked) -> list[Line]:
 
 
 def hinge_large(asked: Asked) -> list[Line]:
-    """200,000 x 768: hinge beside 200 of LinearSVC's iterations; it would take more."""
+    """200,000 x 768: hinge beside 100 of LinearSVC's iterations; it would take more."""
     shape = (8000, 120) if asked.quick else (200_000, 768)
     kinds = ("independent", "correlated")
     settings = {f"hinge-{kind}": replace(SETTINGS[f"hinge-{kind}"], peer="svm-short") for kind in kinds}

@@ -96,17 +96,24 @@ class Sample(NamedTuple):
         return self if ascending else self.pick(np.argsort(self.rows, kind="stable"))
 
     @classmethod
-    def join(cls, parts: list[Sample]) -> Sample:
-        """Return the rows of all parts."""
-        if len(parts) == 1:
+    def join(cls, parts: list[Sample], wanted: list[npt.NDArray[np.bool_]]) -> Sample:
+        """Return the rows of all parts that are wanted."""
+        if len(parts) == 1 and wanted[0].all():
             return parts[0]
         columns = [list(column) for column in zip(*parts, strict=True)]
-        joined: list[Any] = [None if column[0] is None else _stack(column) for column in columns]
+        joined: list[Any] = [None if column[0] is None else _stack(column, wanted) for column in columns]
         return cls(*joined)
 
 
-def _stack(parts: list[Any]) -> Any:
-    return np.concatenate(parts) if parts[0].ndim == 1 else stack_rows(parts)
+def _stack(parts: list[Any], wanted: list[npt.NDArray[np.bool_]]) -> Any:
+    """Stack the wanted rows of arrays, or of CSR matrices; of arrays nothing else is ever copied."""
+    if any(sp.issparse(part) for part in parts):
+        return stack_rows([part[rows] for part, rows in zip(parts, wanted, strict=True)])
+    ends = np.cumsum([0, *(np.count_nonzero(rows) for rows in wanted)])
+    out = np.empty((ends[-1], *parts[0].shape[1:]), dtype=np.result_type(*parts))
+    for part, rows, first, last in zip(parts, wanted, ends[:-1], ends[1:], strict=True):
+        np.compress(rows, part, axis=0, out=out[first:last])
+    return out
 
 
 class Extent(NamedTuple):
@@ -178,7 +185,7 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
         TreeSum.join([part.sums for part in parts]),
         np.sum([part.cell_count for part in parts], axis=0),
         [FlipTail.join(tails) for tails in zip(*(part.tails for part in parts), strict=True)],
-        _trim(Sample.join(samples), task) if samples else None,
+        _trimmed(samples, task) if samples else None,
         edges,
         parts[0].weighted,
     )
@@ -231,12 +238,14 @@ def _empty(task: Pass, weighted: bool) -> Summary:
     return Summary(0, TreeSum(), counts, [FlipTail.empty()] * n_tails, None, [], weighted)
 
 
-def _trim(sample: Sample, task: Pass) -> Sample:
-    """Drop rows that were kept only as the smallest key of their cell in one part."""
+def _trimmed(samples: list[Sample], task: Pass) -> Sample:
+    """Return samples as one, without rows that were kept only as the smallest key of their cell in one part."""
     first = np.full(task.cells.n_cells, np.inf)
-    np.minimum.at(first, sample.cells, sample.keys)
-    wanted = (sample.keys < task.keep[sample.cells]) | (sample.keys <= first[sample.cells])
-    return sample if wanted.all() else sample.pick(np.flatnonzero(wanted))
+    for sample in samples:
+        np.minimum.at(first, sample.cells, sample.keys)
+    return Sample.join(
+        samples, [(each.keys < task.keep[each.cells]) | (each.keys <= first[each.cells]) for each in samples]
+    )
 
 
 def in_range(chunk: Chunk, extent: Extent) -> tuple[Chunk, Extent]:

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.descent.multipliers import can_multiply
+from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["SOLVERS", "check_classes", "choose_solver"]
 
-# From this many features on, and this much work for a Newton matrix (rows times features squared, of the smaller of the
-# two), descent is the quicker way: `benchmarks/bench_wide.py`. Kinks and flips cost it more steps.
+# Features and rows from which on descent takes less time than the interior point, by what bends the risk and by the
+# norm: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where the columns' correlation,
+# which nobody knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two
+# losses small.
+_HAND_OVER: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
+    ("smooth", "l2"): ((50, 2000),),
+    ("smooth", "linf"): ((50, 2000),),
+    ("smooth", "l1"): ((20, 10_000), (150, 2000)),
+    ("kinks", "l2"): ((20, 10_000), (150, 2000)),
+    ("kinks", "linf"): ((50, 10_000),),
+    ("kinks", "l1"): ((50, 50_000),),
+    ("flips", "l2"): ((20, 10_000),),
+    ("flips", "linf"): ((75, 10_000), (150, 2000)),
+    ("flips", "l1"): ((100, 10_000),),
+}
+# Few flips with the Euclidean norm take descent long only if many digits are asked for.
+_FEW_DIGITS, _FLIPS_ROUGH = 1e-5, (50, 2000)
+# What the grid does not cover: from this many features on, and this much work for a Newton matrix (rows times features
+# squared, of the smaller of the two). Kinks and flips cost descent more steps.
 _MANY_FEATURES = 150
 _WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
 
@@ -30,11 +51,14 @@ def check_classes(problem: Problem, data: Data) -> None:
                 raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
 
 
-def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
-    """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do."""
+def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solver:
+    """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do.
+
+    ``tol`` is the gap that will be asked of it.
+    """
     if solver == "auto":
         descent = DescentSolver()
-        if _is_wide(problem, data) and descent.obstacle(problem, data) is None:
+        if _is_wide(problem, data, tol) and descent.obstacle(problem, data) is None:
             return descent
         for cls in SOLVERS.values():
             candidate = cls()
@@ -51,10 +75,23 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
     return chosen
 
 
-def _is_wide(problem: Problem, data: Data) -> bool:
+def _is_wide(problem: Problem, data: Data, tol: float) -> bool:
     """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
     n, m = data.rows.n, data.rows.m
-    if able_solver(problem) != "structured" or m < _MANY_FEATURES:
+    if able_solver(problem) != "structured":
         return False
     smooth = not (problem.loss.kinks or problem.family.flips)
-    return float(n) * m * min(n, m) >= (_WIDE_SMOOTH if smooth else _WIDE)
+    if m >= _MANY_FEATURES and float(n) * m * min(n, m) >= (_WIDE_SMOOTH if smooth else _WIDE):
+        return True
+    if isinstance(data.rows, SparseRows) or not problem.radius > 0.0 or unheld(problem, m).size:
+        return False
+    if problem.loss.kinks and problem.family.flips:
+        return False
+    bends = "smooth" if smooth else "flips" if problem.family.flips else "kinks"
+    norm = problem.geometry.norm
+    if bends == "kinks" and isinstance(norm, L2Norm) and not can_multiply(problem, m):
+        return False
+    pairs = _HAND_OVER.get((bends, norm.name), ())
+    if bends == "flips" and isinstance(norm, L2Norm) and tol >= _FEW_DIGITS:
+        pairs = (*pairs, _FLIPS_ROUGH)
+    return any(m >= features and n >= rows for features, rows in pairs)

@@ -191,7 +191,7 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
     with warnings.catch_warnings():  # a start need not be optimal: what it is worth is measured on all rows
         warnings.simplefilter("ignore", ConvergenceWarning)
-        chosen = choose_solver(problem, pilot, "auto")
+        chosen = choose_solver(problem, pilot, "auto", _PILOT_TOL)
         return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
 
 

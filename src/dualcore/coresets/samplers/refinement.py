@@ -130,7 +130,7 @@ class Refinement:
         self.column_sizes: FloatArray | None = None
         self.lower = -np.inf
         self.best: Reading | None = None
-        self.last: Reading | None = None
+        self.last: Pass | None = None  # of the last reading, whose sample is not kept
         self.line: list[tuple[float, float]] = []
         self.stride = 1.0
         self.before = source.n_reads
@@ -158,7 +158,8 @@ class Refinement:
         model = self._start()
         coreset: Coreset | None = None
         trained = model.solution
-        drawn, redraw, left = None, 0, self.rounds
+        drawn: Pass | None = None
+        redraw, left = 0, self.rounds
         for read_number in range(self.most_reads):
             here = self._read(model, read_number)
             if here is self.best:
@@ -172,11 +173,12 @@ class Refinement:
             if not left:
                 break
             left -= 1
-            redraw = redraw + 1 if here is drawn else 0
-            drawn = here
+            redraw = redraw + 1 if here.task is drawn else 0
+            drawn = here.task
             # A linear term matches the full data whatever the weights are: those of the draw have less noise.
             calibrated = self.calibrated and self.tilted is None
             coreset = draw_cells(here, self.size, calibrated=calibrated, redraw=redraw)
+            del here  # the next read needs the memory of its sample
             model = self._next(coreset)
         best = self.best
         if best is None:
@@ -245,9 +247,9 @@ class Refinement:
     def _best_on_line(self, best: Reading) -> Anchor:
         """Return the best model known, which may be one that the last line search passed."""
         step, risk = min(self.line, key=lambda pair: pair[1], default=(1.0, np.inf))
-        if self.last is None or self.last.task.origin is None or risk >= best.risk:
+        if self.last is None or self.last.origin is None or risk >= best.risk:
             return best.anchor
-        return along(self.problem.family, self.last.task.origin, self.last.anchor, step)
+        return along(self.problem.family, self.last.origin, self.last.anchor, step)
 
     def _settle(self, best: Reading, anchor: Anchor) -> None:
         """Look closer at the best model, where sums bound its risk from above only; it may be one of the last line."""
@@ -297,7 +299,7 @@ class Refinement:
             self.column_sizes = reading.column_sizes
         else:
             reading = read(self.source, task._replace(width=0.0, certified=False))
-        self.last, self.line = reading, reading.line()
+        self.last, self.line = reading.task, reading.line()
         previous = self.best
         if previous is None or reading.risk < previous.risk:
             self.best = reading
@@ -339,7 +341,7 @@ class Refinement:
 
     def _shorter(self, model: _Model, here: Reading) -> _Model | None:
         """Return the best shorter step of a line search: where the full one was a step back, or reads are to spare."""
-        if self.best is None or self.last is None or not self.thin or self.last.task.origin is None:
+        if self.best is None or self.last is None or not self.thin or self.last.origin is None:
             return None
         forward = here.anchor is model.anchor
         if (forward and not self.spares) or (self.spares and model.shortened):
@@ -349,5 +351,5 @@ class Refinement:
             return None
         # The next coreset is as thin as this one: its step will want to be about as short.
         self.stride = 1.0 if self.spares else step * self.stride
-        anchor = along(self.problem.family, self.last.task.origin, model.anchor, step)
+        anchor = along(self.problem.family, self.last.origin, model.anchor, step)
         return _Model(anchor, model.X, model.y, model.weights, model.solution, shortened=True)

@@ -67,7 +67,7 @@ class _Work:
         if self.labels is not None:
             y = _signs(y, self.labels, start)
         if self.features:
-            X = np.ascontiguousarray(plain_array("X", X), dtype=np.float64)
+            X = plain_array("X", X)  # widened chunk by chunk: a partition of single precision would double
             if len(X) != len(y):
                 raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
         else:
@@ -79,7 +79,8 @@ class _Work:
     def _chunks(self, X: Any, y: Any, weights: Any, start: int) -> Iterator[Chunk]:
         for first, last in chunk_spans(start, start + len(y), self.chunk_rows):
             span = slice(first - start, last - start)
-            yield Chunk(first, None if X is None else X[span], y[span], None if weights is None else weights[span])
+            block = None if X is None else np.ascontiguousarray(X[span], dtype=np.float64)
+            yield Chunk(first, block, y[span], None if weights is None else weights[span])
 
 
 def _vector(y: Any) -> npt.NDArray[Any]:

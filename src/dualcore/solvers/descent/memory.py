@@ -28,6 +28,10 @@ T = TypeVar("T")
 
 # A spread below this share of a column's size is not taken from the difference of two moments.
 _CANCELLED = 0.03
+# Rows whose flips change with the size are looked at again on their own where they are at most this share of all.
+_FEW_MOVING = 0.2
+# Rows for the first guess of a size.
+_SAMPLED = 1000
 # A mean square above this has lost nothing to the smallest numbers of single precision.
 _LEAST_SQUARE = 1e-25
 
@@ -58,6 +62,7 @@ class MemoryOracle(Oracle):
         self._free: FloatArray | None = None
         self._signals: list[tuple[Point, FloatArray]] = []
         self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
+        self._stretch = 0.0  # the last size fitted over the least one; 0 before the first
 
     def close(self) -> None:
         if self._pool is not None:
@@ -113,10 +118,58 @@ class MemoryOracle(Oracle):
 
     def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
         function = RowFunction(self.problem, width)
+        if len(points) == 1:
+            return [self._fit_size(points[0], function, least[0])]
         return [
             point._replace(size=function.best_size(t, self.masses, floor))
             for point, t, floor in zip(points, self._signals_at(points), least, strict=True)
         ]
+
+    def _fit_size(self, point: Point, function: RowFunction, least: float) -> Point:
+        """Fit one size and evaluate there, with a single look at most rows.
+
+        The point is evaluated at a size like the last one; then only the few rows whose slopes depend on the change are
+        looked at.
+        """
+        if not point.coef.any():
+            self._signals = [(point, function.signal(np.full(self.n_rows, point.intercept), self.data.y))]
+        if self._known_signal(point) is not None:
+            return point._replace(size=function.best_size(self.signal(point), self.masses, least))
+        if self._stretch == 0.0:
+            self._stretch = self._sampled_size(point, function, least) / least if least > 0.0 else 1.0
+        guess = point._replace(size=self._stretch * least)
+        [sums] = self.evaluate([guess], function.width)
+        t = self.signal(point)
+        fitted = point._replace(size=function.best_size(t, self.masses, least))
+        self._stretch = fitted.size / least if least > 0.0 else 1.0
+        change, rows = function.resized(t, self.masses, guess.size, fitted.size)
+        moving = np.flatnonzero(change.slope)
+        if moving.size <= _FEW_MOVING * self.n_rows:
+            rows = rows[moving]
+            slope = self.masses[rows] * change.slope[moving] * self.data.y[rows]
+            total, operator = float(slope.sum()), self.operator()
+            X = operator.centred(self._blocks.rows(rows))
+            moment = operator.finish(operator.transpose_dot(X, slope), total)
+            sums = RowSums(
+                sums.value + change.value,
+                sums.coef + moment,
+                sums.intercept + total,
+                sums.flipped + change.flipped,
+                sums.roughness + change.roughness,
+            )
+            self._signals = [(fitted, t)]
+            self._seen = (function.width, [(fitted, sums)])
+        return fitted
+
+    def _sampled_size(self, point: Point, function: RowFunction, least: float) -> float:
+        """Return the size that fits a few rows."""
+        operator, rows = self.operator(), np.arange(0, self.n_rows, max(1, self.n_rows // _SAMPLED))
+        scores = operator.dot(operator.centred(self._blocks.rows(rows)), operator.narrow(point))
+        total = float(self.masses[rows].sum())
+        if not total > 0.0:
+            return least
+        t = function.signal(scores + point.intercept, self.data.y[rows])
+        return function.best_size(t, self.masses[rows] / total, least)
 
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
         known = [self._find(point, width) for point in points]
@@ -331,6 +384,8 @@ class MemoryOracle(Oracle):
         centred = self.problem.fit_intercept
         if self._blocks.sparse:
             mean, square = self._blocks.moments(self.masses)
+            if np.isfinite(square).all():  # the certificate asks for them again, and would copy blocks of rows
+                self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
             centre = mean if centred else np.zeros(m)
             spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
         else:

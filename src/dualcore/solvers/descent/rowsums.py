@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq
 
 from dualcore.certificates import DualPoint
@@ -185,6 +186,27 @@ class RowFunction:
                 roughness += self.flip_width * float(masses[near] @ (share * (1.0 - share)))
         return RowParts(float(masses @ value), slope, flipped, roughness)
 
+    def resized(
+        self, t: FloatArray, masses: FloatArray, old: float, new: float
+    ) -> tuple[RowParts, npt.NDArray[np.int64]]:
+        """Return by how much `parts` change from one size to another, and the rows whose slopes those are.
+
+        Rows that flip at neither size do not depend on it.
+        """
+        rows = np.flatnonzero(t > self._least_flipped(min(old, new)))
+        value, slope = self.loss.value_and_slope(t[rows])
+        flipped, flip_slope = self.loss.value_and_slope(-t[rows])
+        rate, held = self.label_cost * self.lipschitz, masses[rows]
+        ends = []
+        for size in (old, new):
+            gain = flipped - value - rate * size
+            share = self.share(gain)
+            added = self.flip_width * share * share + np.maximum(gain - self.flip_width, 0.0)
+            ends.append((added, share, self.flip_width * share * (1.0 - share)))
+        added, share, rough = (last - first for first, last in zip(*ends, strict=True))
+        change = RowParts(float(held @ added), -share * (slope + flip_slope), float(held @ share), float(held @ rough))
+        return change, rows
+
     def share(self, gain: FloatArray) -> FloatArray:
         """Return which share of a row flips, from what the flip gains."""
         if self.flip_width == 0.0:
@@ -194,12 +216,15 @@ class RowFunction:
     def _near(self, t: FloatArray, value: FloatArray, size: float) -> tuple[np.ndarray, FloatArray, FloatArray]:
         """Return the rows that flip in part at least, what the flip gains and the slope of the flipped loss."""
         price = self.label_cost * self.lipschitz * size
-        # A gain is at most 2 Lip t: other rows need not be looked at.
-        rows = np.flatnonzero(t > 0.5 * (price - self.flip_width) / self.lipschitz)
+        rows = np.flatnonzero(t > self._least_flipped(size))
         flipped, slope = self.loss.value_and_slope(-t[rows])
         gain = flipped - value[rows] - price
         kept = gain > -self.flip_width
         return rows[kept], gain[kept], slope[kept]
+
+    def _least_flipped(self, size: float) -> float:
+        """Return a margin below which no row flips: a gain is at most ``2 Lip t``."""
+        return 0.5 * (self.label_cost * self.lipschitz * size - self.flip_width) / self.lipschitz
 
     def best_size(self, t: FloatArray, masses: FloatArray, least: float) -> float:
         """Return the size from ``least`` on at which the risk is least: the flips spend no more than the budget there.

@@ -1,0 +1,55 @@
+"""Which solver "auto" takes: by shape, loss, norm and, for flips, the gap asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import Problem
+from dualcore.data.rows import as_rows
+from dualcore.problem import Data
+from dualcore.solvers.choose import choose_solver
+
+
+def taken(problem: Problem, n: int, m: int, tol: float = 1e-6, *, sparse: bool = False) -> str:
+    X = sp.csr_matrix((n, m)) if sparse else np.broadcast_to(1.0, (n, m))
+    return choose_solver(problem, Data(as_rows(X), np.resize([-1.0, 1.0], n), None), "auto", tol).name
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "name"),
+    [
+        ({"loss": "logistic"}, (2000, 20), "structured"),
+        ({"loss": "logistic"}, (2000, 50), "descent"),
+        ({"loss": "logistic"}, (1000, 50), "structured"),
+        ({"loss": "logistic", "norm": "linf"}, (100_000, 50), "descent"),
+        ({"loss": "logistic", "norm": "l1"}, (2000, 100), "structured"),
+        ({"loss": "logistic", "norm": "l1"}, (20_000, 20), "descent"),
+        ({"loss": "hinge"}, (2000, 100), "structured"),
+        ({"loss": "hinge"}, (20_000, 20), "descent"),
+        ({"loss": "hinge", "norm": "l1"}, (20_000, 100), "structured"),
+        ({"loss": "hinge", "norm": "l1"}, (100_000, 50), "descent"),
+        ({"loss": "hinge", "norm": "linf"}, (20_000, 50), "descent"),
+        ({"loss": "hinge", "label_cost": 2.0}, (20_000, 50), "structured"),
+        ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (20_000, 50), "structured"),
+        ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (20_000, 100), "descent"),
+        ({"loss": "logistic", "radius": 0.0}, (20_000, 50), "structured"),
+        ({"loss": "logistic", "feature_weights": [np.inf] + [1.0] * 49}, (20_000, 50), "structured"),
+        ({"loss": "logistic"}, (500, 1000), "descent"),
+    ],
+)
+def test_auto_takes_what_the_grid_shows_to_be_cheaper(settings, shape, name):
+    assert taken(Problem(**({"radius": 0.05} | settings)), *shape) == name
+
+
+def test_flips_take_descent_on_few_rows_only_for_few_digits():
+    problem = Problem("logistic", radius=0.05, label_cost=2.0)
+    assert taken(problem, 2000, 100, 1e-4) == "descent"
+    assert taken(problem, 2000, 100, 1e-6) == "structured"
+
+
+def test_sparse_rows_are_handed_over_by_their_work():
+    problem = Problem("logistic", radius=0.05)
+    assert taken(problem, 20_000, 60, sparse=True) == "structured"
+    assert taken(problem, 20_000, 300, sparse=True) == "descent"
