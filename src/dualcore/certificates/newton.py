@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from dualcore.certificates.branches import can_use_branches, run_branches
-from dualcore.certificates.decoupled import can_use_pieces, run_pieces
+from dualcore.certificates.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
 from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -29,6 +29,8 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
     """Return the method for a problem; None where there are planes alone."""
     if can_use_pieces(problem, data):
         return NewtonMethod(run_pieces, needs_start=False)
+    if can_use_curves(problem, data):
+        return NewtonMethod(run_curves, needs_start=True)
     if can_use_branches(problem, data):
         return NewtonMethod(run_branches, needs_start=True)
     return NewtonMethod(run_atoms, needs_start=True) if can_use_atoms(problem, data) else None

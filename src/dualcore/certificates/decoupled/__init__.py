@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualcore.certificates.decoupled.curved import can_use_curves, run_curves
 from dualcore.certificates.decoupled.polyhedral import can_use_pieces, run_pieces
 
-__all__ = ["can_use_pieces", "run_pieces"]
+__all__ = ["can_use_curves", "can_use_pieces", "run_curves", "run_pieces"]
