@@ -6,8 +6,8 @@ At a slope of size ``a`` the features decouple, and what a row's moves earn is c
 
 Between nodes ``a_1 < ... < a_A`` the ``p_j`` are replaced by their chords. On an interval the row's worst case is then
 a loss again, with slopes within the interval: ``l_k(e + D_ik) - C_ik``, ``D`` and ``C`` products of ``X`` with a table
-of one column for each interval. The nodes' only error is that of chords, in intervals where a feature begins to pay, and
-nodes are many. The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and
+of one column for each interval. The nodes' only error is that of chords, in intervals where a feature begins to pay,
+and nodes are many. The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and
 directions to ``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's
 method minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
 distribution of moved rows; its plane (`dualcore.certificates.plane`) is the lower bound, and at the minimum of the
@@ -270,12 +270,13 @@ class _Smoothed:
                 # Curvature is that of the intervals that count.
                 heavy = np.flatnonzero(portion > _HEAVY)
                 row, share = row[heavy], share[heavy]
-                G, Q = self._gradients(curve, each, heavy, X[row], logistic[curve.side])
+                G, Q = self._gradients(curve, each, heavy, X, logistic[curve.side])
                 H += Q.T @ (Q * (share * each.curvature[heavy])[:, None])
                 tie = np.flatnonzero(number[row] > 1.0)
                 T, share, row = G[tie], share[tie], row[tie]
                 H += T.T @ (T * (share / mu)[:, None])
-                mean += sp.csr_array((share, (row, np.arange(row.size))), shape=(n, row.size)) @ T
+                first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
+                mean += sp.csr_array((share, np.arange(row.size), first), shape=(n, row.size)) @ T
                 held += np.bincount(row, share, n)
             tied = np.flatnonzero(held > 0.0)
             mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
@@ -294,29 +295,32 @@ class _Smoothed:
     def _gradients(
         self, curve: _Curve, atoms: _Atoms, which: npt.NDArray[np.intp], X: FloatArray, logistic: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients of values and of signals of some atoms, whose rows are ``X``."""
-        m, k, a, push = self.m, atoms.interval[which], atoms.slope[which], atoms.side.push[atoms.row[which]]
-        t = np.clip((a - curve.nodes[k]) / curve.widths[k], 0.0, 1.0)[:, None]
-        G, Q = np.empty((a.size, m + 2)), np.empty((a.size, m + 2))
-        # Of a score that rises: the rising positive parts go up to the high wall, the falling ones down to the low one.
-        rises, sign = (push > 0.0)[:, None], push[:, None]
-        first = logistic[:, k]
-        step = logistic[:, k + 1] - first
-        low = curve.nodes[k][:, None] * first
-        rate = (curve.nodes[k + 1][:, None] * (first + step) - low) / curve.widths[k][:, None]
-        mixed = low + (curve.widths[k][:, None] * t) * rate
-        fraction = first + t * step
-        near, far = np.where(rises, self.high, self.low), np.where(rises, self.low, self.high)
-        G[:, :m] = sign * (X * (a[:, None] - mixed[0] - mixed[1]) + near * mixed[0] + far * mixed[1])
-        Q[:, :m] = sign * (X * (1.0 - rate[0] - rate[1]) + near * rate[0] + far * rate[1])
-        G[:, m], Q[:, m] = a * push, push
-        caps = self.prices * (sign * (near - X)), self.prices * (sign * (X - far))
-        G[:, -1] = -np.einsum("ij,ij->i", caps[0], fraction[0]) - np.einsum("ij,ij->i", caps[1], fraction[1])
-        Q[:, -1] = -np.einsum("ij,ij->i", caps[0], step[0]) - np.einsum("ij,ij->i", caps[1], step[1])
-        Q[:, -1] /= curve.widths[k]
+        """Return the gradients of values and of signals of some atoms, from the rows of a block."""
+        m, k, row = self.m, atoms.interval[which], atoms.row[which]
+        nodes, push = curve.nodes, atoms.side.push[row]
+        t = np.clip((atoms.slope[which] - nodes[k]) / curve.widths[k], 0.0, 1.0)[:, None]
+        ends = np.empty((2, k.size, m + 2))
+        for rises in (True, False):
+            own = np.flatnonzero((push > 0.0) == rises)
+            if not own.size:
+                continue
+            # Gradients at a node are linear in the row. Of a score that rises the rising positive parts go up to the
+            # high wall, the falling ones down to the low one.
+            sign = 1.0 if rises else -1.0
+            near, far = (self.high, self.low) if rises else (self.low, self.high)
+            slope = sign * nodes[:, None] * (1.0 - logistic[0] - logistic[1])
+            level = sign * nodes[:, None] * (near * logistic[0] + far * logistic[1])
+            paid = (near * logistic[0] - far * logistic[1]) @ self.prices
+            spent = sign * (X @ ((logistic[0] - logistic[1]) * self.prices).T - paid)
+            for end in (0, 1):
+                at = k[own] + end
+                ends[end, own, :m] = X[row[own]] * slope[at] + level[at]
+                ends[end, own, m] = sign * nodes[at]
+                ends[end, own, -1] = spent[row[own], at]
         if atoms.side.price:
-            G[:, -1] -= atoms.side.price
-        return G, Q
+            ends[:, :, -1] -= atoms.side.price
+        change = ends[1] - ends[0]
+        return ends[0] + t * change, change / curve.widths[k][:, None]
 
     def _add(
         self,
@@ -336,20 +340,21 @@ class _Smoothed:
         """
         m, nodes, k = self.m, curve.nodes, atoms.interval
         t = np.clip((atoms.slope - nodes[k]) / curve.widths[k], 0.0, 1.0)
-        at, rows = np.concatenate([k, k + 1]), np.tile(atoms.row, 2)
+        at = np.concatenate([k, k + 1])
         mass = np.concatenate([share * (1.0 - t), share * t])
         slope = np.tile(atoms.slope, 2)
         paid = np.divide(mass * nodes[at], slope, out=np.zeros(mass.size), where=slope > 0.0)
+        place = np.tile(atoms.row, 2) * nodes.size + at
+        shape = X.shape[0], nodes.size
+        by_node = [np.bincount(place, weight, X.shape[0] * nodes.size).reshape(shape) for weight in (mass, paid)]
         nu, spent = self.soft * mu, 0.0
-        pushed = atoms.side.push[rows] > 0.0
         for rises in (True, False):
-            which = np.flatnonzero(pushed == rises)
-            if not which.size:
+            own = np.flatnonzero((atoms.side.push > 0.0) == rises)
+            if not own.size:
                 continue
-            push = 1.0 if rises else -1.0
-            for mean, weight in ((True, mass), (False, paid)):
-                S = sp.csr_array((weight[which], (at[which], rows[which])), shape=(nodes.size, X.shape[0]))
-                total, moment = np.asarray(S.sum(axis=1))[:, None], S @ X
+            push, part_of = (1.0 if rises else -1.0), X[own]
+            for mean, weights in zip((True, False), by_node, strict=True):
+                total, moment = weights[own].sum(axis=0)[:, None], weights[own].T @ part_of
                 up, down = self.high * total - moment, moment - self.low * total
                 rising, falling = (up, down) if rises else (down, up)
                 parts = logistic[0] * rising, logistic[1] * falling
