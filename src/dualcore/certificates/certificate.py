@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dualcore.certificates.bundle import Bundle, unbounded_features
-from dualcore.certificates.newton import can_use_newton, run_newton
+from dualcore.certificates.newton import choose_newton
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
@@ -159,9 +159,10 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
     floor = 0.0
-    if can_use_newton(problem, data):
-        many = problem.geometry.categories is not None
-        found = run_newton(problem, data, coef, intercept, _MANY if many else _TIGHT)
+    newton = choose_newton(problem, data)
+    if newton is not None:
+        many = problem.geometry.categories is not None and newton.needs_start
+        found = newton.run(problem, data, coef, intercept, _MANY if many else _TIGHT)
         if found.is_within(_MANY_ENOUGH if many else _TIGHT):  # of many rows planes would take minutes
             rounding = found.rounding + problem.family.enclosure
             rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from dualcore.certificates.branches import can_use_branches, run_branches
+from dualcore.certificates.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
 from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["can_use_newton", "run_newton"]
+__all__ = ["NewtonMethod", "choose_newton"]
 
 
-def can_use_newton(problem: Problem, data: Data) -> bool:
-    """Whether there is such a method for this problem; there are planes for all others."""
-    return can_use_atoms(problem, data) or can_use_branches(problem, data)
+class NewtonMethod(NamedTuple):
+    """A method that closes the gap to a tolerance from a model on, or goes as far as it goes.
+
+    ``run(problem, data, coef, intercept, tol)``; ``needs_start`` says whether the model matters.
+    """
+
+    run: Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
+    needs_start: bool
 
 
-def run_newton(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the gap to ``tol`` (relative) from a model on, or go as far as the method goes."""
-    run = run_branches if can_use_branches(problem, data) else run_atoms
-    return run(problem, data, coef, intercept, tol)
+def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
+    """Return the method for a problem; None where there are planes alone."""
+    if can_use_pieces(problem, data):
+        return NewtonMethod(run_pieces, needs_start=False)
+    if can_use_curves(problem, data):
+        return NewtonMethod(run_curves, needs_start=True)
+    if can_use_branches(problem, data):
+        return NewtonMethod(run_branches, needs_start=True)
+    return NewtonMethod(run_atoms, needs_start=True) if can_use_atoms(problem, data) else None

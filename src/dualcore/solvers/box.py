@@ -8,7 +8,7 @@ import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
 from dualcore.certificates.bundle import Bundle, unbounded_features
-from dualcore.certificates.newton import can_use_newton, run_newton
+from dualcore.certificates.newton import NewtonMethod, choose_newton
 from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -67,8 +67,9 @@ class BoxSolver(Solver):
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
         reached, first = 0.0, start
-        if can_use_newton(problem, data):
-            found = self._by_newton(problem, data, tol, max_iter, start)
+        newton = choose_newton(problem, data)
+        if newton is not None:
+            found = self._by_newton(newton, problem, data, tol, max_iter, start)
             if found.is_within(tol):
                 history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
                 return RawSolution(
@@ -96,15 +97,23 @@ class BoxSolver(Solver):
         return RawSolution(coef, intercept, None, count, history, count == _STEPS * max_iter, bundle.lower)
 
     def _by_newton(
-        self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+        self,
+        newton: NewtonMethod,
+        problem: Problem,
+        data: Data,
+        tol: float,
+        max_iter: int,
+        start: tuple[FloatArray, float] | None,
     ) -> NewtonResult:
         """Go as far as Newton's method goes, from the optimum without walls; of categories with l1."""
+        if not newton.needs_start:
+            start = start or (np.zeros(data.rows.m), 0.0)
         if start is None:
             one_hot = problem.geometry.categories is not None
             free = problem.unwalled(norm="l1", feature_weights=None) if one_hot else problem.unwalled()
             found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
             start = found.coef, found.intercept
-        return run_newton(problem, data, *start, tol)
+        return newton.run(problem, data, *start, tol)
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""

@@ -1,0 +1,466 @@
+r"""The optimum, and a bound on it, on a box with l1 and a curved loss, by Newton's method on a smoothed worst case.
+
+At a slope of size ``a`` the features decouple, and what a row's moves earn is convex in ``a``:
+
+    h = max over a of  a e - L*(a) + sum_j cap_j p_j(a) ,    p_j(a) = (a theta_j - lam price_j)_+ .
+
+Between nodes ``a_1 < ... < a_A`` the ``p_j`` are replaced by their chords. On an interval the row's worst case is then
+a loss again, with slopes within the interval: ``l_k(e + D_ik) - C_ik``, ``D`` and ``C`` products of ``X`` with a table
+of one column for each interval. The nodes' only error is that of chords, in intervals where a feature begins to pay,
+and nodes are many. The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and
+directions to ``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's
+method minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
+distribution of moved rows; its plane (`dualcore.certificates.plane`) is the lower bound, and at the minimum of the
+smoothed sum its slopes vanish.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.special import expit
+
+from dualcore.certificates.decoupled.polyhedral import can_decouple
+from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
+from dualcore.certificates.psd import solve_damped
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+from dualcore.problem.families.categories import CategoriesFamily
+
+__all__ = ["can_use_curves", "run_curves"]
+
+# Nodes between slopes of zero and the largest that are always there, and how near others may be, in angles.
+_NODES, _APART, _COARSE = 20, 0.004, 0.5
+# The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
+_FIRST, _SHARE, _FALLS = 0.03, 0.3, (0.1, 0.5)
+# Widths of the positive parts, all features of a row together, in widths of the maximum.
+_SOFT = 30.0
+_MOST_STAGES, _MOST_STEPS, _SHORTENINGS, _SHORTER = 14, 30, 12, 0.4
+# Newton's method at one width ends where it promises less than this, in widths; rough where the width is no last one.
+_SETTLED, _ROUGH = 1e-11, 1e-4
+# Intervals this many widths below the best of their row have no share.
+_NEGLIGIBLE = 16.0
+# Widths below this share of the gap that is asked for may be the last.
+_LAST = 4.0
+# Shares of a row below this have no curvature.
+_HEAVY = 1e-3
+# Weight of the barrier at the least multiplier, in widths; the multiplier falls by no more than a share in a step.
+_BARRIER, _DEEPEST = 0.01, 0.9
+# Widths after which it is given up if Newton's method did not end there.
+_GIVEN_UP = 3
+# Where the slope of a loss is looked for first.
+_FAR = 40.0
+# More features than these make too large a Hessian; fewer numbers are quick by planes.
+_MOST_FEATURES, _FEW_NUMBERS = 1500, 5000
+# Change of the width by which the path of minimisers is found.
+_CLOSE = 1e-3
+_SHARPNESS = 1e-3
+
+
+def can_use_curves(problem: Problem, data: Data) -> bool:
+    """Whether there is a box with l1, a loss without kinks, and every feature that moves has two walls."""
+    family, m = problem.family, data.rows.m
+    if not isinstance(family, BoxFamily) or isinstance(family, CategoriesFamily):
+        return False
+    if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
+        return False
+    if problem.loss.kinks or problem.loss.pieces or not can_decouple(problem, data):
+        return False
+    low, high = family.support.spread(m)
+    return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())
+
+
+class _Side(NamedTuple):
+    """A direction for the rows: ``e = push (score - target)``, and what it costs."""
+
+    push: FloatArray
+    target: FloatArray
+    price: float
+
+
+class _Atoms(NamedTuple):
+    """Rows of a block on intervals that have a share: ``row``, ``interval``, value, slope, curvature."""
+
+    side: _Side
+    row: npt.NDArray[np.intp]
+    interval: npt.NDArray[np.intp]
+    value: FloatArray
+    slope: FloatArray
+    curvature: FloatArray
+
+
+class _Sums(NamedTuple):
+    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
+
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+    plane: Plane
+
+
+class _Curve:
+    """The loss of a push as a function of ``e``: slopes from 0 to the largest, cut at nodes.
+
+    ``ends``: where its slope is that of a node. Margins: ``l(e) = L(-e)``; residuals: ``L(side e)`` for ``e >= 0``.
+    """
+
+    def __init__(self, problem: Problem, side: float) -> None:
+        self.loss, self.side = problem.loss, side
+        self.is_margin = problem.is_classification
+        least, most = problem.loss.slope_range
+        self.steepest = -least if self.is_margin or side < 0.0 else most
+        self.far = _FAR
+        while self.far < 1e12 and float(self._slope(np.array([self.far]))[0]) < (1.0 - 1e-9) * self.steepest:
+            self.far *= 4.0
+        self.cut(np.zeros(0), _APART)
+
+    def cut(self, kinks: FloatArray, apart: float) -> None:
+        """Place nodes everywhere, and at slopes where features begin to pay."""
+        nodes = np.sin(np.linspace(0.0, 0.5 * np.pi, _NODES)) ** 2
+        kinks = kinks[(kinks > 0.0) & (kinks < self.steepest)] / self.steepest
+        nodes = np.concatenate([[0.0, 1.0], kinks, nodes[1:-1]])
+        # The first of those that are near each other: ends before kinks before the others.
+        grid = np.round(np.arcsin(np.sqrt(nodes)) / apart).astype(np.intp)
+        nodes = self.steepest * np.sort(nodes[np.unique(grid, return_index=True)[1]])
+        low, high = np.full(nodes.size, -self.far if self.is_margin else 0.0), np.full(nodes.size, self.far)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            short = self._slope(middle) < nodes
+            low, high = np.where(short, middle, low), np.where(short, high, middle)
+        ends = 0.5 * (low + high)
+        ends[0], ends[-1] = (-self.far if self.is_margin else 0.0), max(float(ends[-1]), float(ends[-2]) + 1e-3)
+        self.ends = np.maximum.accumulate(ends)
+        self.nodes = np.append(0.0, np.append(self._slope(self.ends[1:-1]), self.steepest))
+        self.nodes = np.maximum.accumulate(self.nodes)
+        self.widths = np.maximum(np.diff(self.nodes), 1e-12)
+
+    def _slope(self, e: FloatArray) -> FloatArray:
+        sign = -1.0 if self.is_margin else self.side
+        return sign * self.loss.slope(sign * e)
+
+    def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return values, slopes and curvatures on each interval; columns are intervals."""
+        low, high = self.ends[:-1], self.ends[1:]
+        inside = np.clip(e, low, high)
+        sign = -1.0 if self.is_margin else self.side
+        value, slope = self.loss.value_and_slope(sign * inside)
+        slope = np.clip(sign * slope, self.nodes[:-1], self.nodes[1:])
+        below, above = e < low, e > high
+        slope = np.where(below, self.nodes[:-1], np.where(above, self.nodes[1:], slope))
+        value = value + slope * (e - inside)
+        curvature = np.where(below | above, 0.0, self.loss.curvature(sign * inside))
+        return value, slope, curvature
+
+
+class _Smoothed:
+    """The smoothed objective over coefficients, intercept and multiplier."""
+
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
+        self.problem, self.family, self.data = problem, family, data
+        self.m, self.w = data.rows.m, data.masses
+        self.below = PlaneBound(problem, family, data)
+        low, high = family.support.spread(self.m)
+        self.prices = family.prices(self.m)
+        self.movable = np.isfinite(self.prices) & (high > low)
+        self.low, self.high = np.where(self.movable, low, 0.0), np.where(self.movable, high, 0.0)
+        self.prices = np.where(self.movable, self.prices, 0.0)
+        width = np.where(self.movable, high - low, 1.0)
+        self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
+        sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
+        self.curves = {side: _Curve(problem, side) for side in sides}
+        #: what the smoothed moves may cost: chords make those of the bound cost more
+        self.budget = problem.radius
+        at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
+        self.unit = max(float(self.w @ problem.loss.value(at_rest)), 1e-300)
+
+    def sides(self, y: FloatArray) -> list[tuple[_Curve, _Side]]:
+        """Return the directions of the rows of a block."""
+        zero = np.zeros(y.size)
+        if not self.problem.is_classification:
+            return [(self.curves[side], _Side(np.full(y.size, side), y, 0.0)) for side in (1.0, -1.0)]
+        out = [(self.curves[-1.0], _Side(-y, zero, 0.0))]
+        if self.problem.family.flips:
+            out.append((self.curves[-1.0], _Side(y, zero, self.problem.geometry.label_cost)))
+        return out
+
+    def tables(self, curve: _Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
+        """Return the smoothed positive parts and their logistic shares, shape (2, nodes, m): rising, falling."""
+        nu = self.soft * mu
+        gain = curve.nodes[:, None] * x[: self.m] * np.array([1.0, -1.0])[:, None, None] - x[-1] * self.prices
+        ratio = gain / nu
+        part = np.maximum(gain, 0.0) + nu * np.log1p(np.exp(-np.abs(ratio)))
+        return np.where(self.movable, part, 0.0), np.where(self.movable, expit(ratio), 0.0)
+
+    def at(self, x: FloatArray, mu: float) -> tuple[float, list[list[_Atoms]]]:
+        """Return the smoothed objective, and the atoms that have a share, by block."""
+        made = {side: self.tables(curve, x, mu)[0] for side, curve in self.curves.items()}
+        total, found = 0.0, []
+        for part, X in self.data.rows.dense_blocks():
+            score, y = X @ x[: self.m] + x[-2], self.data.y[part]
+            heights, parts = [], []
+            for curve, side in self.sides(y):
+                earned = self._earned(X, side.push, made[curve.side])
+                rate = np.diff(earned, axis=1) / curve.widths
+                signal = (side.push * (score - side.target))[:, None] + rate
+                value, slope, curvature = curve.at(signal)
+                value += earned[:, :-1] - curve.nodes[:-1] * rate
+                if side.price:
+                    value -= side.price * x[-1]
+                heights.append(value)
+                parts.append((side, slope, curvature))
+            best = np.max([value.max(axis=1) for value in heights], axis=0)
+            weight = sum(np.exp(np.maximum((value - best[:, None]) / mu, -700.0)).sum(axis=1) for value in heights)
+            total += float(self.w[part] @ (best + mu * np.log(weight)))
+            atoms = []
+            for value, (side, slope, curvature) in zip(heights, parts, strict=True):
+                row, k = np.nonzero(value > (best - _NEGLIGIBLE * mu)[:, None])
+                atoms.append(_Atoms(side, row, k, value[row, k], slope[row, k], curvature[row, k]))
+            found.append(atoms)
+        room = float(x[-1]) - self.family.floor()
+        total += self.budget * float(x[-1]) + self.problem.penalty(x[: self.m])
+        return (total - _BARRIER * mu * float(np.log(room)), found) if room > 0.0 else (np.inf, found)
+
+    def _earned(self, X: FloatArray, push: FloatArray, part: FloatArray) -> FloatArray:
+        """Return what the moves earn at every node, shape (n, nodes)."""
+        rising, falling = part
+        up = X @ (falling - rising).T + (rising @ self.high - falling @ self.low)
+        down = X @ (rising - falling).T + (falling @ self.high - rising @ self.low)
+        return np.asarray(np.where(push[:, None] > 0.0, up, down))
+
+    def sums(self, x: FloatArray, mu: float, value: float, found: list[list[_Atoms]]) -> _Sums:
+        """Return what Newton's method and the bound need."""
+        problem, m, d = self.problem, self.m, self.m + 2
+        gradient, H = np.zeros(d), np.zeros((d, d))
+        offset = size = steepness = spent = 0.0
+        widest, count = np.maximum(np.abs(self.low), np.abs(self.high)), 0
+        logistic = {side: self.tables(curve, x, mu)[1] for side, curve in self.curves.items()}
+        for (part, X), atoms in zip(self.data.rows.dense_blocks(), found, strict=True):
+            n, w, y = X.shape[0], self.w[part], self.data.y[part]
+            widest = np.maximum(widest, np.abs(X).max(axis=0, initial=0.0))
+            best = np.full(n, -np.inf)
+            for each in atoms:
+                np.maximum.at(best, each.row, each.value)
+            weight, number = np.zeros(n), np.zeros(n)
+            for each in atoms:
+                weight += np.bincount(each.row, np.exp((each.value - best[each.row]) / mu), n)
+                number += np.bincount(each.row, minlength=n)
+            mean, held = np.zeros((n, d)), np.zeros(n)
+            for (curve, _), each in zip(self.sides(y), atoms, strict=True):
+                row = each.row
+                if not row.size:
+                    continue
+                portion = np.exp((each.value - best[row]) / mu) / weight[row]
+                share = w[row] * portion
+                spent += self._add(gradient, H, curve, each, X, share, logistic[curve.side], mu)
+                if each.side.price:
+                    gradient[-1] -= each.side.price * float(share.sum())
+                    spent += each.side.price * float(share.sum())
+                sign = -1.0 if problem.is_classification else curve.side
+                conjugate = share * problem.loss.conjugate(np.clip(sign * each.slope, *problem.loss.slope_range))
+                steep, push = share * each.slope, each.side.push[row]
+                goal = np.zeros(0) if problem.is_classification else steep * push * (y[row] - self.below.middle)
+                offset -= float(conjugate.sum()) + float(goal.sum())
+                size += float(np.abs(conjugate).sum()) + float(np.abs(goal).sum())
+                steepness += float(steep.sum())
+                count += row.size
+                # Curvature is that of the intervals that count.
+                heavy = np.flatnonzero(portion > _HEAVY)
+                row, share = row[heavy], share[heavy]
+                G, Q = self._gradients(curve, each, heavy, X, logistic[curve.side])
+                H += Q.T @ (Q * (share * each.curvature[heavy])[:, None])
+                tie = np.flatnonzero(number[row] > 1.0)
+                T, share, row = G[tie], share[tie], row[tie]
+                H += T.T @ (T * (share / mu)[:, None])
+                first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
+                mean += sp.csr_array((share, np.arange(row.size), first), shape=(n, row.size)) @ T
+                held += np.bincount(row, share, n)
+            tied = np.flatnonzero(held > 0.0)
+            mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
+            H -= mean.T @ mean
+        plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
+        room = float(x[-1]) - self.family.floor()
+        gradient[:m] += problem.ridge * x[:m]
+        gradient[-1] += self.budget - _BARRIER * mu / room
+        H[np.arange(m), np.arange(m)] += problem.ridge
+        H[-1, -1] += _BARRIER * mu / room**2
+        if not problem.fit_intercept:
+            gradient[m], H[m], H[:, m] = 0.0, 0.0, 0.0
+            H[m, m] = 1.0
+        return _Sums(value, gradient, H, plane)
+
+    def _gradients(
+        self, curve: _Curve, atoms: _Atoms, which: npt.NDArray[np.intp], X: FloatArray, logistic: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the gradients of values and of signals of some atoms, from the rows of a block."""
+        m, k, row = self.m, atoms.interval[which], atoms.row[which]
+        nodes, push = curve.nodes, atoms.side.push[row]
+        t = np.clip((atoms.slope[which] - nodes[k]) / curve.widths[k], 0.0, 1.0)[:, None]
+        ends = np.empty((2, k.size, m + 2))
+        for rises in (True, False):
+            own = np.flatnonzero((push > 0.0) == rises)
+            if not own.size:
+                continue
+            # Gradients at a node are linear in the row. Of a score that rises the rising positive parts go up to the
+            # high wall, the falling ones down to the low one.
+            sign = 1.0 if rises else -1.0
+            near, far = (self.high, self.low) if rises else (self.low, self.high)
+            slope = sign * nodes[:, None] * (1.0 - logistic[0] - logistic[1])
+            level = sign * nodes[:, None] * (near * logistic[0] + far * logistic[1])
+            paid = (near * logistic[0] - far * logistic[1]) @ self.prices
+            spent = sign * (X @ ((logistic[0] - logistic[1]) * self.prices).T - paid)
+            for end in (0, 1):
+                at = k[own] + end
+                ends[end, own, :m] = X[row[own]] * slope[at] + level[at]
+                ends[end, own, m] = sign * nodes[at]
+                ends[end, own, -1] = spent[row[own], at]
+        if atoms.side.price:
+            ends[:, :, -1] -= atoms.side.price
+        change = ends[1] - ends[0]
+        return ends[0] + t * change, change / curve.widths[k][:, None]
+
+    def _add(
+        self,
+        gradient: FloatArray,
+        H: FloatArray,
+        curve: _Curve,
+        atoms: _Atoms,
+        X: FloatArray,
+        share: FloatArray,
+        logistic: FloatArray,
+        mu: float,
+    ) -> float:
+        """Add the gradient of all atoms and the curvature of positive parts, and return what the moves cost.
+
+        An atom between two nodes is shared by them. A move of slope ``a`` goes as far as leaves the gradient as it is:
+        the mean of its nodes' shares, weighted by slope.
+        """
+        m, nodes, k = self.m, curve.nodes, atoms.interval
+        t = np.clip((atoms.slope - nodes[k]) / curve.widths[k], 0.0, 1.0)
+        at = np.concatenate([k, k + 1])
+        mass = np.concatenate([share * (1.0 - t), share * t])
+        slope = np.tile(atoms.slope, 2)
+        paid = np.divide(mass * nodes[at], slope, out=np.zeros(mass.size), where=slope > 0.0)
+        place = np.tile(atoms.row, 2) * nodes.size + at
+        shape = X.shape[0], nodes.size
+        by_node = [np.bincount(place, weight, X.shape[0] * nodes.size).reshape(shape) for weight in (mass, paid)]
+        nu, spent = self.soft * mu, 0.0
+        for rises in (True, False):
+            own = np.flatnonzero((atoms.side.push > 0.0) == rises)
+            if not own.size:
+                continue
+            push, part_of = (1.0 if rises else -1.0), X[own]
+            for mean, weights in zip((True, False), by_node, strict=True):
+                total, moment = weights[own].sum(axis=0)[:, None], weights[own].T @ part_of
+                up, down = self.high * total - moment, moment - self.low * total
+                rising, falling = (up, down) if rises else (down, up)
+                parts = logistic[0] * rising, logistic[1] * falling
+                if not mean:
+                    spent += float(np.sum((parts[0] + parts[1]) @ self.prices))
+                    continue
+                gradient[:m] += nodes @ (push * moment + parts[0] - parts[1])
+                gradient[m] += push * float(nodes @ total[:, 0])
+                gradient[-1] -= float(np.sum((parts[0] + parts[1]) @ self.prices))
+                for sign, part, f in ((1.0, parts[0], logistic[0]), (-1.0, parts[1], logistic[1])):
+                    stiff = np.maximum(part, 0.0) * (1.0 - f) / nu
+                    H[np.arange(m), np.arange(m)] += nodes**2 @ stiff
+                    across = -sign * self.prices * (nodes @ stiff)
+                    H[:m, -1] += across
+                    H[-1, :m] += across
+                    H[-1, -1] += float(np.sum(stiff @ self.prices**2))
+        return spent
+
+    def cut(self, x: FloatArray, mu: float) -> None:
+        """Place nodes where features begin to pay at a point, as near to each other as the width asks for."""
+        apart = max(_APART, _COARSE * float(np.sqrt(mu / self.unit)))
+        size = np.abs(x[: self.m])
+        pays = self.movable & (size > 0.0)
+        for curve in self.curves.values():
+            curve.cut(float(x[-1]) * self.prices[pays] / size[pays], apart)
+
+    def risk(self, x: FloatArray) -> float:
+        """Return the objective itself."""
+        sweep = self.family.sweep(self.data.rows, self.data.y, x[:-2], float(x[-2]), float(x[-1]))
+        total = sum(float(self.w[part] @ moves.upper) for part, moves in sweep)
+        return self.problem.radius * float(x[-1]) + total + self.problem.penalty(x[:-2])
+
+
+def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, _Sums, bool]:
+    """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
+    value, found = smoothed.at(x, mu)
+    sums = smoothed.sums(x, mu, value, found)
+    for _ in range(_MOST_STEPS):
+        step = -solve_damped(sums.hessian, sums.gradient)
+        promised = -float(sums.gradient @ step)
+        if promised <= settled * mu:
+            return x, sums, True
+        length = min(1.0, _DEEPEST * (float(x[-1]) - smoothed.family.floor()) / max(-float(step[-1]), 1e-300))
+        for _ in range(_SHORTENINGS):
+            value, found = smoothed.at(x + length * step, mu)
+            if value <= sums.value - 0.1 * length * promised:
+                break
+            length *= _SHORTER
+        else:
+            return x, sums, False
+        x = x + length * step
+        sums = smoothed.sums(x, mu, value, found)
+    return x, sums, False
+
+
+def _follow(smoothed: _Smoothed, x: FloatArray, sums: _Sums, mu: float, fall: float, saved: float) -> FloatArray:
+    """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
+    near = mu * (1.0 - _CLOSE)
+    change = (smoothed.sums(x, near, *smoothed.at(x, near)).gradient - sums.gradient) * (1.0 - fall) / _CLOSE
+    change += sums.gradient
+    change[-1] -= saved
+    there = x - solve_damped(sums.hessian, change)
+    smoothed.budget -= saved
+    smoothed.cut(x, fall * mu)
+    here = smoothed.at(x, fall * mu)[0]
+    if there[-1] > smoothed.family.floor() and smoothed.at(there, fall * mu)[0] < here:
+        smoothed.cut(there, fall * mu)
+        return there
+    return x
+
+
+def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    family = BoxFamily.of(problem.family)
+    least = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)[0]
+    smoothed = _Smoothed(problem, family, data)
+    multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / problem.radius)
+    x = np.append(coef, [intercept, multiplier])
+    upper, best, lower, rounding = smoothed.risk(x), x, 0.0, 0.0
+    history: list[tuple[float, float]] = []
+    last: _Sums | None = None
+    mu, fall, falls = _FIRST * upper, 1.0, 0
+    smoothed.cut(x, mu)
+    kept = x, smoothed.budget
+    for _ in range(_MOST_STAGES):
+        there, sums, settled = _minimise(
+            smoothed, x, fall * mu, _SETTLED if fall * mu <= _LAST * tol * upper else _ROUGH
+        )
+        value = smoothed.risk(there)
+        if value < upper:
+            upper, best = value, there
+        known, off = smoothed.below.least(sums.plane, there[:-2], upper)
+        if known - off > lower:
+            lower, rounding = known - off, off
+        history.append((lower, upper))
+        if upper - lower <= 0.9 * tol * abs(upper):
+            break
+        if settled:
+            x, mu, falls = there, fall * mu, 0
+            last, kept = sums, (x, smoothed.budget)
+            fall = float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+        elif last is None or falls == _GIVEN_UP:
+            break
+        else:  # less of the way
+            (x, smoothed.budget), falls, fall = kept, falls + 1, float(np.sqrt(fall))
+            smoothed.cut(x, mu)
+            last = smoothed.sums(x, mu, *smoothed.at(x, mu))
+        x = _follow(smoothed, x, last, mu, fall, max(last.plane.spent, smoothed.budget) - problem.radius)
+    return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)
