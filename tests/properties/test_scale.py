@@ -59,3 +59,68 @@ def test_powers_of_two_change_no_digit(loss, solver, norm, label_cost, column, t
     target = 0 if loss in CLASSIFIERS or np.isfinite(label_cost) else target
     expected = run(loss, norm, label_cost, solver)
     assert run(loss, norm, label_cost, solver, column=column, target=target, weight=weight) == expected
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm):
+    """So many rows that the interior point leaves most of them out of its last iterations."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(3000, M))
+    score = rows @ [1.0, -0.5, 0.2] + rng.logistic(size=3000)
+    y = np.sign(score) if loss == "hinge" else score
+
+    def solved(column, target):
+        factors, c = np.array([1.0, 2.0**column, 1.0]), 1.0 if loss == "hinge" else 2.0**target
+        problem = Problem(loss, radius=0.05, norm=norm, feature_weights=1.0 / factors)
+        found = solve(problem, rows * factors, c * y, solver="structured")
+        assert found.converged
+        return found.iterations, found.value / c, *(found.coef * factors / c)
+
+    assert solved(19, -17) == solved(-20, 11) == solved(0, 0)
+
+
+def run_boxed(loss, norm, target, weight):
+    """Solve on a support with the target and the weights times powers of two; return in the old units."""
+    c = 2.0**target
+    own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
+    problem = Problem(loss, radius=0.05, norm=norm, support=(-4.0, 4.0), **own)
+    y = LABELS[:40] if loss in CLASSIFIERS else c * TARGET[:40]
+    found = solve(problem, X[:40], y, WEIGHTS[:40] * 2.0**weight, solver="box")
+    power = 2 if loss == "huber" else 1
+    return found.iterations, found.status, found.value / c**power, *(found.coef / c), found.intercept / c
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")])
+def test_powers_of_two_change_no_digit_on_a_support(loss, norm):
+    target = 0 if loss in CLASSIFIERS else 18
+    assert run_boxed(loss, norm, target, 15) == run_boxed(loss, norm, 0, 0)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_powers_of_two_change_no_digit_of_softmax(norm):
+    y = np.digitize(SCORE, [-0.5, 0.5])
+
+    def solved(column, weight):
+        factors = np.array([1.0, 2.0**column, 1.0])
+        problem = Problem("softmax", n_classes=3, radius=0.05, norm=norm, feature_weights=1.0 / factors)
+        found = solve(problem, X * factors, y, WEIGHTS * 2.0**weight)
+        return found.iterations, found.status, found.value, *(found.coef * factors).ravel(), *found.intercept
+
+    assert solved(20, -13) == solved(0, 0)
+
+
+@pytest.mark.parametrize("loss", REGRESSORS)
+def test_other_units_change_the_last_digits_alone(loss):
+    """Factors that are not powers of two round, so iterations and most digits stay."""
+    results = []
+    for a, c in ((1.0, 1.0), (1e6, 1e-6), (1e-6, 1e6)):
+        own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
+        problem = Problem(loss, radius=0.05 * a, norm="l2", **own)
+        found = solve(problem, a * X, c * TARGET, WEIGHTS)
+        assert found.converged
+        results.append((found.iterations, found.value / c ** (2 if loss in ("huber", "squared") else 1)))
+    for iterations, value in results[1:]:
+        assert abs(iterations - results[0][0]) <= 1
+        assert value == pytest.approx(results[0][1], rel=2e-6)

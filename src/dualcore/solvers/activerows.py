@@ -32,7 +32,7 @@ _SHARE = 0.5
 class ActiveRows(NamedTuple):
     """The active rows, and of all rows the piece that they are fixed to unless they are active."""
 
-    index: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64]
     piece: npt.NDArray[np.int64]
 
     @classmethod
@@ -42,16 +42,16 @@ class ActiveRows(NamedTuple):
 
     def multipliers(self, p: FloatArray) -> FloatArray:
         """Return the multipliers (k, n) of all rows, from those of the active ones."""
-        if self.index.size == self.piece.size:
+        if self.kept.size == self.piece.size:
             return p
-        out = (self.piece == np.arange(p.shape[0])[:, None]).astype(np.float64)
-        out[:, self.index] = p
+        out: FloatArray = (self.piece == np.arange(p.shape[0])[:, None]).astype(np.float64)
+        out[:, self.kept] = p
         return out
 
     def excess(self, heights: FloatArray, weights: FloatArray) -> float:
         """Return by how much the highest pieces of fixed rows exceed those they are fixed to, in the objective."""
         over = heights.max(axis=0) - np.take_along_axis(heights, self.piece[None], axis=0)[0]
-        over[self.index] = 0.0
+        over[self.kept] = 0.0
         return float(weights @ over)
 
 

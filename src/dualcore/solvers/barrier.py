@@ -164,7 +164,7 @@ class MaxCone(LinearCone):
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
         x = x.copy()
         size = max(float(np.abs(self.reach * x[: self.m]).max(initial=0.0)), self.floor)
-        x[self.m + 1] = max(least, 1.1 * size + 0.1)
+        x[self.m + 1] = max(least, 1.1 * size + 0.1 * least)
         return x
 
 
@@ -240,7 +240,7 @@ class EuclideanCone(NormCone):
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         x = x.copy()
         size = max(float(np.linalg.norm(self.reach * x[: self.m])), self.floor)
-        x[self.m + 1] = max(mu / radius, 1.1 * size + 0.1)
+        x[self.m + 1] = max(mu / radius, 1.1 * size + 0.1 * mu / radius)
         self.s = self.slack(x)
         det = self.s[1] ** 2 - float(self.s[2:] @ self.s[2:])
         product = radius / (1.0 / self.s[0] + self.s[1] / det)

@@ -247,8 +247,8 @@ class InteriorPoint:
         self.constant += part.value - float(linear @ self.x)
         self.linear = self.linear + linear
         pieces = self.active.piece.copy()
-        pieces[self.active.index] = piece
-        self.active = ActiveRows(self.active.index[index], pieces)
+        pieces[self.active.kept] = piece
+        self.active = ActiveRows(self.active.kept[index], pieces)
         self.rows, self.design = self.rows.take(index), self.design.take(self.problem, index)
         self.w = self.design.weights
 

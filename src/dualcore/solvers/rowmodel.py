@@ -332,7 +332,7 @@ class RowState:
         self, step: RowStep, residual: FloatArray | None, dz: FloatArray, dlam: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return ``ds`` and ``dp`` once ``dz`` and ``dlam`` are known."""
-        if step.v is not None:
+        if step.v is not None and step.give is not None:
             dz = (dz - step.v) * step.give
         d, _, _, _, slopes, _, prices = self._ratios()
         v = slopes * dz
@@ -358,7 +358,7 @@ class RowState:
 
     def height_step(self, step: RowStep, dz: FloatArray, dlam: float) -> FloatArray:
         """Return ``dt`` once ``dz`` and ``dlam`` are known."""
-        if step.v is not None:
+        if step.v is not None and step.give is not None:
             dz = (dz - step.v) * step.give
         ratios = self._ratios()
         dt = step.t + ratios.slope * dz
