@@ -8,7 +8,7 @@
 Softmax parts: "digits" (1,797 x 64, ten classes, all norms, with and without changes of label) and "mnist" (60,000 x
 784, ten classes, l2; "mnist-l1" and "mnist-linf" the other norms) beside scikit-learn's multinomial
 LogisticRegression(tol=1e-4) on the same rows; "many" trains 100 classes of 512 features on 50,000 rows, with no peer
-("memory_mb" is by how much the peak of the process rose); "conic" compares 50 small problems with one cone program of
+("peak_mb" is that of the process, the making of its rows included); "conic" compares 50 small problems with one cone program of
 all rows; "coreset" trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box":
 `families_parts/box.py`.
 
@@ -127,7 +127,6 @@ def many(chosen: argparse.Namespace) -> Iterator[Line]:
     y = rng.integers(n_classes, size=n)
     X = (0.35 * rng.normal(size=(n_classes, m))[y] + rng.normal(size=(n, m))).astype(np.float32)
     problem = Problem("softmax", n_classes=n_classes, radius=0.05)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds, found = timed(lambda: solve(problem, X, y, tol=TOL))
     yield {
         "setting": f"{n_classes} classes l2",
@@ -139,7 +138,7 @@ def many(chosen: argparse.Namespace) -> Iterator[Line]:
         "evaluations": found.iterations,
         "status": found.status.name,
         "rows_mb": X.nbytes / 1e6,
-        "memory_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
     }
 
 
@@ -244,7 +243,7 @@ def show(line: Line) -> str:
         "false_bounds",
         "reads",
         "pairs",
-        "memory_mb",
+        "peak_mb",
     ):
         if key in line:
             parts.append(f"{key} {line[key]:.3g}")
