@@ -8,8 +8,8 @@
 Softmax parts: "digits" (1,797 x 64, ten classes, all norms, with and without changes of label) and "mnist" (60,000 x
 784, ten classes, l2; "mnist-l1" and "mnist-linf" the other norms) beside scikit-learn's multinomial
 LogisticRegression(tol=1e-4) on the same rows; "many" trains 100 classes of 512 features on 50,000 rows, with no peer
-("peak_mb" is that of the process, the making of its rows included); "conic" compares 50 small problems with one cone program of
-all rows; "coreset" trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box":
+("peak_mb" is that of the process, the making of its rows included); "conic" compares 50 small problems with one cone
+program of all rows; "coreset" trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box":
 `families_parts/box.py`.
 
 "squared-hinge" trains the squared hinge whose labels may flip on 10,000 rows beside the cone program of all rows.
