@@ -106,7 +106,7 @@ class BoxSolver(Solver):
         max_iter: int,
         start: tuple[FloatArray, float] | None,
     ) -> NewtonResult:
-        """Go as far as Newton's method goes, where it needs a start from the optimum without walls; of categories l1."""
+        """Go as far as Newton's method goes, if it needs a start from the optimum without walls (categories: l1)."""
         if start is None and not newton.needs_start:
             start = np.zeros(data.rows.m), 0.0
         if start is None:
