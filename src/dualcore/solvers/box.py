@@ -1,4 +1,4 @@
-"""Training on a box support by a bundle of planes, without an auxiliary variable per row and feature."""
+"""Training on a box support or with categories, without an auxiliary variable per row and feature."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _S
 
 
 class BoxSolver(Solver):
-    """Level bundle method for problems with a support or categories.
+    """Newton's methods and a level bundle method for problems with a support or categories.
 
-    One pass over the rows a step, O(n + m) memory beyond them. Starts from the best of a few optima without either.
+    The first where there is one for the problem (`choose_newton`). Planes finish what it leaves, and do the rest: one
+    pass over the rows a step, O(n + m) memory beyond them, from the best of a few optima without support or categories.
     """
 
     name = "box"
@@ -105,9 +106,9 @@ class BoxSolver(Solver):
         max_iter: int,
         start: tuple[FloatArray, float] | None,
     ) -> NewtonResult:
-        """Go as far as Newton's method goes, from the optimum without walls; of categories with l1."""
-        if not newton.needs_start:
-            start = start or (np.zeros(data.rows.m), 0.0)
+        """Go as far as Newton's method goes, if it needs a start from the optimum without walls (categories: l1)."""
+        if start is None and not newton.needs_start:
+            start = np.zeros(data.rows.m), 0.0
         if start is None:
             one_hot = problem.geometry.categories is not None
             free = problem.unwalled(norm="l1", feature_weights=None) if one_hot else problem.unwalled()

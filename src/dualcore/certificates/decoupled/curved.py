@@ -54,8 +54,8 @@ _BARRIER, _DEEPEST = 0.01, 0.9
 _GIVEN_UP = 3
 # Where the slope of a loss is looked for first.
 _FAR = 40.0
-# More features than these make too large a Hessian; fewer numbers are quick by planes.
-_MOST_FEATURES, _FEW_NUMBERS = 1500, 5000
+# With more features the gradients of intervals cost more than planes; fewer numbers are quick by planes, too.
+_MOST_FEATURES, _FEW_NUMBERS = 300, 5000
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 _SHARPNESS = 1e-3
