@@ -129,9 +129,24 @@ def draw_case(seed: int, number: int, *, small: bool = False, family: str | None
     if np.random.default_rng([seed, number, int(small), 1]).random() < _CATEGORIES:
         drawn = "categories"
     case = FAMILIES[family or drawn][1](draw, small)
+    if case.family == "box":
+        _widen(case, Draw(np.random.default_rng([seed, number, int(small), 2])), draw.traits)
     case.seed, case.number, case.small, case.traits = seed, number, small, draw.traits
     case.forced = family is not None
     return case
+
+
+def _widen(case: Case, draw: Draw, traits: list[str]) -> None:
+    """Give one in four boxes a radius that takes rows nearly anywhere, and labels a price of the same order."""
+    low, high = np.asarray(case.support)
+    width = high - low
+    if not np.isfinite(width).all() or not (width > 0.0).any() or draw.rng.random() >= _WIDE_RADIUS:
+        return
+    order = {"l1": 1, "l2": 2, "linf": np.inf}[case.norm]
+    case.radius = float(np.linalg.norm(width, ord=order) * draw.rng.uniform(0.1, 1.5))
+    if draw.rng.random() < 0.5:
+        case.label_cost = float(np.median(width) * draw.power(-0.5, 0.5))
+    traits.append("wide radius")
 
 
 def draw_loss(draw: Draw, names: tuple[str, ...]) -> tuple[str, dict[str, float]]:
@@ -306,6 +321,8 @@ def _case(
 
 
 _CATEGORIES = 0.12
+# Share of boxes whose radius takes rows nearly anywhere.
+_WIDE_RADIUS = 0.25
 
 FAMILIES: dict[str, tuple[float, Callable[[Draw, bool], Case]]] = {
     "plain": (0.65, draw_plain),

@@ -470,7 +470,9 @@ class Bundle:
             cost = price + self.box.lengths(found.X - X)
         else:
             moved = np.hstack([found.rising - self.centre, self.centre - found.falling])
-            cost = price + np.maximum(self.box.lengths(found.rising - X), self.box.lengths(found.falling - X))
+            # A model may have some features rise and others fall, so each counts as far as it goes on either side.
+            far = np.maximum(np.abs(found.rising - X), np.abs(found.falling - X))
+            cost = price + self.box.lengths(far)
         self.furthest = np.maximum(
             self.furthest, np.abs(moved).max(axis=0, initial=0.0).reshape(self.parts, -1).max(axis=0)
         )
