@@ -32,6 +32,8 @@ _REPAIR_FEATURES = 2000
 _REPAIRS = 2
 # Products up to which the repair factors the rows themselves, and the share of the largest singular value that counts.
 _FACTOR_WORK, _RANK = 1e8, 1e-14
+# Rows with less than this share of the largest weight are left as they are.
+_LEAST_WEIGHT = 1e-30
 # Relative gap below which a tighter bound is not looked for.
 _CLOSE = 1e-10
 
@@ -280,10 +282,12 @@ class RowBounds:
         The matrix of the equations squares the condition of the rows: columns far from the origin that differ in their
         ninth digit are one column to it.
         """
-        held = self.masses * slack > 0.0
+        # Rows of next to no mass cannot help, and would divide by it.
+        weight = self.masses * slack
+        held = weight > _LEAST_WEIGHT * weight.max(initial=0.0)
         blocks = [with_ones(block, self.problem.fit_intercept) for _, block in self.data.rows.dense_blocks()]
         w, D = self.masses[held], slack[held]
-        A = np.sqrt(w * D)[:, None] * np.vstack(blocks)[held]
+        A = np.sqrt(weight[held])[:, None] * np.vstack(blocks)[held]
         sizes = np.linalg.norm(A, axis=0)
         sizes[sizes == 0.0] = 1.0
         left, values, axes = np.linalg.svd(A / sizes, full_matrices=False)

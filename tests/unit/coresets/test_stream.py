@@ -382,7 +382,7 @@ def test_a_stream_on_a_support_comes_back_with_its_moved_rows(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(9000, 3))
     y = np.where(X[:, 0] + 0.3 * rng.normal(size=9000) > 0.5, 1.0, -1.0)
-    problem = Problem("hinge", radius=0.02, norm="l1", label_cost=1.0, support=(0, 1))
+    problem = Problem("logistic", radius=0.1, norm="linf", label_cost=1.0, support=(0, 1))
     stream = new(100, problem)
     for part in (slice(0, 4500), slice(4500, 9000)):
         stream.update(X[part], y[part])
