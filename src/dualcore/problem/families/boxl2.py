@@ -24,6 +24,9 @@ TOLERANCE = 1e-9
 _MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
+# How far a move goes that pays the more the farther it goes, in units of the walls it has met: what it misses is then
+# about what rounding takes from the difference of gain and cost.
+_FAR = 1e8
 # By how much, relatively, the end of a search is moved outwards for rounding.
 _MARGIN = 1e-9
 
@@ -158,7 +161,7 @@ class L2Path(WalledPath):
         high = np.where(k < self.last[at], following, np.inf)
         room = square - Q
         with np.errstate(divide="ignore", invalid="ignore"):
-            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, 1e8 * (1.0 + low), low))
+            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, low + _FAR * np.sqrt(T / Q), low))
         key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
         if not self.is_endless:
             return key, np.zeros_like(T), k
@@ -185,7 +188,13 @@ class L2Path(WalledPath):
             )
             # Beyond this mu the cost is within half the tolerance of its asymptote, along which nothing pays.
             beyond = np.divide(2.0 / TOLERANCE * multiplier * T, np.sqrt(free), out=key.copy(), where=free > 0.0)
-            return np.zeros(at.size), self._at(at, np.maximum(key, beyond))[0]
+            # Nor beyond the answer to the steepest slope of all. It is often far nearer, and differences of the huge
+            # numbers at the other end have no digits.
+            least, most = loss.slope_range
+            steepest = most if side > 0.0 else -least
+            answer, _, _ = self._stationary(at, multiplier / max(steepest, _LEAST_SLOPE))
+            far = np.minimum(np.maximum(key, beyond), answer * (1.0 + _MARGIN))
+            return np.zeros(at.size), self._at(at, far)[0]
         end = self._entry(self.S, at, np.full(at.size, self.m))
         steepest = np.maximum(side * loss.slope(start + side * end), _LEAST_SLOPE)
         key, _, k = self._stationary(at, multiplier / steepest)

@@ -239,7 +239,8 @@ class MovingFamily(Family):
             if high_slope <= 0.0:
                 break
             meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)
-            floor = value + slope * (meet - low)
+            # Where the tangents meet, by the one or the other: a steep one has few digits there.
+            floor = min(value + slope * (meet - low), high_value - high_slope * (high - meet))
             # Every third trial halves the bracket: tangents alone may creep.
             trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
             if best[0] - floor <= sharpness * abs(best[0]) or not low < trial < high:
