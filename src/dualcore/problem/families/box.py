@@ -235,7 +235,10 @@ class BoxFamily(MovingFamily):
         return out
 
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far each feature of each row may go; a row a rounding error outside the box stays where it is."""
+        """Return how far each feature of each row may go, of the shape of ``X`` or of one row where all may go as far.
+
+        A row a rounding error outside the box stays where it is.
+        """
         low, high = self.support.spread(X.shape[1])
         if X.size and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min()):
             return low, high

@@ -290,7 +290,7 @@ class CategoriesFamily(BoxFamily):
             far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
             low_wall, high_wall = self.walls(X)
             step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
-            out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
+            out[:, numbers] = np.clip(step, low_wall[..., numbers], high_wall[..., numbers])
         return out
 
     # Costs and constants
