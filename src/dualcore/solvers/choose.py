@@ -21,7 +21,7 @@ __all__ = ["SOLVERS", "check_classes", "choose_solver"]
 # which nobody knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two
 # losses small.
 _HAND_OVER: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
-    ("smooth", "l2"): ((50, 2000),),
+    ("smooth", "l2"): ((50, 2000), (150, 500)),
     ("smooth", "linf"): ((50, 2000),),
     ("smooth", "l1"): ((20, 10_000), (150, 2000)),
     ("kinks", "l2"): ((20, 10_000), (150, 2000)),

@@ -31,8 +31,8 @@ __all__ = ["SOLVERS", "solve"]
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-# A Newton matrix that takes more work than this is no second opinion.
-_TOO_WIDE = 1e11
+# A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
+_TOO_WIDE = 1e10
 
 
 def solve(
@@ -171,7 +171,7 @@ def _solve_rows(
     if (
         unsure
         and data.rows.n <= _SECOND_OPINION
-        and data.rows.n * data.rows.m * min(data.rows.n, data.rows.m) <= _TOO_WIDE
+        and data.rows.n * data.rows.m**2 <= _TOO_WIDE
     ):
         # Descent is for many features: as a second opinion it would take long where another solver failed.
         others = (cls() for cls in SOLVERS.values() if cls.name not in (chosen.name, DescentSolver.name))
