@@ -217,7 +217,7 @@ class WassersteinLinearModel(BaseEstimator):
 
         ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
         """
-        title = type(self).__name__ + (f" {name}" if name else "")
+        title = getattr(self, "_title", type(self).__name__) + (f" {name}" if name else "")
         shown = 0  # lines printed while it ran
         if self.coreset is None:
             settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}

@@ -17,7 +17,7 @@ def find_categories(transformer: Any) -> list[list[int | None]]:
     ----------
     transformer : OneHotEncoder, ColumnTransformer or Pipeline
         Fitted. Of a ColumnTransformer every encoder is found, those at the end of a pipeline among them. Of a Pipeline
-        the last step counts.
+        the last step counts, or where that is a model, the one before it.
 
     Returns
     -------
@@ -48,7 +48,10 @@ def _groups(transformer: Any, first: int) -> list[list[int | None]] | None:
     if isinstance(transformer, OneHotEncoder):
         return _encoded(transformer, first)
     if isinstance(transformer, Pipeline):
-        return _groups(transformer.steps[-1][1], first)
+        steps = [step for _, step in transformer.steps if step is not None and step != "passthrough"]
+        if len(steps) > 1 and not hasattr(steps[-1], "transform"):  # a model: it takes the columns of the step before
+            steps.pop()
+        return _groups(steps[-1], first) if steps else None
     if isinstance(transformer, ColumnTransformer):
         out: list[list[int | None]] = []
         for name, part, _ in transformer.transformers_:

@@ -61,10 +61,12 @@ def warn_if_nothing_learned(title: str, problem: Problem, coef: Any, X: Any, y: 
         exact = not problem.loss.kinks and problem.family.is_closed and np.isinf(problem.geometry.label_cost)
         bound = bound if exact else min(bound, problem.radius)
         largest = f" The largest useful radius is {'' if exact else 'below '}{bound:.3g}."
+    advice = "Use a smaller one; suggest_radius and the estimators whose names end in CV choose one."
+    if title.split()[0].endswith("CV"):
+        advice = "Cross-validation chose it: look at scores_, and try smaller radii or another scoring."
     warnings.warn(
         f"{title}: radius={problem.radius:g} leaves nothing to learn: all coefficients are 0, and every row gets the "
-        f"same prediction.{largest} Use a smaller one; suggest_radius and the estimators whose names end in CV choose "
-        "one.",
+        f"same prediction.{largest} {advice}",
         UserWarning,
         stacklevel=4,
     )

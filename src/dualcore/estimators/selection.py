@@ -115,7 +115,9 @@ class RadiusSearch(WassersteinLinearModel):
         self.radii_, self.scores_ = radii, np.array(scores).T
         self.radius_ = RadiusSelection.by_rule(radii, -self.scores_, self.rule).radius
         if self.refit:
-            plain = self._plain().set_params(radius=self.radius_).fit(given, y, sample_weight)
+            plain = self._plain().set_params(radius=self.radius_)
+            plain._title = type(self).__name__  # whose fit it is, in what is printed and in warnings
+            plain.fit(given, y, sample_weight)
             self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
         return self
 

@@ -84,7 +84,7 @@ def fix_rows(
     Returns
     -------
     tuple or None
-        None where too many rows would stay active.
+        None where too many rows would stay active, or none.
     """
     n = change.size
     if n < _FEWEST:
@@ -95,7 +95,8 @@ def fix_rows(
     lowest = rows.s.min(axis=0)
     # The row's second smallest slack is the only one besides the smallest below the bound, if any is.
     active = np.count_nonzero(rows.s <= lowest + near, axis=0) > 1
-    if np.count_nonzero(active) > _SHARE * n:
+    # Without an active row (separable rows at radius 0, an exact fit) no system would be left.
+    if not 0 < np.count_nonzero(active) <= _SHARE * n:
         return None
     piece = rows.s.argmin(axis=0)
     slopes = np.where(active, 0.0, rows.slopes[piece, 0])

@@ -146,6 +146,7 @@ def test_groups_of_a_column_transformer():
     assert find_categories(prepare) == [[1, 2, 3], [None, 4]]
     model = make_pipeline(prepare, WassersteinHuberRegressor(radius=0.1, categories=find_categories(prepare)))
     assert model.fit(TABLE, [1.0, 2.0, 3.0, 4.0]).predict(TABLE).shape == (4,)
+    assert find_categories(model) == find_categories(prepare)  # the model at its end makes no columns
 
 
 def test_what_has_no_groups_is_an_error():

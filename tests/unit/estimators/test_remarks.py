@@ -16,6 +16,7 @@ from dualcore import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
     WassersteinLinearSVC,
+    WassersteinLinearSVCCV,
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
     open_source,
@@ -129,3 +130,13 @@ def test_iterations_are_printed_while_the_solver_runs(capsys, monkeypatch, solve
     assert len(lines) == len(model.solution_.history)
     assert f"value {model.solution_.history[0].value:.8g}" in lines[0]
     assert "iteration" not in capsys.readouterr().out.replace("iterations of", "")  # and not once more
+
+
+def test_cross_validation_is_not_advised_to_those_who_used_it():
+    X, y = few_positives(600)
+    with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+        WassersteinLinearSVCCV(radii=[1.0, 10.0], cv=3).fit(X, y)
+    text = str(said[-1].message)
+    assert text.startswith("WassersteinLinearSVCCV: ")
+    assert "names end in CV" not in text
+    assert "scores_" in text

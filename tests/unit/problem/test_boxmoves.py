@@ -87,3 +87,27 @@ def test_sums_and_counts_are_those_of_numpy():
         falling = np.ascontiguousarray(-sums)
         fallen = count_before(falling, 1, width, at, -bound, falls=True)
         np.testing.assert_array_equal(fallen, (falling[at, 1 : width + 1] > -bound[:, None]).sum(axis=1))
+
+
+def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:
+    """Coefficients of 1e6 and a price near ``Lip ||theta||``: a search out to where costs are 1e16 missed the peak."""
+    delta = 10.75
+    low = np.array([-0.18, -np.inf, -0.84, -0.33])
+    high = np.array([0.40, np.inf, np.inf, 0.22])
+    problem = Problem("huber", delta=delta, radius=1.4e-5, norm="l2", support=(low, high))
+    coef = np.array([-519863.0, 852621.0, -474471.0, 292806.0])
+    X = np.array([[-0.124, 0.049, 0.299, 0.119], [-0.063, 0.025, 0.151, 0.060], [0.348, -0.138, -0.836, -0.334]])
+    y = X @ coef + np.array([2.6, -4.2, 0.65])
+    steepest = delta * float(np.linalg.norm(coef))
+    values = []
+    for share in np.linspace(0.99, 1.0 - 1e-9, 60):
+        lower, upper = problem.bounds(coef, 0.0, share * steepest, X, y)
+        assert (lower <= upper).all()
+        np.testing.assert_allclose(lower, upper, rtol=1e-8, atol=1e-8)
+        values.append(upper)
+    falls = np.diff(values, axis=0)
+    assert (falls <= 1e-7).all()  # h does not rise with the multiplier
+    assert (np.diff(falls, axis=0) >= -1e-6 * np.max(values)).all()  # and is convex in it
+    lam = np.linspace(0.99, 1.01, 2001) * steepest
+    means = [problem.radius * each + problem.bounds(coef, 0.0, each, X, y)[1].mean() for each in lam]
+    assert problem.risk(coef, 0.0, X, y) <= min(means) * (1.0 + 1e-9)

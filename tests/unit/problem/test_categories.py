@@ -218,3 +218,22 @@ def test_solvers_without_categories_say_so(solver):
     problem = Problem("logistic", radius=0.1, categories=[[0, 1]])
     with pytest.raises(IncompatibleError, match=r"with categories\. Use solver='box'"):
         solve(problem, np.eye(2), np.array([1.0, -1.0]), solver=solver)
+
+
+def test_numbers_between_walls_that_no_row_is_near():
+    """All rows of a block may go as far as the walls, which then have the shape of one row."""
+    problem = Problem(
+        "hinge",
+        radius=0.5,
+        norm="l1",
+        categories=[[1, 2]],
+        support=([-5.0, -np.inf, -np.inf], [5.0, np.inf, np.inf]),
+    )
+    X = np.array([[0.5, 1.0, 0.0], [-0.5, 0.0, 1.0], [0.2, 1.0, 0.0], [-0.1, 0.0, 1.0]])
+    y = np.array([1.0, -1.0, 1.0, -1.0])
+    coef, lam = np.array([1.0, 0.3, -0.3]), 0.5
+    moves = problem.family.moves(X, y, coef, 0.0, lam, points=True)
+    np.testing.assert_allclose(moves.X[:, 0], -5.0 * y)
+    margins = y * (moves.X @ coef)
+    np.testing.assert_allclose(moves.lower, np.maximum(1.0 - margins, 0.0) - lam * moves.cost)
+    assert solve(problem, X, y).converged

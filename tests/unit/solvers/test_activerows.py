@@ -102,3 +102,13 @@ def test_a_wrong_guess_is_taken_back(monkeypatch):
     found = solve(problem, X, y, solver="structured")
     assert restored
     assert found.converged
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon_insensitive"])
+def test_rows_that_a_model_fits_without_a_loss_do_not_all_leave(loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 8))
+    score = X @ rng.normal(size=8)
+    problem = Problem(loss, radius=0.0)
+    y = np.where(score > 0.0, 1.0, -1.0) if problem.is_classification else score
+    assert solve(problem, X, y, solver="structured").value < 1e-6
