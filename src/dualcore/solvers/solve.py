@@ -168,11 +168,7 @@ def _solve_rows(
         raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
-    if (
-        unsure
-        and data.rows.n <= _SECOND_OPINION
-        and data.rows.n * data.rows.m**2 <= _TOO_WIDE
-    ):
+    if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= _TOO_WIDE:
         # Descent is for many features: as a second opinion it would take long where another solver failed.
         others = (cls() for cls in SOLVERS.values() if cls.name not in (chosen.name, DescentSolver.name))
         other = next((each for each in others if each.obstacle(problem, data) is None), None)

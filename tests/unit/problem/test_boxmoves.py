@@ -92,7 +92,7 @@ def test_sums_and_counts_are_those_of_numpy():
 def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:
     """Coefficients of 1e6 and a price near ``Lip ||theta||``: a search out to where costs are 1e16 missed the peak."""
     delta = 10.75
-    low = np.array([-0.18, -np.inf, -0.84, -0.33])
+    low = np.array([-0.18, -np.inf, -0.84, -0.34])
     high = np.array([0.40, np.inf, np.inf, 0.22])
     problem = Problem("huber", delta=delta, radius=1.4e-5, norm="l2", support=(low, high))
     coef = np.array([-519863.0, 852621.0, -474471.0, 292806.0])

@@ -229,7 +229,7 @@ def test_numbers_between_walls_that_no_row_is_near():
         categories=[[1, 2]],
         support=([-5.0, -np.inf, -np.inf], [5.0, np.inf, np.inf]),
     )
-    X = np.array([[0.5, 1.0, 0.0], [-0.5, 0.0, 1.0], [0.2, 1.0, 0.0], [-0.1, 0.0, 1.0]])
+    X = np.array([[0.9, 1.0, 0.0], [0.1, 0.0, 1.0], [0.7, 1.0, 0.0], [0.2, 0.0, 1.0]])
     y = np.array([1.0, -1.0, 1.0, -1.0])
     coef, lam = np.array([1.0, 0.3, -0.3]), 0.5
     moves = problem.family.moves(X, y, coef, 0.0, lam, points=True)
