@@ -381,6 +381,8 @@ def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: floa
     multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / problem.radius)
     x = np.append(coef, [intercept, multiplier])
     upper, best, lower, rounding = smoothed.risk(x), x, -np.inf, 0.0
+    if not upper > 0.0:  # no width is a share of nothing, and losses are not negative
+        return NewtonResult(coef, intercept, multiplier, upper, 0.0, rounding, [(0.0, upper)])
     history: list[tuple[float, float]] = []
     mu, failed = _FIRST * upper, 0
     for _ in range(_MOST_STAGES):

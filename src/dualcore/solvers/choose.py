@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
@@ -33,6 +35,8 @@ _HAND_OVER: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
 }
 # Few flips with the Euclidean norm take descent long only if many digits are asked for.
 _FEW_DIGITS, _FLIPS_ROUGH = 1e-5, (50, 2000)
+# Flips under columns of very different sizes take descent tens of times as long: the grid's columns are of one size.
+_MOST_UNEVEN = 100.0
 # What the grid does not cover: from this many features on, and this much work for a Newton matrix (rows times features
 # squared, of the smaller of the two). Kinks and flips cost descent more steps.
 _MANY_FEATURES = 150
@@ -94,4 +98,13 @@ def _is_wide(problem: Problem, data: Data, tol: float) -> bool:
     pairs = _HAND_OVER.get((bends, norm.name), ())
     if bends == "flips" and isinstance(norm, L2Norm) and tol >= _FEW_DIGITS:
         pairs = (*pairs, _FLIPS_ROUGH)
-    return any(m >= features and n >= rows for features, rows in pairs)
+    if not any(m >= features and n >= rows for features, rows in pairs):
+        return False
+    return bends != "flips" or _is_even(data)
+
+
+def _is_even(data: Data) -> bool:
+    """Whether all columns are of about one size, those of zeros apart."""
+    squares = data.rows.column_squares(data.masses)
+    squares = squares[squares > 0.0]
+    return bool(squares.max(initial=0.0) <= _MOST_UNEVEN**2 * squares.min(initial=np.inf))

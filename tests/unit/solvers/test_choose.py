@@ -53,3 +53,12 @@ def test_sparse_rows_are_handed_over_by_their_work():
     problem = Problem("logistic", radius=0.05)
     assert taken(problem, 20_000, 60, sparse=True) == "structured"
     assert taken(problem, 20_000, 300, sparse=True) == "descent"
+
+
+def test_flips_under_uneven_columns_stay_with_the_interior_point():
+    problem = Problem("logistic", radius=0.05, label_cost=2.0)
+    rows = np.ones((20_000, 20))
+    rows[:, 3] = 1e-4
+    y = np.resize([-1.0, 1.0], 20_000)
+    assert choose_solver(problem, Data(as_rows(rows), y, None), "auto", 1e-4).name == "structured"
+    assert taken(problem, 20_000, 20, 1e-4) == "descent"

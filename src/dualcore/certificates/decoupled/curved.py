@@ -35,6 +35,8 @@ __all__ = ["can_use_curves", "run_curves"]
 
 # Nodes between slopes of zero and the largest that are always there, and how near others may be, in angles.
 _NODES, _APART, _COARSE = 20, 0.004, 0.5
+# Nodes are no further apart than this, whatever the width: both ends stay.
+_FARTHEST = 0.25 * np.pi
 # The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
 _FIRST, _SHARE, _FALLS = 0.03, 0.3, (0.1, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
@@ -375,7 +377,7 @@ class _Smoothed:
 
     def cut(self, x: FloatArray, mu: float) -> None:
         """Place nodes where features begin to pay at a point, as near to each other as the width asks for."""
-        apart = max(_APART, _COARSE * float(np.sqrt(mu / self.unit)))
+        apart = float(np.clip(_COARSE * np.sqrt(mu / self.unit), _APART, _FARTHEST))
         size = np.abs(x[: self.m])
         pays = self.movable & (size > 0.0)
         for curve in self.curves.values():
@@ -435,6 +437,8 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     x = np.append(coef, [intercept, multiplier])
     upper, best, lower, rounding = smoothed.risk(x), x, 0.0, 0.0
     history: list[tuple[float, float]] = []
+    if not upper > 0.0:  # no width is a share of nothing, and losses are not negative
+        return NewtonResult(coef, intercept, multiplier, upper, lower, rounding, [(lower, upper)])
     last: _Sums | None = None
     mu, fall, falls = _FIRST * upper, 1.0, 0
     smoothed.cut(x, mu)

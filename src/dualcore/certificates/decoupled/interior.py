@@ -252,8 +252,8 @@ class PiecePath:
         """Return the shares of a step that keep slacks and multipliers positive; one share where there is a ridge."""
 
         def most(here: FloatArray, change: FloatArray) -> float:
-            falls = change < 0.0
-            return min(1.0, _KEPT * float((here[falls] / -change[falls]).min())) if falls.any() else 1.0
+            limits = -change > _KEPT * here
+            return _KEPT * float((here[limits] / -change[limits]).min()) if limits.any() else 1.0
 
         primal = min(most(self.gap, step.gap), most(self.room, step.room))
         dual = min(most(self.point.z, step.z), most(self.point.y, step.y))

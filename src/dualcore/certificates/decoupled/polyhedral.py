@@ -18,6 +18,7 @@ from dualcore.certificates.decoupled.moves import Entries, FormMass, GroupMoves,
 from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.constant import best_constant
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.families.categories import CategoriesFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
@@ -29,6 +30,8 @@ _MOST_VARIABLES = 3000
 _MOST_STEPS, _PATIENCE = 100, 12
 # A bound is looked for where the products of slacks and multipliers are this share of the gap that is asked for.
 _NEAR = 0.5
+# A risk of this share of that of no model at all is nothing but rounding.
+_NOTHING = 1e-14
 # The first multiplier, as a share of the largest that can pay.
 _MULTIPLIER = 0.3
 
@@ -269,9 +272,11 @@ def run_pieces(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     unit = float(data.masses @ problem.loss.value(at_rest))
     nothing = np.zeros(pieces.d)
     nothing[-1] = family.floor()
+    if problem.fit_intercept:
+        nothing[-2] = best_constant(problem.loss, data.y, data.masses)
     upper, best, lower, rounding = pieces.value(nothing), nothing, 0.0, 0.0  # losses are not negative
     history: list[tuple[float, float]] = []
-    if not unit > 0.0:
+    if not unit > 0.0 or not upper > _NOTHING * unit:
         return _result(pieces, best, upper, lower, rounding, history)
     path = PiecePath(pieces.program, pieces.start(unit), unit)
     least, idle = np.inf, 0
@@ -287,7 +292,7 @@ def run_pieces(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             if known - off > lower:
                 lower, rounding = known - off, off
         history.append((lower, upper))
-        if upper - lower <= 0.9 * tol * abs(upper):
+        if upper - lower <= 0.9 * tol * abs(upper) or upper <= _NOTHING * unit:
             break
         idle = 0 if total < 0.9 * least else idle + 1
         least = min(least, total)

@@ -191,8 +191,7 @@ class L2Path(WalledPath):
             # Nor beyond the answer to the steepest slope of all. It is often far nearer, and differences of the huge
             # numbers at the other end have no digits.
             least, most = loss.slope_range
-            steepest = most if side > 0.0 else -least
-            answer, _, _ = self._stationary(at, multiplier / max(steepest, _LEAST_SLOPE))
+            answer, _, _ = self._stationary(at, multiplier / max(most if side > 0.0 else -least, _LEAST_SLOPE))
             far = np.minimum(np.maximum(key, beyond), answer * (1.0 + _MARGIN))
             return np.zeros(at.size), self._at(at, far)[0]
         end = self._entry(self.S, at, np.full(at.size, self.m))

@@ -73,7 +73,7 @@ def polish(oracle: MemoryOracle, function: RowFunction, point: Point) -> tuple[P
         resized = sized and (size > least or in_size < 0.0)
         if resized:
             gradient = np.append(gradient, in_size)
-        if float(np.abs(gradient).max()) <= precision * float(np.abs(weighted).sum()):
+        if float(np.abs(gradient).max(initial=0.0)) <= precision * float(np.abs(weighted).sum()):
             break
         system = _second_derivatives(function.curvature(t, masses, size), signed, rate if resized else None)
         scale = np.sqrt(np.maximum(np.diag(system), 1e-12 * (1.0 + np.diag(system).max(initial=0.0))))
