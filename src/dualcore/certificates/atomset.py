@@ -26,7 +26,7 @@ from dualcore.problem.geometry import L1Norm, L2Norm
 __all__ = ["AtomSet", "Heights", "Limits"]
 
 # Rows whose atom with all groups changed is known from the beginning.
-_FIRST_ROWS = 2000
+_FIRST_ROWS = 200
 # Times that slopes are moved towards balance.
 _REPAIRS = 3
 
@@ -120,8 +120,8 @@ class AtomSet:
             y = self.data.y[part]
             moves = self.family.moves(X, y, coef, intercept, multiplier)
             total += float(self.w[part] @ moves.upper)
-            better = (moves.lower > known[part] + least) & (moves.cost > 0.0)  # else it is the row itself, rounded
-            better = np.flatnonzero(better & (self.w[part] > 0.0))
+            moved = (moves.cost > 0.0) & (self.w[part] > 0.0)  # an unmoved row is known, but for rounding
+            better = np.flatnonzero((moves.lower > known[part] + least) & moved)
             if better.size:
                 led = self.family.moves(X[better], y[better], coef, intercept, multiplier, points=True)
                 price = led.cost - led.travel
