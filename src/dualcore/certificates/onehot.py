@@ -1,6 +1,7 @@
 """Sums over rows that are mostly one-hot: of a group of columns a row holds one number, its category.
 
-The weighted Gram matrix of two groups is a table: ``sum_i w_i [row i has category a of one, b of the other]``. ``g`` groups there are ``g (g - 1) / 2`` tables, each a pass over two numbers a row, whatever the number of columns.
+The weighted Gram matrix of two groups is a table: ``sum_i w_i [row i has category a of one, b of the other]``. Of ``g``
+groups there are ``g (g - 1) / 2`` tables, each a pass over two numbers a row, whatever the number of columns.
 """
 
 from __future__ import annotations
