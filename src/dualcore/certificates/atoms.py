@@ -36,8 +36,13 @@ _LAST = 0.2
 _MOST_STEPS, _PATIENCE = 200, 5
 # Share of the way to the nearest limit that a step takes, and of the room that curvature may take from it.
 _NEAR, _KEPT = 0.98, 0.5
+# Of the mass of rows with several atoms, the share whose multipliers may take less of a step than the model does: a few
+# rows in thousands would hold all others back.
+_LEFT = 0.003
 # New atoms are higher than what is known by this share of the mean complementarity.
 _HIGHER = 0.1
+# Complementarity, relative to the tolerance, from which on bounds are computed.
+_CLOSE = 2.0
 # Where a model is far worse than the best one, this share of the way to it is taken.
 _BACK = 0.1
 # Atoms with less than this share are forgotten where there are many numbers in them.
@@ -76,6 +81,11 @@ class _Direction(NamedTuple):
     y: FloatArray
     gap: FloatArray
     room: FloatArray
+
+
+def _way(at: FloatArray, change: FloatArray) -> FloatArray:
+    """Return the share of a change that leaves what is positive so; at most 1."""
+    return np.divide(-_NEAR * at, change, out=np.ones(at.size), where=change < -_NEAR * at)
 
 
 class _System:
@@ -157,15 +167,22 @@ class _System:
             room,
         )
 
-    def longest(self, step: _Direction) -> float:
-        """Return the share of a step that keeps everything positive, to first order."""
-        length = 1.0
-        here = (self.point.z, self.point.y, self.gap, self.limits.room)
-        for at, change in zip(here, (step.z, step.y, step.gap, step.room), strict=True):
-            falls = change < 0.0
-            if falls.any():
-                length = min(length, _NEAR * float((at[falls] / -change[falls]).min()))
-        return length
+    def longest(self, step: _Direction) -> tuple[float, FloatArray]:
+        """Return the share of a step to take, and the share of it that the multipliers of each row can take.
+
+        Everything stays positive there, to first order, except in a few of the rows that have several atoms.
+        """
+        atoms, point = self.atoms, self.point
+        length = min(_way(point.y, step.y).min(initial=1.0), _way(self.limits.room, step.room).min(initial=1.0))
+        of_shares = -atoms.highest(-_way(point.z, step.z))
+        of_row = np.minimum(of_shares, -atoms.highest(-_way(self.gap, step.gap)))
+        short = np.flatnonzero(of_row < length)
+        if short.size:
+            short = short[np.argsort(of_row[short], kind="stable")]
+            allowed = _LEFT * float(self.masses[self.rows].sum())
+            first = int(np.searchsorted(np.cumsum(self.masses[short]), allowed, side="right"))
+            length = float(of_row[short[first]]) if first < short.size else length
+        return float(length), of_shares
 
 
 class _Path:
@@ -209,29 +226,30 @@ class _Path:
         self.soft = min(self.soft, mean / (self.atoms.problem.radius * max(self.atoms.open.size, 1)))
         system = _System(self.atoms, self.point, self.masses, self.soft)
         first = system.direction(np.zeros(by_atom.size), np.zeros(by_limit.size))
-        length, point = system.longest(first), self.point
+        (length, _), point = system.longest(first), self.point
         after = float(
-            (point.z + length * first.z) @ (system.gap + length * first.gap)
+            np.maximum(point.z + length * first.z, 0.0) @ np.maximum(system.gap + length * first.gap, 0.0)
             + (point.y + length * first.y) @ (system.limits.room + length * first.room)
         )
         goal = max(mean * min(max(after / total, 0.0), 1.0) ** 3, min(mean, self.mean(self.least)))
         step = system.direction(by_atom * goal - first.z * first.gap, by_limit * goal - first.y * first.room)
-        length = system.longest(step)
+        length, of_shares = system.longest(step)
         if length < 0.1:  # far from the path: back towards it first
             step = system.direction(by_atom * mean, by_limit * mean)
-            length = system.longest(step)
+            length, of_shares = system.longest(step)
         for _ in range(20):
             x, s = point.x + length * step.x, point.s + length * step.s
             # Where a norm or heights bend upwards, the multiplier and the values rise too: both are free to.
             short = _KEPT * (system.limits.room + length * step.room) - self.atoms.limits(x, self.soft).room
             raised = max(float(short.max()), 0.0)
             x[-1] += raised
-            wanted = _KEPT * (system.gap + length * step.gap)
+            wanted = np.maximum(_KEPT * (system.gap + length * step.gap), (1.0 - _NEAR) * system.gap)
             lift = np.maximum(self.atoms.highest(wanted + self.atoms.heights(x).value) - s, 0.0)
             if float(self.masses @ lift) + self.atoms.problem.radius * raised <= total:
                 break
             length *= 0.5
-        self.point = _Point(x, s + lift, point.z + length * step.z, point.y + length * step.y)
+        z = point.z + np.minimum(length, of_shares)[self.atoms.owner] * step.z
+        self.point = _Point(x, s + lift, z, point.y + length * step.y)
         return length
 
     def look(self, mean: float) -> float:
@@ -285,18 +303,21 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
     best = np.append(atoms.extremes.lifted(coef), [intercept, multiplier])
     upper = atoms.look(best, atoms.highest(atoms.heights(best).value), 0.0)
     path = _Path(atoms, best, upper, _LAST * tol * upper)
-    lower, rounding, awaited, since = -np.inf, 0.0, np.inf, 0
+    lower, rounding, awaited, since = 0.0, 0.0, np.inf, 0  # no loss is negative
     history: list[tuple[float, float]] = []
-    for _ in range(_MOST_STEPS):
+    for step in range(_MOST_STEPS):
         length = path.advance()
         heights, limits, _, total = path.measure()
         since += 1
-        if total > max(awaited, 2.0 * path.least) and length > 0.0 and since < _PATIENCE:
+        ends = length == 0.0 or step == _MOST_STEPS - 1
+        if total > max(awaited, 2.0 * path.least) and since < _PATIENCE and not ends:
             continue
         x, _, z, y = path.point
-        known, off = atoms.bound(x, heights, z, limits, y, upper)
-        if known - off > lower:
-            lower, rounding = known - off, off
+        # A bound is no nearer than the complementarity: far from the end it is not worth its sums.
+        if total <= _CLOSE * tol * upper or ends:
+            known, off = atoms.bound(x, heights, z, limits, y, upper)
+            if known - off > lower:
+                lower, rounding = known - off, off
         path.forget()
         value = path.look(path.mean(total))
         if value < upper:
@@ -306,6 +327,6 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
         path.least = _LAST * tol * upper
         history.append((lower, upper))
         since, awaited = 0, _WAIT * path.measure()[-1]
-        if upper - lower <= 0.9 * tol * abs(upper) or length == 0.0:
+        if upper - lower <= 0.9 * tol * abs(upper) or ends:
             break
     return NewtonResult(best[: atoms.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

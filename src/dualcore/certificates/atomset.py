@@ -14,17 +14,19 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates.extremes import Extremes
+from dualcore.certificates.onehot import OneHotRows
 from dualcore.certificates.plane import Plane, PlaneBound
 from dualcore.certificates.psd import solve_damped
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
+from dualcore.problem.families.categories import CategoriesFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 
 __all__ = ["AtomSet", "Heights", "Limits"]
 
 # Rows whose atom with all groups changed is known from the beginning.
-_FIRST_ROWS = 2000
+_FIRST_ROWS = 200
 # Times that slopes are moved towards balance.
 _REPAIRS = 3
 
@@ -63,6 +65,9 @@ class AtomSet:
         self.w = data.masses
         self.extremes = Extremes(family, self.m)
         self.width = self.extremes.width
+        groups = family.columns if isinstance(family, CategoriesFamily) else []
+        # Sums over all rows, three or more a step, are those of their categories where that is cheaper.
+        self.rows = OneHotRows(data.rows, groups) if OneHotRows.pays(groups) else data.rows
         self.X = np.empty((0, self.width))
         self.moved = np.empty(0, dtype=np.intp)
         self.labels, self.costs = data.y.copy(), np.zeros(self.n)
@@ -115,7 +120,8 @@ class AtomSet:
             y = self.data.y[part]
             moves = self.family.moves(X, y, coef, intercept, multiplier)
             total += float(self.w[part] @ moves.upper)
-            better = np.flatnonzero((moves.lower > known[part] + least) & (self.w[part] > 0.0))
+            moved = (moves.cost > 0.0) & (self.w[part] > 0.0)  # an unmoved row is known, but for rounding
+            better = np.flatnonzero((moves.lower > known[part] + least) & moved)
             if better.size:
                 led = self.family.moves(X[better], y[better], coef, intercept, multiplier, points=True)
                 price = led.cost - led.travel
@@ -156,13 +162,13 @@ class AtomSet:
     def along(self, direction: FloatArray, X: FloatArray | None = None) -> FloatArray:
         """Return ``(x_a, 1) . direction`` of every atom."""
         X = self.X if X is None else X
-        along = np.concatenate([self.data.rows.dot(direction[: self.m]), X @ direction[:-1]])
+        along = np.concatenate([self.rows.dot(direction[: self.m]), X @ direction[:-1]])
         return np.asarray(along + direction[-1])
 
     def moment(self, slope: FloatArray, X: FloatArray | None = None) -> FloatArray:
         """Return ``sum_a slope_a (x_a, 1)``."""
         along = slope[self.n :] @ (self.X if X is None else X)
-        along[: self.m] += self.data.rows.transpose_dot(slope[: self.n])
+        along[: self.m] += self.rows.transpose_dot(slope[: self.n])
         return np.append(along, slope.sum())
 
     def gram(self, weight: FloatArray, X: FloatArray | None = None) -> FloatArray:
@@ -170,7 +176,7 @@ class AtomSet:
         X = self.X if X is None else X
         out = np.empty((X.shape[1] + 1, X.shape[1] + 1))
         out[:-1, :-1] = (X * weight[self.n :, None]).T @ X
-        out[: self.m, : self.m] += self.data.rows.gram(weight[: self.n])
+        out[: self.m, : self.m] += self.rows.gram(weight[: self.n])
         out[-1] = out[:, -1] = self.moment(weight, X)
         return out
 

@@ -150,6 +150,10 @@ class BoxFamily(MovingFamily):
             raise RuntimeError("a row always has a way to go")
         return found
 
+    def n_items(self, n_features: int) -> int:
+        """Return how many parts a row's moves are put together from."""
+        return n_features
+
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
     ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
@@ -157,7 +161,7 @@ class BoxFamily(MovingFamily):
 
         The orders of the walls and the sums up to them are kept from one multiplier to the next, where they fit.
         """
-        if not rows.in_memory or rows.n * rows.m > _MOST_KEPT:
+        if not rows.in_memory or rows.n * self.n_items(rows.m) > _MOST_KEPT:
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
 

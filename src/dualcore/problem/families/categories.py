@@ -142,29 +142,49 @@ class _Corners(Box):
 class _CategoryPath(Path):
     """Changes of groups and moves of numbers, those that earn most per cost first; ``key`` counts them.
 
-    ``gains``, ``costs`` of shape (n_rows, n_items): a group each, then a number each. What never pays has neither.
+    ``gains``, ``costs`` of shape (n_rows, n_items): a group each, then a number each. What never pays has neither. Of
+    the others only those are listed that earn more than ``least`` per cost.
     """
 
-    def __init__(self, gains: FloatArray, costs: FloatArray) -> None:
+    def __init__(self, gains: FloatArray, costs: FloatArray, least: float) -> None:
         super().__init__(np.zeros(gains.shape[1]), costs)
         self.gains, self.costs = gains, costs
         ratio = np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
-        self.order = np.argsort(-ratio, axis=1, kind="stable")
+        pays = ratio > least
+        self.items = np.flatnonzero(pays.any(axis=0))
+        self.rows = np.flatnonzero(pays[:, self.items].any(axis=1))
+        listed = np.ix_(self.rows, self.items)
+        self.order = np.argsort(-ratio[listed], axis=1, kind="stable")
+        self.ratio = np.take_along_axis(ratio[listed], self.order, axis=1)
+        shape = self.rows.size, self.items.size + 1
+        self.gain, self.cost = np.zeros(shape), np.zeros(shape)
+        np.cumsum(np.take_along_axis(gains[listed], self.order, axis=1), axis=1, out=self.gain[:, 1:])
+        np.cumsum(np.take_along_axis(costs[listed], self.order, axis=1), axis=1, out=self.cost[:, 1:])
 
     def best(
         self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
-        n, items = self.gains.shape
-        gain, cost = np.zeros((n, items + 1)), np.zeros((n, items + 1))
-        np.cumsum(np.take_along_axis(self.gains, self.order, axis=1), axis=1, out=gain[:, 1:])
-        np.cumsum(np.take_along_axis(self.costs, self.order, axis=1), axis=1, out=cost[:, 1:])
-        return best_corner(loss, start, side, multiplier, gain, cost)
+        value = loss.value(start)
+        out = Best(value, value.copy(), *np.zeros((3, start.size)))
+        # What the steepest slope of the loss does not pay for is in no best move, nor is what is behind it.
+        pays = loss.lipschitz * self.ratio > multiplier
+        end = 1 + int(pays.any(axis=0).sum())
+        if end == 1:
+            return out
+        some = np.flatnonzero(pays[:, 0])
+        rows = self.rows[some]
+        moved = best_corner(loss, start[rows], side, multiplier, self.gain[some, :end], self.cost[some, :end])
+        for each, new in zip(out, moved, strict=True):
+            each[rows] = new
+        return out
 
     def displacement(self, key: FloatArray) -> FloatArray:
         """Return 1 for every item that is taken, 0 for the others."""
         rank = np.empty(self.order.shape)
         np.put_along_axis(rank, self.order, np.arange(self.order.shape[1], dtype=np.float64)[None, :], axis=1)
-        return ((rank < key[:, None]) & (self.gains > 0.0)).astype(np.float64)
+        out, listed = np.zeros(self.gains.shape), np.ix_(self.rows, self.items)
+        out[listed] = (rank < key[self.rows][:, None]) & (self.gains[listed] > 0.0)
+        return out
 
 
 class CategoriesFamily(BoxFamily):
@@ -210,6 +230,8 @@ class CategoriesFamily(BoxFamily):
         self.has_walls, self.is_free, self.is_curved = walls is not None, False, False
         either = walls if walls is not None else Box(np.array(-np.inf), np.array(np.inf))
         self.one_hot = np.concatenate(self.columns)
+        sizes = [columns.size for columns in self.columns]
+        self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
 
     # Rows
@@ -245,39 +267,44 @@ class CategoriesFamily(BoxFamily):
         self._require_columns(coef.size)
         movable = np.isfinite(self.costs)
         by_group = np.zeros((coef.size, self.costs.size))
-        ends = np.array([self._ends(coef, j) for j in range(self.costs.size)])
-        for j, columns in enumerate(self.columns):
-            by_group[columns, j] = coef[columns]
+        by_group[self.one_hot, self.group_of] = coef[self.one_hot]
+        low, high = self._ends(coef)
         here = X @ by_group  # of a group one coefficient, exactly: the others are multiplied by zero
-        gains = np.where(push[:, None] > 0.0, ends[:, 1] - here, here - ends[:, 0])
-        gains = np.where(movable, np.maximum(gains, 0.0), 0.0)
+        gains = np.where(push[:, None] > 0.0, high - here, here - low)
+        np.maximum(gains, 0.0, out=gains)
+        gains[:, ~movable] = 0.0
         costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
         if not self.has_walls:
-            return _CategoryPath(gains, costs)
+            return _CategoryPath(gains, costs, least / self.loss.lipschitz)
         numbers, walled = self._numbers(coef.size), super()._path(X, coef, push, least=-1.0)
         room = walled.caps[:, numbers]
         room = np.where(np.isfinite(room), room, 0.0)
-        return _CategoryPath(np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room]))
+        gains, costs = np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room])
+        return _CategoryPath(gains, costs, least / self.loss.lipschitz)
 
-    def _ends(self, coef: FloatArray, group: int) -> tuple[float, float]:
-        """Return the least and the largest coefficient of a group; a dropped category has 0."""
-        values = coef[self.columns[group]]
-        low, high = float(values.min()), float(values.max())
-        return (min(low, 0.0), max(high, 0.0)) if self.is_dropped[group] else (low, high)
+    def _ends(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest coefficient of every group; a dropped category has 0."""
+        values = coef[self.one_hot]
+        low, high = np.minimum.reduceat(values, self.first), np.maximum.reduceat(values, self.first)
+        low[self.is_dropped] = np.minimum(low[self.is_dropped], 0.0)
+        high[self.is_dropped] = np.maximum(high[self.is_dropped], 0.0)
+        return low, high
 
     def _numbers(self, n_features: int) -> npt.NDArray[np.intp]:
         """Return the columns that are in no group."""
         return np.setdiff1d(np.arange(n_features), self.one_hot)
+
+    def n_items(self, n_features: int) -> int:
+        return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
     def displaced(
         self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
     ) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
-        out = X.copy()
+        out, (low, high) = X.copy(), self._ends(coef)
         for j, columns in enumerate(self.columns):
-            low, high = self._ends(coef, j)
-            for up, wanted in ((True, high), (False, low)):
+            for up, wanted in ((True, high[j]), (False, low[j])):
                 rows = np.flatnonzero(taken[:, j] & ((push > 0.0) == up))
                 if rows.size == 0:
                     continue
@@ -332,8 +359,8 @@ class CategoriesFamily(BoxFamily):
         return super().size(numeric)
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
-        ends = (self._ends(coef, j) for j in range(self.costs.size))
-        steepest = max((high - low) / cost for (low, high), cost in zip(ends, self.costs.tolist(), strict=True))
+        low, high = self._ends(coef)
+        steepest = float(((high - low) / self.costs).max())
         return max(super().largest_multiplier(rows, y, coef, intercept), float(self.loss.lipschitz * steepest))
 
     def paper_bounds(
