@@ -27,8 +27,8 @@ from dualcore.problem.families import BoxFamily
 
 __all__ = ["can_use_atoms", "run_atoms"]
 
-# The first complementarity, relative to the risk, and how much of it a pass waits for to be gone.
-_FIRST, _WAIT = 0.3, 0.5
+# The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
+_FIRST, _WAIT = 0.3, 0.3
 # How far above its limits the multiplier begins, by what it costs, relative to the risk.
 _ABOVE = 0.1
 # The last complementarity, relative to the tolerance: less would only make new atoms harder to take up.
