@@ -15,8 +15,8 @@ Levels = npt.NDArray[np.intp]
 class CellRule(NamedTuple):
     """Which cell a row belongs to: its stratum, the curvature of ``h`` near it, and how large ``h`` is there.
 
-    Levels of curvature halve: level 0 holds the rows nearest to a kink of ``h``, or of the largest curvature, the last
-    level those where ``h`` is nearly linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j
+    Levels of curvature halve: level 0 holds the rows nearest to a kink or a bend of ``h``, or of the largest curvature,
+    the last level those where ``h`` is nearly linear. Loss layers double, against ``scale``: 0 for ``h <= scale``, j
     for ``(2^{j-1}, 2^j] scale``. Strata are the classes: none may be lost in a draw.
     """
 

@@ -27,6 +27,8 @@ from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, S
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
+# How far beside a bend rows still count as curved, in the distance that scores may still move.
+_BEND_WIDTH = 0.5
 
 
 # Where the totals of a pass are.
@@ -86,7 +88,11 @@ def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatAr
 
 
 def curvature_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
-    """Return the level of curvature of ``h`` at every row, 0 the largest: near a kink its distance counts instead."""
+    """Return the level of curvature of ``h`` at every row, 0 the largest: near a kink its distance counts instead.
+
+    The same holds beside a bend: a step longer than the curved part of a loss is wide moves rows into it and out of it,
+    so that the rows that lie there now say little of the curvature along the step.
+    """
     loss, distance = problem.loss, kink_distance(problem, multiplier, t)
     level: Levels | None = None
     if not loss.kinks:
@@ -96,6 +102,8 @@ def curvature_level(problem: Problem, multiplier: float, t: FloatArray, slope: F
         else:
             curvature = loss.curvature(t)
         level = -binary_level(curvature)
+        for bend in loss.bends:
+            level = np.minimum(level, binary_level(np.abs(t - bend) / (_BEND_WIDTH * width)))
     if distance is not None:
         near = binary_level(distance / width)
         level = near if level is None else np.minimum(level, near)

@@ -27,12 +27,13 @@ from dualcore.data.sums import Leaves, TreeSum, leaf_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import mean_slope
+from dualcore.problem.losses import Loss
 from dualcore.reading.leafread import LeafRead
 
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300
-# Widths over which slopes are averaged near kinks and flips, as shares of the spread of the scores; few where features
-# are many.
+# Widths over which slopes are averaged near kinks, flips and narrow curved parts, as shares of the spread of the
+# scores; few where features are many.
 _WIDTHS, _FEW_WIDTHS, _MANY_FEATURES = (0.005, 0.01, 0.02, 0.04, 0.1), (0.01, 0.04), 60
 # Reads at most: one more than there are moves.
 _READS = 3
@@ -47,6 +48,13 @@ def can_repair(problem: Problem, n_features: int) -> bool:
     """Whether the slopes of a problem can be repaired from sums: order 1, one score a row, not too many features."""
     closed = problem.family.is_closed and problem.family.n_outputs == 1 and problem.family.linear_in_multiplier
     return closed and n_features <= REPAIRED_FEATURES
+
+
+def _is_averaged(loss: Loss, width: float) -> bool:
+    """Whether slopes are averaged over a width: where they jump, and where all of the curved part is narrower."""
+    if loss.kinks:
+        return True
+    return len(loss.bends) > 1 and 2.0 * width > max(loss.bends) - min(loss.bends)
 
 
 class _Dual(NamedTuple):
@@ -71,7 +79,7 @@ class _Dual(NamedTuple):
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The slopes of a model, averaged over a width where the loss or the flips have kinks, and how they are moved.
+    """The slopes of a model, averaged over a width near kinks, flips and narrow curved parts, and how they are moved.
 
     ``scale`` multiplies the shares of flipped rows; ``directions`` (m + 1,) are the moves, one after the other.
     """
@@ -86,10 +94,11 @@ class _Candidate:
         """Return the slopes of rows at their margins or residuals, moved."""
         problem, loss, width = self.problem, self.problem.loss, self.width
         low, high = loss.slope_range
-        smoothed = width if loss.kinks else 0.0
+        averaged = _is_averaged(loss, width)
+        smoothed = width if averaged else 0.0
         slope = mean_slope(loss, t, smoothed)
         dual = _Dual(slope, low, high, np.zeros(t.size), np.zeros(t.size))
-        if loss.kinks:  # between the slopes at both ends of the width
+        if averaged:  # between the slopes at both ends of the width
             below, above = loss.slope(t - width), loss.slope(t + width)
             dual = dual._replace(slope=np.clip(slope, below, above), low=below, high=above)
         gains = problem.form.flip_gains(t)
@@ -214,9 +223,9 @@ def repaired_bounds(
     level_set : LevelSet
         With the risk of the best model known.
     """
-    widths: tuple[float, ...] = (0.0,)
-    if problem.loss.kinks or problem.family.flips:
-        widths = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
+    widths: tuple[float, ...] = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
+    if not (problem.loss.kinks or problem.family.flips):
+        widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
     for number in range(_READS):
         trees = _Read(source.n_rows, source.total_weight, candidates).over(source)

@@ -24,6 +24,8 @@ CASES = {
     "no-intercept": {"loss": "hinge", "radius": 0.05, "fit_intercept": False},
     "ridge": {"loss": "smooth_hinge", "radius": 0.02, "ridge": 0.1},
     "huber": {"loss": "huber", "radius": 0.05},
+    "narrow-huber": {"loss": "huber", "radius": 0.05, "delta": 0.003},
+    "narrow-huber-l1": {"loss": "huber", "radius": 0.05, "delta": 0.02, "norm": "l1", "label_cost": 1.0},
     "target": {"loss": "absolute", "radius": 0.05, "label_cost": 1.0},
     "tube": {"loss": "epsilon_insensitive", "radius": 0.05, "norm": "l1"},
     "priced": {"loss": "logistic", "radius": 0.1, "feature_weights": [1.0, 2.0, 0.5, 1.0]},
@@ -65,7 +67,7 @@ def test_no_bound_is_above_the_optimum(name, away):
     assert max(found) <= risk
 
 
-@pytest.mark.parametrize("name", ["l1", "linf-flips", "hinge-l1-flips"])
+@pytest.mark.parametrize("name", ["l1", "linf-flips", "hinge-l1-flips", "narrow-huber", "narrow-huber-l1"])
 def test_a_repaired_bound_is_of_second_order(name):
     problem = Problem(**CASES[name])
     X, y = made(problem, 20_000)
@@ -122,6 +124,7 @@ SPLITS = {
     "margins": ({"loss": "logistic", "radius": 0.05, "norm": "l1"}, 6),
     "flips": ({"loss": "hinge", "radius": 0.1, "label_cost": 1.0}, 4),
     "residuals": ({"loss": "huber", "radius": 0.05}, 100),  # Gram matrices ask for leaves of more rows
+    "narrow-huber": ({"loss": "huber", "radius": 0.05, "delta": 0.02}, 4),
 }
 
 

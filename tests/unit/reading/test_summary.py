@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from dualcore import Anchor, Problem, solve
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource, Chunk
+from dualcore.problem.losses import Huber
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import CellRule, Extent, Pass, merge, summarise
 
@@ -183,7 +184,18 @@ def test_levels_double_the_distance_to_a_kink(name):
         assert (distance[level == k + 1] >= 0.3 * 2.0**k * (1.0 - 1e-12)).all()
 
 
-@pytest.mark.parametrize("name", ["logistic", "huber", "squared"])
+@pytest.mark.parametrize("delta", [0.05, 1.35])
+def test_levels_double_the_distance_to_the_curved_part_of_a_loss(delta):
+    problem = Problem(Huber(delta), radius=0.1)
+    reading, t = everything(problem, CellRule(scale=1.0, width=0.6, n_curvatures=4, n_layers=1))
+    distance, level = np.abs(t) - delta, reading.sample.cells
+    assert (level[distance <= 0.0] == 0).all()
+    for k in range(3):
+        assert (distance[level == k] < 0.3 * 2.0**k * (1.0 + 1e-12)).all()
+        assert (distance[level == k + 1] >= 0.3 * 2.0**k * (1.0 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared"])
 def test_levels_halve_the_curvature(name):
     problem = PROBLEMS[name]
     reading, t = everything(problem, CellRule(scale=1.0, width=0.3, n_curvatures=4, n_layers=1))

@@ -103,6 +103,17 @@ def test_rounds_bring_the_model_to_the_optimum(name):
     assert fit.certificate.relative_gap <= (1e-2 if problem.loss.kinks else 1e-3)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_huber_loss_whose_curved_part_is_narrow_against_the_noise(seed):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 20))
+    y = X @ rng.uniform(0.0, 80.0, size=20) + 20.0 * rng.normal(size=10_000)
+    problem = Problem("huber", radius=0.01)  # delta 1.35
+    fit = DualCoreset(size=500, rounds=4, target_gap=1e-3, random_state=seed).fit(problem, X, y)
+    assert fit.certificate.relative_gap < 1e-2
+    assert fit.certificate.upper <= optimum(problem, X, y).value * (1.0 + 1e-3)
+
+
 def test_it_stops_as_soon_as_the_certificate_is_tight_enough():
     problem = PROBLEMS["logistic"]
     X, y = sample(problem, n=6000)
