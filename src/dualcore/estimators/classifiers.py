@@ -53,7 +53,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         Multiplies ``sample_weight``; "balanced" gives every class the same mass.
     n_jobs : int or None, default=None
         Processes for more than two classes, one against the rest, of rows in memory; -1 for all cores. It has no effect
-        on a source: its classes are trained one after another, because one read of it may use all cores already.
+        on a source: its classes are trained one after another.
 
     Attributes
     ----------
