@@ -42,6 +42,13 @@ except SystemExit as end:
     assert imported_by(code).isdisjoint(HEAVY)
 
 
+@pytest.mark.parametrize("module", ["dualcore", "dualcore.cli"])
+def test_the_command_line_is_a_module_too(module):
+    settings = {"env": os.environ | {"PYTHONPATH": str(SOURCE)}, "capture_output": True, "text": True}
+    ran = subprocess.run([sys.executable, "-m", module, "--version"], check=True, timeout=300, **settings)
+    assert dualcore.__version__ in ran.stdout
+
+
 def test_every_public_name_is_found_when_it_is_used():
     assert sorted(dualcore._MODULES) == sorted(dualcore.__all__)
     assert set(dualcore.__all__) <= set(dir(dualcore))

@@ -184,7 +184,7 @@ class Interrupter(importlib.abc.MetaPathFinder):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupter())
 """)
-    how = {"script": [str(tmp_path / "dualcore")], "module": ["-m", "dualcore.cli"], "code": ["-c", CONSOLE]}[start]
+    how = {"script": [str(tmp_path / "dualcore")], "module": ["-m", "dualcore"], "code": ["-c", CONSOLE]}[start]
     path = os.pathsep.join([str(tmp_path), str(SOURCE)])
     settings = {"env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True, "check": False}
     ran = subprocess.run([sys.executable, *how, "fit", "rows.csv"], timeout=120, **settings)
