@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -20,7 +23,7 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.remarks import warn_if_loose, warn_if_nothing_learned
+from dualcore.estimators.remarks import Fitted, remark
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
@@ -232,40 +235,47 @@ class WassersteinLinearModel(BaseEstimator):
                     _print_iteration(title, done)
 
                 settings["callback"] = show
-            solution = solve(problem, X, y, weights, **settings)
+            with warnings.catch_warnings():  # `_remark` says it, once for all classes
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                solution = solve(problem, X, y, weights, **settings)
             # In memory every iteration and the final score read all rows once.
             reads = solution.n_reads or solution.iterations + 1
             certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
             training = Training(solution, certificate, None)
         else:
             seed = self._seed() if seed is None else seed
-            found = fit_coreset(
-                problem,
-                X,
-                y,
-                self.coreset if start is None else anchored(self.coreset, problem, start, seed),
-                sample_weight=weights,
-                solver=self.solver,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                random_state=seed,
-                callback=(lambda done: print_round(title, done)) if self.verbose else None,
-            )
+            with warnings.catch_warnings():
+                if is_auto(self.coreset):  # which may take all rows
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                found = fit_coreset(
+                    problem,
+                    X,
+                    y,
+                    self.coreset if start is None else anchored(self.coreset, problem, start, seed),
+                    sample_weight=weights,
+                    solver=self.solver,
+                    tol=self.tol,
+                    max_iter=self.max_iter,
+                    random_state=seed,
+                    callback=(lambda done: print_round(title, done)) if self.verbose else None,
+                )
             training = Training(found.solution, found.certificate, found.coreset)
-            if found.coreset is not None:  # "auto" may have taken all rows
-                warn_if_loose(title, found.certificate, target_gap(self.coreset))
-        self._remark(title, problem, training, X, y, weights)
         training = self._name_features(training)
         if self.verbose:
             print_outcome(title, training.solution, training.certificate, history=self.verbose > 1 and not shown)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
-    def _remark(self, title: str, problem: Problem, training: Training, X: Any, y: Any, weights: Any) -> None:
-        """Warn where the radius leaves nothing to learn."""
-        few = training.coreset
-        rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
-        warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
+    def _remark(
+        self, problem: Problem, found: Sequence[Training], X: Any, ys: Any, weights: Any, names: Sequence[Any] = ("",)
+    ) -> None:
+        """Warn of what a user should look at: ``ys`` and ``names`` are those of the problems that were solved."""
+        rows = [
+            (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
+            for (_, _, few), y in zip(found, ys, strict=True)
+        ]
+        fits = [Fitted(str(name), problem, *one, *data) for name, one, data in zip(names, found, rows, strict=True)]
+        remark(getattr(self, "_title", type(self).__name__), fits, tol=self.tol, target=target_gap(self.coreset))
 
     def _name_features(self, training: Training) -> Training:
         """Return the training with the names of the features in the coreset, where there are names."""

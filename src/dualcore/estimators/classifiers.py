@@ -120,19 +120,23 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         binary = self.classes_.size == 2
         positives = range(1 if binary else 0, self.classes_.size)
         masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], count=len(positives))
+        targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
+        names = ["" if binary else str(self.classes_[positive]) for positive in positives]
         tasks = [
             delayed(self._train)(
                 problem,
                 X,
-                np.where(code == positive, 1.0, -1.0),
+                target,
                 masses,
-                "" if binary else f"{self.classes_[positive]} against the rest",
+                "" if binary else f"{name} against the rest",
                 seed=None if self.coreset is None else self._seed(),
                 start=start,
             )
-            for positive, start in zip(positives, starts, strict=True)
+            for target, name, start in zip(targets, names, starts, strict=True)
         ]
-        store(self, list(Parallel(n_jobs=None if binary else self.n_jobs)(tasks)))
+        found = list(Parallel(n_jobs=None if binary else self.n_jobs)(tasks))
+        store(self, found)
+        self._remark(problem, found, X, targets, masses, names)
         return self
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
@@ -215,6 +219,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         # A source without a count of its rows was read once more, to find the labels.
         reads = (source.n_reads - before) or found.certificate.n_reads
         self.certificate_ = replace(found.certificate, n_reads=reads)
+        self._remark(problem, [found], source, [None], None)
         return self
 
     def _weigh_source(self, source: Source) -> Source:

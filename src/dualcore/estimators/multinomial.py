@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import fit_coreset, is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.estimators.base import Training, anchored, print_outcome, print_round, target_gap
-from dualcore.estimators.remarks import warn_if_loose
+from dualcore.estimators.base import Training, anchored, print_outcome, print_round
 from dualcore.problem import Problem
 from dualcore.problem.losses import Softmax
 from dualcore.solvers import solve
@@ -41,7 +42,9 @@ def fit_multinomial(
     title = type(estimator).__name__
     [start] = estimator._earlier(estimator.classes_.size, estimator.n_features_in_)
     if estimator.coreset is None or is_auto(estimator.coreset):
-        solution = solve(joint, X, code, weights, warm_start=start, **settings)
+        with warnings.catch_warnings():  # `_remark` says it
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solution = solve(joint, X, code, weights, warm_start=start, **settings)
         passes = _READS_PER_STEP if solution.solver == "structured" else 1
         reads = solution.n_reads or passes * solution.iterations + _READS_TO_START
         certificate, coreset = Certificate(solution.value, solution.lower_bound, reads, solution.rounding), None
@@ -53,10 +56,10 @@ def fit_multinomial(
         found = fit_coreset(joint, X, code, size, weights, **settings)
         named = estimator._name_features(Training(found.solution, found.certificate, found.coreset))
         solution, certificate, coreset = named
-        warn_if_loose(title, certificate, target_gap(estimator.coreset))
     if estimator.verbose:
         print_outcome(title, solution, certificate, history=estimator.verbose > 1)
     estimator._keep(solution, certificate, coreset)
+    estimator._remark(joint, [Training(solution, certificate, coreset)], X, [code], weights)
 
 
 def multinomial_risk(estimator: Any, X: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> float:

@@ -41,11 +41,13 @@ def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dic
     if estimator._joins(classes.size):
         fit_multinomial(estimator, problem, CodedSource(source, classes, factors), None, None)
         return
-    found, starts = [], estimator._earlier(source.n_features, count=classes.size)
-    for positive, (label, start) in enumerate(zip(estimator.classes_.tolist(), starts, strict=True)):
+    found: list[Any] = []
+    names, starts = estimator.classes_.tolist(), estimator._earlier(source.n_features, count=classes.size)
+    for positive, (label, start) in enumerate(zip(names, starts, strict=True)):
         rows = AgainstRestSource(source, classes, positive, factors)
         found.append(estimator._train(problem, rows, None, None, f"{label} against the rest", start=start))
     store(estimator, found)
+    estimator._remark(problem, found, source, [None] * len(found), None, names)
 
 
 def store(estimator: Any, found: list[Any]) -> None:

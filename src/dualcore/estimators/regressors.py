@@ -55,8 +55,10 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         else:
             X, y = self._read_pair(X, y, reset=True, y_numeric=True)
         [start] = self._earlier(self.n_features_in_)
-        self._keep(*self._train(problem, X, y, sample_weight, start=start))
+        found = self._train(problem, X, y, sample_weight, start=start)
+        self._keep(*found)
         self.problem_ = problem
+        self._remark(problem, [found], X, [y], sample_weight)
         return self
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import Certificate
@@ -13,60 +15,164 @@ from dualcore.coresets.path import largest_radius
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
+from dualcore.solvers import Solution
 
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
 _CONSTANT = 1e-6
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
 _FEW, _LEARNED = 1000, 0.1
+# Columns whose sizes differ by more have units that nobody compared; a radius of one column is then none of another.
+_UNEVEN = 1e3
+# So many classes are named one by one.
+_NAMED = 10
 _WHAT_TO_DO = "Use a larger coreset or more rounds, or coreset=None where the rows are few."
 
 
-def warn_if_loose(title: str, certificate: Certificate, target: float | None) -> None:
-    """Warn where a certificate is not as tight as asked for, or says next to nothing."""
-    gap = certificate.relative_gap
-    if certificate.is_weak:
-        warnings.warn(
-            f"{title}: the certificate leaves open how good the model is (relative gap {gap:.2g}). {_WHAT_TO_DO}",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-    elif target is not None and gap > target:
-        warnings.warn(
-            f"{title}: the certified relative gap is {gap:.2g}, more than the target_gap of {target:.2g}. "
-            f"{_WHAT_TO_DO}",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+class Fitted(NamedTuple):
+    """A problem that was solved, and the rows it was solved on: those of the coreset where the others are in a source.
+
+    ``name`` is that of the class which is told from the rest, empty where there is one problem.
+    """
+
+    name: str
+    problem: Problem
+    solution: Solution
+    certificate: Certificate
+    coreset: Any
+    X: Any
+    y: Any
+    weights: Any
 
 
-def warn_if_nothing_learned(title: str, problem: Problem, coef: Any, X: Any, y: Any, weights: Any) -> None:
-    """Warn where the radius leaves no coefficient, and name the largest that would; ``X`` is rows, or a coreset's."""
+def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | None) -> None:
+    """Warn once for each kind of trouble, and name the classes that have it.
+
+    Parameters
+    ----------
+    title : str
+        Name of the estimator.
+    fits : sequence of Fitted
+        One for each class against the rest, or one.
+    tol : float
+        Relative gap that a solve on all rows was asked for.
+    target : float or None
+        Relative gap that a coreset was asked for; None if for none.
+    """
+    on_coreset = [fit for fit in fits if fit.coreset is not None]
+    whole = [fit for fit in fits if fit.coreset is None and not fit.solution.converged]
+    for status in dict.fromkeys(fit.solution.status for fit in whole):
+        these = [fit for fit in whole if fit.solution.status is status]
+        gap = max(fit.solution.gap / max(abs(fit.solution.value), 1e-300) for fit in these)
+        text = f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}."
+        _warn(title, these, text, ConvergenceWarning)
+    weak = [fit for fit in on_coreset if fit.certificate.is_weak]
+    if weak:
+        gap = max(fit.certificate.relative_gap for fit in weak)
+        text = f"the certificate leaves open how good the model is (relative gap {_most(weak)}{gap:.2g}). {_WHAT_TO_DO}"
+        _warn(title, weak, text, ConvergenceWarning)
+    loose = [
+        fit
+        for fit in on_coreset
+        if not fit.certificate.is_weak and target is not None and fit.certificate.relative_gap > target
+    ]
+    if loose:
+        gap = max(fit.certificate.relative_gap for fit in loose)
+        text = f"the certified relative gap is {_most(loose)}{gap:.2g}, more than the target_gap of {target:.2g}."
+        _warn(title, loose, f"{text} {_WHAT_TO_DO}", ConvergenceWarning)
+    radii = [_useful_radius(fit) for fit in fits]
+    idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
+    if idle:
+        _warn(title, idle, _idle_text(title, idle, [radius for radius in radii if radius]), UserWarning)
+
+
+def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]) -> None:
+    names = [fit.name for fit in fits if fit.name]
+    if len(names) > _NAMED:
+        names = [*names[:_NAMED], f"{len(names) - _NAMED} others"]
+    classes = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    of = f", {'classes' if len(names) > 1 else 'class'} {classes} against the rest" if names else ""
+    uneven = uneven_columns(fits[0].problem, fits[0].X)
+    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=5)
+
+
+def _most(fits: Sequence[Fitted]) -> str:
+    return "up to " if len(fits) > 1 else ""
+
+
+def _useful_radius(fit: Fitted) -> str | None:
+    """Return what is known of the largest useful radius where this one leaves no coefficient; None where it does."""
+    problem, coef = fit.problem, fit.solution.coef
     if problem.radius == 0.0 or problem.family.n_outputs > 1:
-        return
-    if isinstance(X, Source):  # rows are not read again for a remark
-        if np.abs(coef).max(initial=0.0) > 1e-9 or not np.size(coef):
-            return
-        largest = ""
-    else:
-        rows, scale = as_rows(X), 1.0 if problem.is_classification else float(np.std(y))
-        few = as_rows(X[:_FEW]) if rows.n > _FEW else rows
-        if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows
-            return
-        bound = largest_radius(problem, rows, y, weights)
-        if not 0.0 < bound < np.inf:  # no radius would help
-            return
-        # Near the bound coefficients that are optimal to within tol need not be small.
-        if problem.radius < bound and float(np.ptp(rows.dot(coef))) > _CONSTANT * scale:
-            return
-        exact = not problem.loss.kinks and problem.family.is_closed and np.isinf(problem.geometry.label_cost)
-        bound = bound if exact else min(bound, problem.radius)
-        largest = f" The largest useful radius is {'' if exact else 'below '}{bound:.3g}."
+        return None
+    if isinstance(fit.X, Source):  # rows are not read again for a remark
+        return "" if np.size(coef) and np.abs(coef).max() <= 1e-9 else None
+    rows, scale = as_rows(fit.X), 1.0 if problem.is_classification else float(np.std(fit.y))
+    few = as_rows(fit.X[:_FEW]) if rows.n > _FEW else rows
+    if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows
+        return None
+    bound = largest_radius(problem, rows, fit.y, fit.weights)
+    if not 0.0 < bound < np.inf:  # no radius would help
+        return None
+    # Near the bound coefficients that are optimal to within tol need not be small.
+    if problem.radius < bound and float(np.ptp(rows.dot(coef))) > _CONSTANT * scale:
+        return None
+    exact = not problem.loss.kinks and problem.family.is_closed and np.isinf(problem.geometry.label_cost)
+    return f"{'' if exact else 'below '}{bound if exact else min(bound, problem.radius):.3g}"
+
+
+def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str:
     advice = "Use a smaller one; suggest_radius and the estimators whose names end in CV choose one."
-    if title.split()[0].endswith("CV"):
+    if title.endswith("CV"):
         advice = "Cross-validation chose it: look at scores_, and try smaller radii or another scoring."
-    warnings.warn(
-        f"{title}: radius={problem.radius:g} leaves nothing to learn: all coefficients are 0, and every row gets the "
-        f"same prediction.{largest} {advice}",
-        UserWarning,
-        stacklevel=4,
+    known = list(dict.fromkeys(useful))
+    largest = f" The largest useful radius is {known[0]}." if len(known) == 1 else ""
+    if len(known) > 1:
+        largest = f" The largest useful radii of these classes are {', '.join(known)}."
+    same = "all coefficients are 0, and every row gets the same prediction"
+    if len(fits) > 1 or fits[0].name:
+        same = "all coefficients are 0, and every row gets the same score"
+    return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}"
+
+
+def uneven_columns(problem: Problem, X: Any) -> str:
+    r"""Return a sentence about columns of very different sizes; empty where they are alike.
+
+    .. math:: s_j = w_j \sqrt{\textstyle\sum_{i: x_{ij} \ne m_j} (x_{ij} - m_j)^2 / \#\{i: x_{ij} \ne m_j\}}
+
+    is the size of a column, :math:`m_j` its median (0 where ``X`` is sparse) and :math:`w_j` the price of moving it by
+    one. A column that is rarely other than zero is so no smaller than one that is often: one-hot columns have the
+    size 1 however rare they are. A thousand rows, evenly spaced, decide.
+
+    Examples
+    --------
+    >>> X = np.array([[1.0, 5e6], [2.0, 7e6], [3.0, 1e6]])
+    >>> uneven_columns(Problem("huber"), X)[:60]
+    'Sizes of columns differ by a factor of 4e+06, columns 0 and '
+    >>> uneven_columns(Problem("huber", feature_weights=[1.0, 1e-6]), X)
+    ''
+    """
+    if isinstance(X, Source):  # rows are not read again for a remark
+        return ""
+    rows = as_rows(X)
+    some = rows.take(np.unique(np.linspace(0, rows.n - 1, min(rows.n, _FEW)).astype(np.int64)))
+    if sp.issparse(some):
+        squares = np.asarray(some.multiply(some).sum(axis=0), dtype=np.float64).ravel()
+        counts = np.asarray((some != 0).sum(axis=0)).ravel()
+    else:
+        some = np.asarray(some, dtype=np.float64)
+        away = some - np.median(some, axis=0)
+        squares, counts = (away**2).sum(axis=0), (away != 0.0).sum(axis=0)
+    sizes = np.sqrt(squares / np.maximum(counts, 1))
+    prices = problem.geometry.norm.weights
+    sizes = sizes if prices is None else sizes * np.where(np.isfinite(prices), prices, 0.0)
+    known = np.flatnonzero(sizes > 0.0)
+    if not known.size:
+        return ""
+    low, high = known[sizes[known].argmin()], known[sizes[known].argmax()]
+    if sizes[high] <= _UNEVEN * sizes[low]:
+        return ""
+    scaler = "StandardScaler(with_mean=False)" if sp.issparse(some) else "StandardScaler()"
+    return (
+        f"Sizes of columns differ by a factor of {sizes[high] / sizes[low]:.0e}, columns {low} and {high} most: scale "
+        f"them, by {scaler} in a pipeline or, of a file, by open_source(..., standardize=True)."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import Any, ClassVar, Self
@@ -192,7 +193,9 @@ class RadiusSearch(WassersteinLinearModel):
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         scores = []
         for radius in radii:
-            model = clone(plain).set_params(radius=float(radius)).fit(rows.take(train), y[train], part)
+            with warnings.catch_warnings():  # remarks are about the model that is kept
+                warnings.simplefilter("ignore", UserWarning)
+                model = clone(plain).set_params(radius=float(radius)).fit(rows.take(train), y[train], part)
             scores.append(self._score(model, problem, held, labels, left, as_weights(left, test.size)))
         return scores
 

@@ -140,3 +140,100 @@ def test_cross_validation_is_not_advised_to_those_who_used_it():
     assert text.startswith("WassersteinLinearSVCCV: ")
     assert "names end in CV" not in text
     assert "scores_" in text
+
+
+def ten_classes(n: int = 2000):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(n, 5))
+    score = X @ rng.normal(size=(5, 10)) + rng.gumbel(size=(n, 10))
+    return X, score.argmax(axis=1)
+
+
+@pytest.mark.parametrize("source", [False, True])
+def test_classes_share_one_warning_that_names_them(source):
+    X, y = ten_classes()
+    data = (open_source(X, y.astype(float)),) if source else (X, y)
+    with pytest.warns(ConvergenceWarning, match="more than the target_gap of 0.001") as said:
+        sampler = DualCoreset(size=100, rounds=1, target_gap=1e-3, random_state=0)
+        model = WassersteinLinearSVC(radius=0.01, coreset=sampler).fit(*data)
+    loose = [k for k, known in enumerate(model.certificate_) if 1e-3 < known.relative_gap <= 0.5]
+    assert len(loose) > 1
+    [text] = [str(one.message) for one in said if "target_gap" in str(one.message)]
+    names = f"{', '.join(map(str, loose[:-1]))} and {loose[-1]}"
+    worst = max(model.certificate_[k].relative_gap for k in loose)
+    assert text.startswith(f"WassersteinLinearSVC, classes {names} against the rest: the certified relative gap is up")
+    assert f"up to {worst:.2g}, more than" in text
+    if not source:
+        assert said[0].filename == __file__  # the line that called fit
+
+
+def test_classes_that_stop_early_or_learn_nothing_share_a_warning():
+    X, y = ten_classes(400)
+    with pytest.warns(ConvergenceWarning, match="Iteration limit reached") as said:
+        WassersteinLogisticRegression(radius=0.01, max_iter=2, solver="structured").fit(X, y)
+    assert len(said) == 1
+    with pytest.warns(UserWarning, match="leaves nothing to learn: .* the same score") as said:
+        WassersteinLogisticRegression(radius=50.0).fit(X, y)
+    assert len(said) == 1
+    assert "largest useful radii of these classes are 0." in str(said[0].message)
+
+
+def test_only_ten_classes_are_named():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match=r"classes 0, 1, .*, 9 and 3 others against the rest") as said:
+        WassersteinLogisticRegression(radius=50.0).fit(rng.normal(size=(130, 2)), np.arange(130) % 13)
+    assert len(said) == 1
+
+
+def uneven(n: int = 2000):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 3)) * [1.0, 1e-4, 10.0]
+    return X, np.where(1e4 * X[:, 1] + rng.logistic(size=n) > 0.0, 1.0, -1.0)
+
+
+def test_trouble_with_columns_of_different_sizes_advises_to_scale_them():
+    X, y = uneven()
+    for model in (
+        WassersteinLogisticRegression(radius=0.5),
+        WassersteinLogisticRegression(
+            radius=1e-4, coreset=DualCoreset(size=20, rounds=1, target_gap=1e-9, random_state=0)
+        ),
+        WassersteinLogisticRegression(max_iter=1, solver="structured"),
+    ):
+        for data in (X, sp.csr_matrix(X)):
+            with pytest.warns(UserWarning, match=r"differ by a factor of 1e\+05, columns 1 and 2 most.*StandardScaler"):
+                model.fit(data, y)
+    weighted = WassersteinLogisticRegression(radius=50.0, feature_weights=[1.0, 1e4, 0.1])
+    with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+        weighted.fit(X, y)
+    assert "Sizes of columns" not in str(said[0].message)  # the prices make up for the units
+
+
+def test_columns_of_different_sizes_are_no_warning_where_the_fit_went_well():
+    X, y = uneven()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        WassersteinLogisticRegression(radius=1e-6).fit(X, y)
+
+
+def test_rare_columns_are_not_of_different_sizes():
+    """A one-hot column that is 1 in one row of a thousand has a deviation of 0.03, and a count of words a heavy tail."""
+    rng = np.random.default_rng(0)
+    n = 5000
+    hot = np.eye(40)[np.minimum(rng.geometric(0.3, n) - 1, 39)]
+    X = np.hstack([hot, rng.normal(size=(n, 1)) * 20.0, rng.poisson(0.01, size=(n, 30)) * rng.pareto(1.5, (n, 30))])
+    y = np.where(rng.random(n) < 0.3, 1.0, -1.0)
+    for data in (X, sp.csr_matrix(X)):
+        with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+            WassersteinLogisticRegression(radius=100.0).fit(data, y)
+        assert "Sizes of columns" not in str(said[0].message)
+
+
+def test_folds_of_cross_validation_are_not_remarked():
+    X, _ = few_positives(200)
+    y = np.sign(X[:, 0])
+    low, high = X.min(axis=0), X.max(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = WassersteinLinearSVCCV(radii=[1e-3, 100.0], cv=2, support=(low, high)).fit(X, y)
+    assert model.radius_ == 1e-3
