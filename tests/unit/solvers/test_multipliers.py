@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, solve
+from dualcore.coresets.path import largest_radius
 from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply, conjugate_gradient
@@ -128,3 +129,15 @@ def test_multipliers_are_for_straight_pieces_and_a_norm_that_is_felt():
     assert not can_multiply(Problem("hinge", radius=0.1, label_cost=1.0), 5)
     assert not can_multiply(Problem("absolute", radius=0.1, label_cost=1.0), 5)
     assert not can_multiply(Problem("hinge", radius=0.0, ridge=0.1), 5)
+
+
+@pytest.mark.parametrize(("n", "m", "seed", "share"), [(500, 5, 1, 0.8), (2000, 20, 1, 1.0), (2000, 20, 0, 0.95)])
+def test_where_no_row_is_on_a_ramp_a_step_stays_finite(n, m, seed, share):
+    """Near the largest useful radius coefficients are small, and so no row may curve in the intercept."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m))
+    y = np.where(X @ rng.normal(size=m) * 0.5 + rng.logistic(size=n) > 0, 1.0, -1.0)
+    problem = Problem("hinge", radius=share * largest_radius(Problem("hinge"), X, y))
+    found = solve(problem, X, y, solver="descent")  # overflow is an error here
+    assert found.converged
+    assert found.value == pytest.approx(solve(problem, X, y, solver="structured").value, rel=2e-6)

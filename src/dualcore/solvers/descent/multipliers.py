@@ -207,6 +207,8 @@ class Multipliers:
         rows = here.ramp
         bend = oracle.masses[rows] / (2.0 * ramps.width)
         spread = max(float(bend.sum()), 1e-6 / ramps.width)
+        # Where no row is on a ramp nothing curves in the intercept, and Newton's equations have no solution.
+        held = spread - float(bend.sum())
         most = int(_MOST_DENSE * oracle.n_rows)
         if rows.size > most and not oracle.is_sparse:
             kept = np.sort(self.rng.choice(rows.size, most, replace=False))
@@ -224,7 +226,7 @@ class Multipliers:
             total = float(scores.sum())
             moment = operator.finish(operator.transpose_dot(X, scores), total)
             moment += diagonal * coef - vector * float(vector @ coef)
-            return np.append(moment, total) if self.intercept else moment
+            return np.append(moment, total + held * step[self.m]) if self.intercept else moment
 
         step, count = conjugate_gradient(product, -gradient, metric)
         oracle.n_evaluations += 1 + int(count * rows.size / oracle.n_rows)
