@@ -71,6 +71,12 @@ MISSING_IMAGES = """
 })()
 """
 
+# A picture that scrolls is read by nobody: it must fit the window.
+CUT_IMAGES = """
+[...document.images].filter(image => image.checkVisibility() && image.getBoundingClientRect().right > innerWidth + 1)
+  .map(image => image.alt)
+"""
+
 
 def find_chromium() -> str | None:
     """Return the path of a Chromium, the one named by the variable CHROMIUM first."""

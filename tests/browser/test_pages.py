@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from browser.chromium import CLIPPED, MISSING_IMAGES, RAW_MATHEMATICS, Browser, find_chromium
+from browser.chromium import CLIPPED, CUT_IMAGES, MISSING_IMAGES, RAW_MATHEMATICS, Browser, find_chromium
 from dualcore import Problem
 from dualcore.cli.report import Report, explain_fit, software
 
@@ -104,6 +104,7 @@ def look(browser, address, page, width):
         "clipped": browser.evaluate(CLIPPED),
         "raw mathematics": browser.evaluate(RAW_MATHEMATICS),
         "missing images": browser.evaluate(MISSING_IMAGES),
+        "cut images": browser.evaluate(CUT_IMAGES),
         "from elsewhere": elsewhere,
         "console": browser.errors(),
     }
@@ -131,6 +132,8 @@ FAULTY = {
     "clipped by the window": "<pre>" + "wide " * 90 + "</pre>",
     "raw mathematics": r"<p>.. math:: \min_x x^2</p>",
     "missing images": "<img src='data:image/png;base64,XXXX'>",
+    "cut images": "<div style='overflow-x: auto'><img src='data:image/svg+xml,"
+    '<svg xmlns="http://www.w3.org/2000/svg" width="1900" height="9"/>\' alt=\'wide\'></div>',
     "console": "<script>console.error('no')</script>",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,7 @@ def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, 
 
 def plot_cells(cells: CellCounts) -> Figure:
     """Draw the grid: shade by the share of rows that were drawn, and the two counts in every occupied cell."""
-    figure, (axes,) = _figure(1, width=7.6, height=4.2)
+    figure, (axes,) = _figure(1, width=4.7, height=4.6)
     share = np.divide(cells.draws, cells.rows, out=np.full(cells.rows.shape, np.nan), where=cells.rows > 0)
     shown = np.log10(np.maximum(share, 1e-4))
     axes.grid(False)
@@ -124,16 +125,16 @@ def plot_cells(cells: CellCounts) -> Figure:
         if rows:
             colour = "white" if shown[i, j] > -1.2 else "black"
             text = f"{cells.draws[i, j]:,}\nof {rows:,}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
+            axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
     n_curvatures, n_layers = cells.rows.shape
     names = ["largest", *[f"{2**level}x less" for level in range(1, n_curvatures - 1)], "linear"]
     axes.set_yticks(range(n_curvatures), names)
-    axes.set_xticks(range(n_layers), ["up to mean", *[f"to {2**j}x" for j in range(1, n_layers - 1)], "beyond"])
+    axes.set_xticks(range(n_layers), ["to mean", *[f"to {2**j}x" for j in range(1, n_layers - 1)], "more"])
     axes.set_xlabel("dual loss h, against its mean")
     axes.set_ylabel("curvature of h")
     axes.set_title(f"{int(cells.draws.sum()):,} of {int(cells.rows.sum()):,} rows drawn, by cell")
-    bar = figure.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0])
-    bar.ax.set_yticklabels(["0.01 %", "0.1 %", "1 %", "10 %", "all"])
+    bar = figure.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0], location="bottom")
+    bar.ax.set_xticklabels(["0.01 %", "0.1 %", "1 %", "10 %", "all"])
     bar.set_label("share drawn")
     return figure
 
@@ -143,7 +144,7 @@ def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
 
     A weight is shown as the number of rows it stands for.
     """
-    figure, (axes,) = _figure(1, width=6.4)
+    figure, (axes,) = _figure(1, width=4.7)
     counts = coreset.weights * coreset.n_rows
     classes = np.unique(coreset.y)
     if classes.size == 2:
@@ -156,7 +157,7 @@ def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
     axes.set_yscale("log")
     axes.set_xlabel("dual loss h of the row")
     axes.set_ylabel("rows it stands for")
-    axes.set_title(f"Weights of {len(coreset):,} rows that stand for {coreset.n_rows:,}")
+    axes.set_title(f"Weights of {len(coreset):,} rows for {coreset.n_rows:,}")
     return figure
 
 
@@ -294,6 +295,24 @@ def to_png(figure: Figure, dots: int = 110) -> bytes:
     return buffer.getvalue()
 
 
+def to_panels(figure: Figure, dots: int = 110) -> tuple[bytes, ...]:
+    """Return the panels of a figure, left to right, each as the bytes of a PNG file: a phone shows them one by one."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    placed = sorted((box.x0 / figure.dpi, box.x1 / figure.dpi) for box in boxes if box is not None)
+    width, height = figure.get_size_inches()
+    edges = [0.0, *(0.5 * (left[1] + right[0]) for left, right in pairwise(placed)), float(width)]
+    panels = []
+    for left, right in pairwise(edges):
+        buffer = io.BytesIO()
+        part = Bbox([[left, 0.0], [right, height]])
+        figure.savefig(buffer, format="png", dpi=dots, metadata={"Software": None}, bbox_inches=part)
+        panels.append(buffer.getvalue())
+    return tuple(panels)
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure as a PNG file, atomically."""
     write_atomically(Path(path), to_png(figure))
@@ -343,7 +362,7 @@ def add_legends(figure: Figure, classes: Sequence[Any] | None = None) -> None:
         if classes is not None:
             _name_classes(axes, classes)
         _name_the_rest(axes)
-        axes.legend(fontsize=8, **LEGEND)
+        axes.legend(fontsize=8, markerscale=1.0 if axes.lines else 2.5, **LEGEND)
 
 
 def _name_classes(axes: Axes, classes: Sequence[Any]) -> None:

@@ -28,6 +28,7 @@ from dualcore.cli.plots import (
     plot_sizes,
     plot_weights,
     to_legended_png,
+    to_panels,
 )
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
@@ -55,14 +56,14 @@ Progress = Callable[[str], None]
 class Picture:
     """A PNG picture with what it shows: ``name`` is that of its file, ``caption`` a sentence or two.
 
-    A picture that is ``narrow`` fits a phone as it is; others scroll there.
+    A report shows its ``panels`` where there are some: side by side, or below each other on a phone.
     """
 
     name: str
     title: str
     caption: str
     png: bytes = field(repr=False)
-    narrow: bool = False
+    panels: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -138,16 +139,17 @@ body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; mar
 h1 {{ font-size: 1.7rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
 .certificate {{ border-left: 4px solid #1f5a99; background: #f2f6fb; padding: .8rem 1rem; font-size: 1.1rem; }}
 .wide {{ overflow-x: auto; }}
-figure {{ margin: 1.4rem 0; }} figure img {{ display: block; width: 100%; max-width: max-content; height: auto; }}
+figure {{ margin: 1.4rem 0; }}
+/* On a phone the writing in a picture must not shrink with it: its panels stand below each other. */
+.panels {{ display: flex; flex-wrap: wrap; align-items: flex-start; }}
+.panels img {{ flex: 1 1 18rem; min-width: min(18rem, 100%); max-width: max-content; height: auto; }}
 figcaption {{ color: #555; font-size: .92rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd; }}
 th, td:first-child {{ white-space: nowrap; }}
 pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
-/* On a phone the writing in a picture must not shrink with it: the picture scrolls. */
 @media (max-width: 45rem) {{
-body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }}
-figure img {{ min-width: 44rem; }} figure img.narrow {{ min-width: 0; }} td {{ min-width: 4rem; }}
+body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }} td {{ min-width: 4rem; }}
 }}
 </style>
 </head>
@@ -172,13 +174,22 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _figure(picture: Picture) -> str:
-    data = base64.b64encode(picture.png).decode()
-    kind = ' class="narrow"' if picture.narrow else ""
+    shown = [base64.b64encode(png).decode() for png in picture.panels or (picture.png,)]
+    parts = [f", panel {number} of {len(shown)}" if len(shown) > 1 else "" for number in range(1, len(shown) + 1)]
+    images = "".join(
+        f'<img src="data:image/png;base64,{data}" alt="{_text(picture.title)}{part}">'
+        for data, part in zip(shown, parts, strict=True)
+    )
     return (
-        f'<figure id="{_text(picture.name)}"><div class="wide">'
-        f'<img{kind} src="data:image/png;base64,{data}" alt="{_text(picture.title)}"></div>'
+        f'<figure id="{_text(picture.name)}"><div class="panels">{images}</div>'
         f"<figcaption><strong>{_text(picture.title)}.</strong> {_text(picture.caption)}</figcaption></figure>"
     )
+
+
+def _draw(name: str, title: str, caption: str, figure: Any, classes: Sequence[Any] | None = None) -> Picture:
+    """Return a figure as a picture, with a legend in every panel."""
+    png = to_legended_png(figure, classes)
+    return Picture(name, title, caption, png, to_panels(figure))
 
 
 def describe(problem: Problem) -> str:
@@ -357,18 +368,16 @@ def explain_fit(
                 "Size of the coreset",
                 "The same problem through coresets of other sizes, and through the samplers that are usual.",
                 pictures=(
-                    Picture(
+                    _draw(
                         "sizes",
                         "Risk and accuracy against coreset size",
-                        f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over "
+                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its excess over "
                         "the certified lower bound.",
-                        to_legended_png(
-                            plot_sizes(
-                                results,
-                                optimum=certificate.lower if certificate.lower > 0.0 else None,
-                                reference=accuracy,
-                                accuracy_name=accuracy_name,
-                            )
+                        plot_sizes(
+                            results,
+                            optimum=certificate.lower if certificate.lower > 0.0 else None,
+                            reference=accuracy,
+                            accuracy_name=accuracy_name,
                         ),
                     ),
                 ),
@@ -387,11 +396,11 @@ def explain_fit(
 
 def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Picture, ...]:
     return (
-        Picture(
+        _draw(
             "path",
             "Radius path",
             "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
-            to_legended_png(plot_path(path, marked=at, names=names)),
+            plot_path(path, marked=at, names=names),
         ),
     )
 
@@ -417,25 +426,26 @@ def _pictures_of(
     else:
         h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
     pictures = (
-        Picture(
+        _draw(
             "rounds",
             "Certified gap per read",
             "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-            to_legended_png(plot_rounds(_rounds(fit))),
+            plot_rounds(_rounds(fit)),
         ),
-        Picture(
+        _draw(
             "cells",
             "The grid of cells",
             "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-            to_legended_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
+            plot_cells(count_cells(problem, coreset, anchor, X, y)),
         )
         if family.is_closed
         else None,
-        Picture(
+        _draw(
             "weights",
             "Weights against the dual loss",
             "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
-            to_legended_png(plot_weights(coreset, h), classes),
+            plot_weights(coreset, h),
+            classes,
         ),
     )
     # Cells are assigned by margins or residuals, which tell all only of closed forms.

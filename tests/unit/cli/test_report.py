@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 import subprocess
 from html.parser import HTMLParser
 
@@ -15,6 +16,7 @@ from dualcore.cli.report import Picture, Report, Section, compare_sizes, describ
 pytestmark = pytest.mark.needs("matplotlib")
 
 NAMES = ["rounds", "cells", "weights", "sizes", "path"]
+PANELS = 9  # of all pictures
 # What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
 PROBE = """<script>addEventListener("load", () => {
 document.body.dataset.pictures = [...document.images].map(image => image.naturalWidth).join(" ");
@@ -60,7 +62,7 @@ def test_the_report_stands_alone(report, tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
     images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == len(NAMES)
+    assert len(images) == PANELS
     assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
     assert [attributes["id"] for tag, attributes in page.tags if tag == "figure"] == NAMES
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
@@ -76,6 +78,25 @@ def test_the_report_says_what_is_known_and_how_to_get_there(report):
     assert "dualcore fit 'a b.csv'" in page.text
     assert "numpy" in page.text
     assert "relative gap" in page.text
+
+
+def test_no_panel_is_much_wider_than_a_phone():
+    """Panels are 1.4 times as wide as a phone at most, so that a letter of 10 points has 7 there."""
+    X, y = make_data(600)
+    _, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,))
+    pictures = {picture.name: picture for section in sections for picture in section.pictures}
+    widths = {
+        name: [struct.unpack(">I", panel[16:20])[0] for panel in shown.panels] for name, shown in pictures.items()
+    }
+    assert {name: len(found) for name, found in widths.items()} == {
+        "rounds": 2, "cells": 1, "weights": 1, "sizes": 2, "path": 3
+    }  # fmt: skip
+    assert max(max(found) for found in widths.values()) <= 520
+    for name, found in widths.items():  # nothing is lost between them
+        assert sum(found) == pytest.approx(struct.unpack(">I", pictures[name].png[16:20])[0], abs=len(found))
+    text = Report("A model", "It is good.", sections, "dualcore fit").render()
+    assert text.count("<img ") == PANELS
+    assert 'alt="Radius path, panel 3 of 3"' in text
 
 
 def test_text_is_escaped():
@@ -100,7 +121,7 @@ def test_a_browser_draws_every_picture_and_complains_about_nothing(report, tmp_p
         (tmp_path / f"{name}.html").write_text(content, encoding="utf-8")
         outcomes[name] = open_page(browser, tmp_path, name)
     pictures, complaints = outcomes["report"]
-    assert len(pictures) == len(NAMES)
+    assert len(pictures) == PANELS
     assert all(width > 300 for width in pictures)
     assert complaints == []
     # The probe itself: a broken picture and a forbidden request are seen.

@@ -8,7 +8,6 @@ import pytest
 from dualcore import Problem
 from dualcore.cli.commands.reporting import explain_changes
 from dualcore.cli.plots import plot_changes
-from dualcore.cli.report import Report
 
 pytestmark = pytest.mark.needs("matplotlib")
 
@@ -48,9 +47,6 @@ def test_the_picture_fits_a_phone():
     (picture,) = explain(0.7).pictures
     width = struct.unpack(">I", picture.png[16:20])[0]
     assert width <= 450
-    text = Report("A model", "It is good.", (explain(0.7),), "dualcore fit").render()
-    assert '<img class="narrow" src=' in text
-    assert "figure img.narrow { min-width: 0; }" in text
     figure = plot_changes(["a" * 100, "b to c"], [0.25, 0.125])
     (axes,) = figure.axes
     assert [bar.get_width() for bar in axes.patches] == [25.0, 12.5]

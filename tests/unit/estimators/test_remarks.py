@@ -153,8 +153,8 @@ def ten_classes(n: int = 2000):
 def test_classes_share_one_warning_that_names_them(source):
     X, y = ten_classes()
     data = (open_source(X, y.astype(float)),) if source else (X, y)
+    sampler = DualCoreset(size=100, rounds=1, target_gap=1e-3, random_state=0)
     with pytest.warns(ConvergenceWarning, match="more than the target_gap of 0.001") as said:
-        sampler = DualCoreset(size=100, rounds=1, target_gap=1e-3, random_state=0)
         model = WassersteinLinearSVC(radius=0.01, coreset=sampler).fit(*data)
     loose = [k for k, known in enumerate(model.certificate_) if 1e-3 < known.relative_gap <= 0.5]
     assert len(loose) > 1
@@ -217,7 +217,7 @@ def test_columns_of_different_sizes_are_no_warning_where_the_fit_went_well():
 
 
 def test_rare_columns_are_not_of_different_sizes():
-    """A one-hot column that is 1 in one row of a thousand has a deviation of 0.03, and a count of words a heavy tail."""
+    """A one-hot column that is 1 in one row of a thousand has a deviation of 0.03; counts of words have heavy tails."""
     rng = np.random.default_rng(0)
     n = 5000
     hot = np.eye(40)[np.minimum(rng.geometric(0.3, n) - 1, 39)]

@@ -149,7 +149,6 @@ def explain_changes(
         title,
         "The share of all rows that makes each change in the worst case.",
         to_png(plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])),
-        narrow=True,
     )
     return Section(
         title,
