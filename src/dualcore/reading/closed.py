@@ -353,7 +353,8 @@ class ClosedReading(Reading):
 
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
         """Return class, ``h``, its slope in the intercept and in the coefficients, and whether a row flips."""
-        columns, targets = [sample.h, sample.slope], [self.mean_h, self.slope]
+        columns: list[Any] = [sample.h, sample.slope]
+        targets = [self.mean_h, self.slope]
         if self.task.cells.n_strata > 1:
             columns.insert(0, sample.y > 0.0)
             targets.insert(0, self.cell_mass.reshape(2, -1)[1].sum())

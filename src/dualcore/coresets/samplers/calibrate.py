@@ -92,7 +92,7 @@ def _parts(shape: tuple[int, ...]) -> list[slice]:
 
 def _largest(columns: FloatArray) -> FloatArray:
     """Return the largest size of a value in each column, at least 1e-300."""
-    return np.maximum(columns.max(axis=0, initial=1e-300), -columns.min(axis=0, initial=-1e-300))
+    return np.asarray(np.maximum(columns.max(axis=0, initial=1e-300), -columns.min(axis=0, initial=-1e-300)))
 
 
 def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
