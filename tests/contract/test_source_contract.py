@@ -82,6 +82,7 @@ def test_rows_of_the_pilot_are_not_read_twice(source, table):
     X, _ = source.take(rows)
     assert source.n_reads == reads
     np.testing.assert_array_equal(X, table.X[rows].astype(np.float64))
+    assert source._pilot is None or all(group.X is None for group in source._pilot[1])  # not held twice
 
 
 def test_masses_of_all_rows(source, table):

@@ -353,16 +353,21 @@ class ClosedReading(Reading):
 
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
         """Return class, ``h``, its slope in the intercept and in the coefficients, and whether a row flips."""
-        X = sample.X.toarray() if sp.issparse(sample.X) else sample.X
-        columns = [sample.h[:, None], sample.slope[:, None], X * sample.slope[:, None]]
-        targets = [np.array([self.mean_h, self.slope]), self.gradient]
+        columns: list[Any] = [sample.h, sample.slope]
+        targets = [self.mean_h, self.slope]
         if self.task.cells.n_strata > 1:
-            columns.insert(0, (sample.y > 0.0)[:, None].astype(np.float64))
-            targets.insert(0, self.cell_mass.reshape(2, -1)[1].sum(keepdims=True))
+            columns.insert(0, sample.y > 0.0)
+            targets.insert(0, self.cell_mass.reshape(2, -1)[1].sum())
+        first, m = len(columns), self.gradient.size
         if sample.spent.any():
-            columns.append(sample.spent[:, None])
-            targets.append(np.array([self.flipped]))
-        return np.hstack(columns), np.concatenate(targets)
+            columns.append(sample.spent)
+            targets.append(self.flipped)
+        moments = np.empty((sample.y.size, len(columns) + m))  # as large as the sample: written once
+        X = sample.X.toarray() if sp.issparse(sample.X) else sample.X
+        np.multiply(X, sample.slope[:, None], out=moments[:, first : first + m])
+        for place, column in enumerate(columns):
+            moments[:, place if place < first else place + m] = column
+        return moments, np.concatenate([targets[:first], self.gradient, targets[first:]])
 
     @property
     def rounding(self) -> float:

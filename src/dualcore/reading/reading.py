@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +46,7 @@ class Reading(ABC):
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
         if summary.sample is None:
             raise ValueError("Nothing was read.")
-        self.task, self.summary = task, summary
+        self.task = task
         self.problem, self.anchor = task.problem, task.anchor
         vector = summary.sums.total()
         n_cells = task.cells.n_cells
@@ -53,6 +54,7 @@ class Reading(ABC):
         self.cell_mass = vector[-n_cells:] if summary.weighted else summary.cell_count / summary.n_rows
         self._vector = vector[:-n_cells] if summary.weighted else vector
         self.sample = summary.sample.in_row_order()
+        self.summary = replace(summary, sample=self.sample)  # not a second copy of the rows
         self.known_bound, self.known_rounding = -np.inf, 0.0
         self.column_sizes = column_sizes
 

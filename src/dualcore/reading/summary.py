@@ -72,7 +72,10 @@ class Pass(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Rows that were kept, with what calibration needs of them."""
+    """Rows that were kept, with what calibration needs of them.
+
+    ``X`` may be of single precision where that is exact: samples of several parts and reads are held at a time.
+    """
 
     rows: npt.NDArray[np.int64]
     keys: FloatArray
@@ -89,6 +92,11 @@ class Sample(NamedTuple):
         """Return the chosen rows of the sample."""
         parts: list[Any] = [None if part is None else part[chosen] for part in self]
         return Sample(*parts)
+
+    def draw(self, chosen: npt.NDArray[np.intp]) -> Sample:
+        """Return the chosen rows of the sample, their features in double precision."""
+        picked = self.pick(chosen)
+        return picked if sp.issparse(picked.X) else picked._replace(X=np.asarray(picked.X, dtype=np.float64))
 
     def in_row_order(self) -> Sample:
         """Return the sample, ascending by row number."""
@@ -114,6 +122,15 @@ def _stack(parts: list[Any], wanted: list[npt.NDArray[np.bool_]]) -> Any:
     for part, rows, first, last in zip(parts, wanted, ends[:-1], ends[1:], strict=True):
         np.compress(rows, part, axis=0, out=out[first:last])
     return out
+
+
+def _shortened(X: Any) -> Any:
+    """Return dense features in single precision if all of them are such numbers, else as they are."""
+    if sp.issparse(X):
+        return X
+    with np.errstate(over="ignore", under="ignore"):
+        short = X.astype(np.float32)
+    return short if np.array_equal(short, X) else X
 
 
 class Extent(NamedTuple):
@@ -348,7 +365,7 @@ def _summarise_leaves(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     kept = np.full(chosen.size, unit) if weights is None else weights[chosen] / extent.total_weight
     moved = None if found.moved is None else found.moved[chosen]
     sample = Sample(
-        rows[chosen], keys[chosen], cells[chosen], chunk.X[chosen], y[chosen], kept,
+        rows[chosen], keys[chosen], cells[chosen], _shortened(chunk.X[chosen]), y[chosen], kept,
         found.h[chosen], found.slope[chosen], found.spent[chosen], moved,
     )  # fmt: skip
     table *= unit

@@ -52,13 +52,16 @@ def pilot_size(n_rows: int, n_features: int) -> int:
 
 def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pilot:
     """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
-    labels: tuple[Any, ...] = problem.family.strata or (None,)
-    groups = [source.smallest(seed, size, label) for label in labels]
-    for label, group in zip(labels, groups, strict=True):
-        if group.rows.size == 0:
+    labels = problem.family.strata
+    if not labels:
+        return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
+    survey = source.class_survey(labels)
+    for label in labels:
+        if survey.count(label) == 0:
             raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-    total = sum(group.mass for group in groups)
-    return take_pilot(source, labels, groups, [max(1, round(size * group.mass / total)) for group in groups])
+    masses = [survey.mass(label) for label in labels]
+    counts = [max(1, round(size * (mass / sum(masses)))) for mass in masses]
+    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(counts), labels), counts)
 
 
 def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:

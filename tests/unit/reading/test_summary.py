@@ -326,3 +326,20 @@ def test_one_call_is_one_read():
     read(source, task_for(problem))
     read(source, line_task(problem))
     assert source.n_reads == 2
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_sample_is_kept_in_single_precision_where_that_is_exact(exact):
+    problem = Problem("logistic", radius=0.1)
+    X, y, _ = sample(problem)
+    X = X.astype(np.float32).astype(np.float64) if exact else X
+    X[3, 1] = 2.0**30 + (0.0 if exact else 1.0)
+    task = Pass(problem, Anchor(np.zeros(4), 0.0, 0.0), RULE, 0, np.ones(RULE.n_cells))
+    parts = [Chunk(0, X[:300], y[:300], None), Chunk(300, X[300:], y[300:], None)]
+    extent = Extent(700, 700.0)
+    reading = as_reading(task, merge([summarise(part, task, extent) for part in parts], task, extent))
+    assert reading.sample.X.dtype == (np.float32 if exact else np.float64)
+    assert reading.summary.sample is reading.sample
+    drawn = reading.sample.draw(np.arange(700))
+    assert drawn.X.dtype == np.float64
+    np.testing.assert_array_equal(drawn.X, X)

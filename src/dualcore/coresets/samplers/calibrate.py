@@ -17,6 +17,8 @@ _LEAST_CLASS = 1e-3
 _FAR = 1000.0
 # How often all rows change sides although no fewer are wrong, and how many systems are solved in all.
 _CHANCES, _PIVOTS = 3, 200
+# Numbers of a matrix of moments copied at a time.
+_NUMBERS = 1 << 20
 
 
 class Calibrated(NamedTuple):
@@ -49,16 +51,23 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
     (2.0, 1.0)
     """
-    spread = np.sqrt(np.maximum(weights @ moments**2 - (weights @ moments) ** 2, 0.0))
-    varied = spread > 1e-12 * np.abs(moments).max(axis=0, initial=1e-300)
-    centre = weights @ moments[:, varied]
-    basis = np.column_stack([np.ones(weights.size), (moments[:, varied] - centre) / spread[varied]])
-    goal = np.concatenate([[1.0], (targets[varied] - centre) / spread[varied]])
+    squares = sum(weights[part] @ moments[part] ** 2 for part in _parts(moments.shape))
+    centre = weights @ moments
+    spread = np.sqrt(np.maximum(squares - centre**2, 0.0))
+    varied = spread > 1e-12 * _largest(moments)
+    if not varied.all():
+        moments, targets, centre, spread = moments[:, varied], targets[varied], centre[varied], spread[varied]
+    basis = np.empty((weights.size, 1 + targets.size))  # written in place: it may be large
+    basis[:, 0] = 1.0
+    np.subtract(moments, centre, out=basis[:, 1:])
+    basis[:, 1:] /= spread
+    goal = np.concatenate([[1.0], (targets - centre) / spread])
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.
-    within = np.abs(goal) <= _FAR * np.abs(basis).max(axis=0)
+    within = np.abs(goal) <= _FAR * _largest(basis)
     missed = float(np.abs(goal[~within]).max(initial=0.0))
-    basis, goal = basis[:, within], goal[within]
+    if not within.all():
+        basis, goal = basis[:, within], goal[within]
     if goal.size > weights.size:
         lift = _lift_by_rows(weights, basis, goal, _softnesses(goal.size, weights.size, softness))
     else:
@@ -73,6 +82,17 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
         return Calibrated(weights, max(missed, float(np.abs(goal[1:]).max(initial=0.0))))
     new = normalised(new)
     return Calibrated(new, max(missed, float(np.abs(basis[:, 1:].T @ new - goal[1:]).max(initial=0.0))))
+
+
+def _parts(shape: tuple[int, ...]) -> list[slice]:
+    """Return slices of rows of at most `_NUMBERS` numbers each."""
+    step = max(1, _NUMBERS // max(shape[1], 1))
+    return [slice(first, first + step) for first in range(0, shape[0], step)]
+
+
+def _largest(columns: FloatArray) -> FloatArray:
+    """Return the largest size of a value in each column, at least 1e-300."""
+    return np.asarray(np.maximum(columns.max(axis=0, initial=1e-300), -columns.min(axis=0, initial=-1e-300)))
 
 
 def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
@@ -146,7 +166,7 @@ def _dual_newton(
     for _ in range(50):
         if np.abs(gradient).max() <= 1e-13:
             break
-        step = -_solve(basis[lift > 0.0] * np.sqrt(weights[lift > 0.0])[:, None], soft + 1e-14, gradient)
+        step = -_solve(basis, np.where(lift > 0.0, weights, 0.0), soft + 1e-14, gradient)
         slope, share = float(gradient @ step), 1.0
         trial = dual(nu + step)
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
@@ -157,15 +177,22 @@ def _dual_newton(
     return nu, lift, float(np.abs(gradient).max())
 
 
-def _solve(rows: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``(rows' rows + diag(diagonal)) x = right``, by the smaller of the two Gram matrices."""
-    n, k = rows.shape
+def _solve(basis: FloatArray, weights: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve ``(basis' W basis + diag(diagonal)) x = right``, by the smaller of the two Gram matrices."""
+    active = np.flatnonzero(weights)
+    root = np.sqrt(weights[active])[:, None]
+    n, k = active.size, right.size
     if n < k:  # Woodbury
+        rows = basis[active] * root
         scaled = rows / diagonal
         inner = scaled @ rows.T
         inner.flat[:: n + 1] += 1.0
         return np.asarray(right / diagonal - scaled.T @ np.linalg.solve(inner, scaled @ right))
-    gram = rows.T @ rows
+    gram = np.zeros((k, k))
+    for part in _parts((n, k)):
+        rows = basis[active[part]]
+        rows *= root[part]
+        gram += rows.T @ rows
     gram.flat[:: k + 1] += diagonal
     try:
         return np.asarray(np.linalg.solve(gram, right))

@@ -177,6 +177,7 @@ class Refinement:
             drawn = here.task
             # A linear term matches the full data whatever the weights are: those of the draw have less noise.
             calibrated = self.calibrated and self.tilted is None
+            coreset, model = None, replace(model, X=None)  # rows of the last draw, as many as this one needs
             coreset = draw_cells(here, self.size, calibrated=calibrated, redraw=redraw)
             del here  # the next read needs the memory of its sample
             model = self._next(coreset)

@@ -69,7 +69,7 @@ def draw_cells(reading: Reading, size: int, *, calibrated: bool = True, redraw: 
     rank = np.arange(order.size) - np.searchsorted(cells[order], cells[order])
     chosen = np.sort(order[rank < draws[cells[order]]])
     chosen = chosen[np.argsort(sample.rows[chosen])]
-    picked = sample.pick(chosen)
+    picked = sample.draw(chosen)
     drawn = np.bincount(cells[chosen], picked.masses, counts.size)
     # Shares of their cell first: they are at most one, however small the masses.
     share = picked.masses / np.where(drawn > 0.0, drawn, 1.0)[cells[chosen]]

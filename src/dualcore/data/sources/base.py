@@ -320,14 +320,17 @@ class Source(ABC):
         return taken.X, taken.y
 
     def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
-        """Return rows that the pilot draw kept, if it kept all of these."""
+        """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
         if self._pilot is None or any(group.X is None for group in self._pilot[1]):
             return None
         kept = Taken.join([Taken(group.rows, group.X, group.y) for group in self._pilot[1]])
         place = np.searchsorted(kept.rows, rows)
         if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
             return None
-        return kept.X[place], kept.y[place]
+        request, groups = self._pilot
+        self._pilot = request, [group._replace(X=None) for group in groups]
+        whole = rows.size == kept.rows.size
+        return (kept.X, kept.y) if whole else (kept.X[place], kept.y[place])
 
     def _count_label_pass(self) -> None:
         if self.labels_alone:
