@@ -14,7 +14,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.activerows import ActiveRows, fix_rows
 from dualcore.solvers.barrier import MaxCone, norm_cone
-from dualcore.solvers.base import Iterate, RawSolution, Waypoint, tell
+from dualcore.solvers.base import Iterate, RawSolution, tell
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
@@ -28,8 +28,6 @@ _CORRECTORS = 4
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
 # products are enormous would otherwise set the direction for all: with label flips the iterations double.
 _MODEST = 3.0
-# The relative gap at which a run marks the point from which a run on similar data may start.
-_WAYPOINT = 0.05
 # The relative gap and error from which on rows may be fixed to a piece.
 _NEAR_ENOUGH = 0.05
 # Iterations without progress after which the best point is returned.
@@ -103,7 +101,7 @@ class InteriorPoint:
     problem : Problem
         Of order 1.
     data : Data
-    start : (coef, intercept) or Waypoint, optional
+    start : (coef, intercept), optional
     fixed : FixedRows, optional
         What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
         every row, and the data add their pieces alone.
@@ -113,7 +111,7 @@ class InteriorPoint:
         self,
         problem: Problem,
         data: Data,
-        start: tuple[FloatArray, float] | Waypoint | None = None,
+        start: tuple[FloatArray, float] | None = None,
         fixed: FixedRows | None = None,
     ) -> None:
         self.problem = problem
@@ -133,12 +131,8 @@ class InteriorPoint:
             if fixed.hessian is not None:
                 scales = np.append(design.scales, 1.0)
                 self.hessian = fixed.hessian / np.outer(scales, scales)
-        self.waypoint: Waypoint | None = None
         mass = max(float(self.w.sum()), np.finfo(float).tiny)
-        if isinstance(start, Waypoint):
-            self._resume(start)
-        else:
-            self._set_out(start, mass)
+        self._set_out(start, mass)
         self.ridge = np.zeros(self.cone.dimension)
         self.ridge[: self.m] = problem.ridge / design.scales**2
         # Primal and dual steps may differ only where nothing is curved.
@@ -173,13 +167,6 @@ class InteriorPoint:
         self.rows = RowState(self.pieces, self.w, z)
         self.rows.start_above(self.lam, spread)
 
-    def _resume(self, start: Waypoint) -> None:
-        """Start on the central path of similar data: their norm constraint, and rows brought to the same height."""
-        self.x = np.concatenate([start.coef * self.design.scales, start.rest])
-        self.cone.s, self.cone.z, self.cone.weight = start.cone_s, start.cone_z, start.cone_weight
-        self.rows = RowState(self.pieces, self.w, self.design.signal(self.x[: self.m + 1]))
-        self.rows.centre(self.lam, start.mu)
-
     @property
     def lam(self) -> float:
         """The multiplier."""
@@ -202,8 +189,6 @@ class InteriorPoint:
             if error < best_error or state.merit <= enough:
                 best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
-            if self.waypoint is None and state.merit <= _WAYPOINT and state.error < state.gap:
-                self.waypoint = self._mark(state)
             stuck = iteration - best_at > _PATIENCE or not np.isfinite(state.merit)
             # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
             stuck = stuck or state.value < -abs(history[0].value)
@@ -221,13 +206,7 @@ class InteriorPoint:
         design = self.design if self._before is None else self._before.design
         dual = design.all_rows(self.rows.dual(z, active.multipliers(p)))
         return RawSolution(
-            x[: self.m] / self.design.scales,
-            float(x[self.m]),
-            dual,
-            iteration,
-            tuple(history),
-            stopped_early=early,
-            waypoint=self.waypoint,
+            x[: self.m] / self.design.scales, float(x[self.m]), dual, iteration, tuple(history), stopped_early=early
         )
 
     def _point(self) -> _Point:
@@ -266,16 +245,6 @@ class InteriorPoint:
         self.rows.at(self.design.signal(self.x[: self.m + 1]))
         self.active = ActiveRows.all_of(self.rows.w.size)
         self.w, self._before, self.may_fix = self.design.weights, None, False
-
-    def _mark(self, state: _State) -> Waypoint:
-        return Waypoint(
-            self.x[: self.m] / self.design.scales,
-            self.x[self.m :],
-            self.cone.s,
-            self.cone.z,
-            self.cone.weight,
-            state.gap / self._degree(),
-        )
 
     def _degree(self) -> float:
         """Return how many complementarity products there are, each with the mass of its row."""
