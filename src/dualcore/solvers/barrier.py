@@ -45,17 +45,20 @@ class NormCone(ABC):
     s: FloatArray
     z: FloatArray
 
-    @abstractmethod
+    # The slack of a multiplier of zero and a model of zeros.
+    offset: FloatArray
+
     def slack(self, x: FloatArray) -> FloatArray:
         """Return the slack of the constraints at ``x``."""
+        return self.product(x) + self.offset
 
     @abstractmethod
-    def pull(self, z: FloatArray) -> FloatArray:
-        """Return the transpose of the linear part of `slack` applied to ``z``."""
-
-    @abstractmethod
-    def push(self, dx: FloatArray) -> FloatArray:
+    def product(self, dx: FloatArray) -> FloatArray:
         """Return the linear part of `slack` applied to ``dx``."""
+
+    @abstractmethod
+    def adjoint(self, z: FloatArray) -> FloatArray:
+        """Return the transpose of `product` applied to ``z``."""
 
     #: what a product ``s z`` is driven to, relative to a row's: the radius is shared by all of them
     weight: float = 1.0
@@ -95,23 +98,23 @@ class NormCone(ABC):
 
 
 class LinearCone(NormCone):
-    """Linear constraints ``G x + g >= 0`` with a dense ``G``: the dual norms max and sum."""
+    """Linear constraints ``G x >= 0`` with a dense ``G``, and ``lam >= floor``: the dual norms max and sum."""
 
     def __init__(self, reach: FloatArray, floor: float) -> None:
         super().__init__(reach, floor)
-        self.G, self.g = self._constraints()
+        self.G = self._constraints()
+        self.offset = np.zeros(self.G.shape[0])
+        self.offset[-1:] = -floor
 
-    def _constraints(self) -> tuple[FloatArray, FloatArray]:
-        raise NotImplementedError("a LinearCone subclass defines _constraints")
+    @abstractmethod
+    def _constraints(self) -> FloatArray:
+        """Return ``G``."""
 
-    def slack(self, x: FloatArray) -> FloatArray:
-        return self.G @ x + self.g
-
-    def pull(self, z: FloatArray) -> FloatArray:
-        return self.G.T @ z
-
-    def push(self, dx: FloatArray) -> FloatArray:
+    def product(self, dx: FloatArray) -> FloatArray:
         return self.G @ dx
+
+    def adjoint(self, z: FloatArray) -> FloatArray:
+        return self.G.T @ z
 
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         x = self._interior(x, mu / radius)
@@ -121,8 +124,9 @@ class LinearCone(NormCone):
         self.weight = product / mu
         return x
 
+    @abstractmethod
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
-        raise NotImplementedError("a LinearCone subclass defines _interior")
+        """Return ``x`` with a multiplier of at least ``least`` and all slacks positive."""
 
     def scale(self) -> None:
         self._d = self.z / self.s
@@ -141,15 +145,13 @@ class LinearCone(NormCone):
 class MaxCone(LinearCone):
     """Feature norm l1: ``|reach_j theta_j| <= lam``."""
 
-    def _constraints(self) -> tuple[FloatArray, FloatArray]:
+    def _constraints(self) -> FloatArray:
         bound = np.flatnonzero(self.reach > 0.0)
         G = np.zeros((2 * bound.size + 1, self.dimension))
         rows = np.arange(bound.size)
         G[rows, bound], G[bound.size + rows, bound] = -self.reach[bound], self.reach[bound]
         G[:, self.m + 1] = 1.0
-        g = np.zeros(G.shape[0])
-        g[-1] = -self.floor
-        return G, g
+        return G
 
     def hessian(self) -> FloatArray:
         # The two constraints of a coefficient meet only on the diagonal and in the lam column.
@@ -176,7 +178,7 @@ class SumCone(LinearCone):
         """Number of variables, bounds included."""
         return self.m + 2 + int(np.count_nonzero(self.reach > 0.0))
 
-    def _constraints(self) -> tuple[FloatArray, FloatArray]:
+    def _constraints(self) -> FloatArray:
         bound = np.flatnonzero(self.reach > 0.0)
         k = bound.size
         G = np.zeros((2 * k + 2, self.dimension))
@@ -185,9 +187,7 @@ class SumCone(LinearCone):
         G[rows, self.m + 2 + rows] = G[k + rows, self.m + 2 + rows] = 1.0
         G[2 * k, self.m + 2 :] = -1.0
         G[2 * k :, self.m + 1] = 1.0
-        g = np.zeros(G.shape[0])
-        g[-1] = -self.floor
-        return G, g
+        return G
 
     def hessian(self) -> FloatArray:
         # A bound meets its own coefficient in two constraints, and everything else through the sum alone.
@@ -209,9 +209,9 @@ class SumCone(LinearCone):
         used = np.abs(self.reach * full[: self.m])[self.reach > 0.0]
         # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2
         # start there.
-        room = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
-        full[self.m + 2 :] = used + room
-        full[self.m + 1] = float(full[self.m + 2 :].sum()) + 0.5 * room
+        slack = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
+        full[self.m + 2 :] = used + slack
+        full[self.m + 1] = float(full[self.m + 2 :].sum()) + 0.5 * slack
         return full
 
 
@@ -221,15 +221,16 @@ class EuclideanCone(NormCone):
     The cone has Nesterov-Todd scaling.
     """
 
-    def slack(self, x: FloatArray) -> FloatArray:
-        lam = x[self.m + 1]
-        return np.concatenate([[lam - self.floor, lam], self.reach * x[: self.m]])
+    def __init__(self, reach: FloatArray, floor: float) -> None:
+        super().__init__(reach, floor)
+        self.offset = np.zeros(self.m + 2)
+        self.offset[0] = -floor
 
-    def push(self, dx: FloatArray) -> FloatArray:
+    def product(self, dx: FloatArray) -> FloatArray:
         lam = dx[self.m + 1]
         return np.concatenate([[lam, lam], self.reach * dx[: self.m]])
 
-    def pull(self, z: FloatArray) -> FloatArray:
+    def adjoint(self, z: FloatArray) -> FloatArray:
         return np.concatenate([self.reach * z[2:], [0.0, z[0] + z[1]]])
 
     @property
@@ -308,39 +309,24 @@ class EuclideanCone(NormCone):
         )
 
 
-class NoCone(NormCone):
+class NoCone(LinearCone):
     """Radius 0: nothing holds the coefficients, and the multiplier costs nothing."""
 
     s = z = np.zeros(0)
 
-    def slack(self, x: FloatArray) -> FloatArray:
-        return np.zeros(0)
+    def _constraints(self) -> FloatArray:
+        return np.zeros((0, self.dimension))
 
-    def pull(self, z: FloatArray) -> FloatArray:
-        return np.zeros(self.dimension)
-
-    def push(self, dx: FloatArray) -> FloatArray:
-        return np.zeros(0)
+    def _interior(self, x: FloatArray, least: float) -> FloatArray:
+        return x
 
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         return x
-
-    def scale(self) -> None:
-        return
 
     def hessian(self) -> FloatArray:
         out = np.zeros((self.dimension, self.dimension))
         out[self.m + 1, self.m + 1] = 1.0
         return out
-
-    def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
-        return np.zeros(0)
-
-    def weigh(self, ds: FloatArray) -> FloatArray:
-        return np.zeros(0)
-
-    def max_step(self, ds: FloatArray, dz: FloatArray) -> tuple[float, float]:
-        return np.inf, np.inf
 
 
 def _det(v: FloatArray) -> float:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,6 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
-    "Waypoint",
     "able_solver",
     "observed",
     "tell",
@@ -83,17 +82,6 @@ def tell(done: Iterate) -> None:
         observer(done)
 
 
-class Waypoint(NamedTuple):
-    """A point near the central path, in the units of the problem: where a run on similar data may set out from."""
-
-    coef: FloatArray
-    rest: FloatArray  # intercept, lam, and bounds where the dual norm is a sum
-    cone_s: FloatArray
-    cone_z: FloatArray
-    cone_weight: float
-    mu: float
-
-
 @dataclass(frozen=True)
 class RawSolution:
     """What a solver hands back: a primal point, a dual point, and how it went. `solve` scores it."""
@@ -107,7 +95,6 @@ class RawSolution:
     # A rigorous bound of the solver's own, where it has one that needs no dual point, and its allowance for rounding.
     lower: float = -np.inf
     rounding: float = 0.0
-    waypoint: Waypoint | None = None
     # The exact risk of the model and where it is attained, where the solver knows them.
     risk: Minimum | None = None
 

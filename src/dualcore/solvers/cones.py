@@ -15,32 +15,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint
-from dualcore.certificates.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution, Place
+from dualcore.certificates.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
 
-__all__ = [
-    "DENSE_NUMBERS",
-    "DUAL_BOUNDS",
-    "MOST_INEXACT",
-    "SOLVED",
-    "STEP_ITERATIONS",
-    "UNIT_SIZES",
-    "Affine",
-    "ConeProgram",
-    "ConeSolution",
-    "Place",
-    "ScaledRows",
-    "Scene",
-    "Sizes",
-    "spread_dual",
-]
-
 # Iterations of Clarabel for a step of a descent. Columns that are dependent but for rounding take all of them and leave
 # a step that is too short: after so many of those in a row the descent ends.
-STEP_ITERATIONS, MOST_INEXACT = 100, 20
+_STEP_ITERATIONS, MOST_INEXACT = 100, 20
 # A sparse matrix of more entries, zeros included, is not made dense for a factor.
 DENSE_NUMBERS = 10_000_000
 # A column whose spread is this small a part of its mean is constant up to rounding.
@@ -74,6 +57,26 @@ DUAL_BOUNDS: dict[type[Norm], Callable[[ConeProgram, Affine, Affine], None]] = {
     LinfNorm: bound_sum,
 }
 """How ``||theta||_*`` is bounded, by the feature norm it is dual to."""
+
+
+def bound_step(
+    norm: Norm, program: ConeProgram, bound: Affine, step: Affine, rates: FloatArray, here: FloatArray
+) -> None:
+    """``||here + rates * step||_* <= bound`` for the first entries of a step; those of rate 0 do not count."""
+    movable = np.flatnonzero(rates)
+    if movable.size:
+        shape = movable.size, len(step)
+        picked = sp.csr_array((rates[movable], (np.arange(movable.size), movable)), shape)
+        DUAL_BOUNDS[type(norm)](program, bound, step.mapped(picked) + here[movable])
+
+
+def solve_step(program: ConeProgram) -> tuple[ConeSolution, bool]:
+    """Return the solution of a step's program, with fewer digits where many cannot be had; and whether it is exact."""
+    found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=_STEP_ITERATIONS)
+    exact = found.iterations < _STEP_ITERATIONS
+    if found.status not in SOLVED:
+        found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
+    return found, exact
 
 
 @dataclass(frozen=True)
@@ -122,10 +125,32 @@ class ScaledRows:
             y = (y - centre) / unit
         return cls(matrix, y, w, kept, shift, scale, centre, unit)
 
-    def model(self, phi: FloatArray, level: float) -> tuple[FloatArray, float]:
-        """Return coefficients and intercept in the units of the data."""
-        coef = self.unit * phi / self.scale
+    def model(self, x: FloatArray) -> tuple[FloatArray, float]:
+        """Return coefficients and intercept in the units of the data, from scaled ones; the level may be left out."""
+        coef, level = self.unit * x[: self.scale.size] / self.scale, x[self.scale.size :].sum()
         return coef, float(self.unit * level + self.centre - self.shift @ coef)
+
+    def scaled(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> FloatArray:
+        """Return a model of the data in scaled units: coefficients, then the level where there is one."""
+        x = coef * self.scale / self.unit
+        return np.append(x, (intercept - self.centre + self.shift @ coef) / self.unit) if fit_intercept else x
+
+    def prices(self, norm: Norm) -> FloatArray:
+        """Return what a unit of each scaled coefficient is worth in the dual norm, as its inverse."""
+        return self.scale if norm.weights is None else self.scale * norm.weights
+
+    def table(self, problem: Problem) -> Any:
+        """Return the rows, with a one for an intercept, times the labels where there are any; dense if small."""
+        rows = self.matrix
+        width = rows.shape[1] + int(problem.fit_intercept)
+        if sp.issparse(rows) and rows.shape[0] * width <= DENSE_NUMBERS:
+            rows = rows.toarray()
+        if problem.fit_intercept:
+            ones = np.ones((self.masses.size, 1))
+            rows = sp.hstack([rows, ones]).tocsr() if sp.issparse(rows) else np.hstack([rows, ones])
+        if problem.is_classification:
+            rows = sp.diags_array(self.target) @ rows if sp.issparse(rows) else self.target[:, None] * rows
+        return rows
 
 
 class Sizes(NamedTuple):
@@ -194,7 +219,7 @@ class Scene:
         steepness = program.variables(1)
         rate = problem.loss.root_lipschitz
         norm = problem.geometry.norm
-        prices = design.scale if norm.weights is None else design.scale * norm.weights
+        prices = design.prices(norm)
         movable = np.isfinite(prices)
         if movable.any():
             DUAL_BOUNDS[type(norm)](program, steepness, (rate / prices[movable]) * coef[movable])

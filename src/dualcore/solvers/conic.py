@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
+from dualcore.certificates.coneprogram import SOLVED, Affine, ConeSolution, Place
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -26,18 +27,7 @@ from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared,
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
-from dualcore.solvers.cones import (
-    DUAL_BOUNDS,
-    SOLVED,
-    UNIT_SIZES,
-    Affine,
-    ConeSolution,
-    Place,
-    ScaledRows,
-    Scene,
-    Sizes,
-    spread_dual,
-)
+from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
 from dualcore.solvers.rootmean import descend
 
 __all__ = ["ConicSolver"]
@@ -384,8 +374,8 @@ class ConicSolver(Solver):
             found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
-        level = 0.0 if scene.level is None else float(found.value(scene.level)[0])
-        coef, intercept = design.model(found.value(scene.coef), level)
+        level = np.zeros(0) if scene.level is None else found.value(scene.level)
+        coef, intercept = design.model(np.append(found.value(scene.coef), level))
         solved = found.status in SOLVED
         return RawSolution(
             coef,

@@ -13,8 +13,8 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.activerows import ActiveRows, fix_rows
-from dualcore.solvers.barrier import MaxCone, norm_cone
-from dualcore.solvers.base import Iterate, RawSolution, Waypoint, tell
+from dualcore.solvers.barrier import MaxCone, norm_cone, ratio
+from dualcore.solvers.base import Iterate, RawSolution, tell
 from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
@@ -28,8 +28,6 @@ _CORRECTORS = 4
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
 # products are enormous would otherwise set the direction for all: with label flips the iterations double.
 _MODEST = 3.0
-# The relative gap at which a run marks the point from which a run on similar data may start.
-_WAYPOINT = 0.05
 # The relative gap and error from which on rows may be fixed to a piece.
 _NEAR_ENOUGH = 0.05
 # Iterations without progress after which the best point is returned.
@@ -103,7 +101,7 @@ class InteriorPoint:
     problem : Problem
         Of order 1.
     data : Data
-    start : (coef, intercept) or Waypoint, optional
+    start : (coef, intercept), optional
     fixed : FixedRows, optional
         What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
         every row, and the data add their pieces alone.
@@ -113,7 +111,7 @@ class InteriorPoint:
         self,
         problem: Problem,
         data: Data,
-        start: tuple[FloatArray, float] | Waypoint | None = None,
+        start: tuple[FloatArray, float] | None = None,
         fixed: FixedRows | None = None,
     ) -> None:
         self.problem = problem
@@ -133,19 +131,14 @@ class InteriorPoint:
             if fixed.hessian is not None:
                 scales = np.append(design.scales, 1.0)
                 self.hessian = fixed.hessian / np.outer(scales, scales)
-        self.waypoint: Waypoint | None = None
         mass = max(float(self.w.sum()), np.finfo(float).tiny)
-        if isinstance(start, Waypoint):
-            self._resume(start)
-        else:
-            self._set_out(start, mass)
+        self._set_out(start, mass)
         self.ridge = np.zeros(self.cone.dimension)
         self.ridge[: self.m] = problem.ridge / design.scales**2
-        # Primal and dual steps may differ only where nothing is curved.
-        self.split = self.pieces.polyhedral is not None and not self.pieces.envelope and problem.ridge == 0.0
-        # Rows that are a maximum of lines and nothing else may be fixed to one of them.
         lines_only = self.pieces.polyhedral is not None and not self.pieces.envelope
-        self.active, self.may_fix = ActiveRows.all_of(self.w.size), lines_only and self.hessian is None
+        # Primal and dual steps may differ only where nothing is curved.
+        self.split = lines_only and problem.ridge == 0.0
+        self.active = ActiveRows.all_of(self.w.size)
         self._before: _Before | None = None
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
@@ -154,9 +147,9 @@ class InteriorPoint:
         self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
         thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
-        thin = thin and self.hessian is None
-        self.few = design.dense_rows() if thin else None
-        self.may_fix = self.may_fix and self.few is None
+        self.few = design.dense_rows() if thin and self.hessian is None else None
+        # Rows that are a maximum of lines and nothing else may be fixed to one of them.
+        self.may_fix = lines_only and self.hessian is None and self.few is None
         self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
 
     def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
@@ -172,13 +165,6 @@ class InteriorPoint:
         self.x = self.cone.start(x, 0.5 * spread, left if left > 0.0 else self.problem.radius)
         self.rows = RowState(self.pieces, self.w, z)
         self.rows.start_above(self.lam, spread)
-
-    def _resume(self, start: Waypoint) -> None:
-        """Start on the central path of similar data: their norm constraint, and rows brought to the same height."""
-        self.x = np.concatenate([start.coef * self.design.scales, start.rest])
-        self.cone.s, self.cone.z, self.cone.weight = start.cone_s, start.cone_z, start.cone_weight
-        self.rows = RowState(self.pieces, self.w, self.design.signal(self.x[: self.m + 1]))
-        self.rows.centre(self.lam, start.mu)
 
     @property
     def lam(self) -> float:
@@ -202,8 +188,6 @@ class InteriorPoint:
             if error < best_error or state.merit <= enough:
                 best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
-            if self.waypoint is None and state.merit <= _WAYPOINT and state.error < state.gap:
-                self.waypoint = self._mark(state)
             stuck = iteration - best_at > _PATIENCE or not np.isfinite(state.merit)
             # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
             stuck = stuck or state.value < -abs(history[0].value)
@@ -221,13 +205,7 @@ class InteriorPoint:
         design = self.design if self._before is None else self._before.design
         dual = design.all_rows(self.rows.dual(z, active.multipliers(p)))
         return RawSolution(
-            x[: self.m] / self.design.scales,
-            float(x[self.m]),
-            dual,
-            iteration,
-            tuple(history),
-            stopped_early=early,
-            waypoint=self.waypoint,
+            x[: self.m] / self.design.scales, float(x[self.m]), dual, iteration, tuple(history), stopped_early=early
         )
 
     def _point(self) -> _Point:
@@ -267,16 +245,6 @@ class InteriorPoint:
         self.active = ActiveRows.all_of(self.rows.w.size)
         self.w, self._before, self.may_fix = self.design.weights, None, False
 
-    def _mark(self, state: _State) -> Waypoint:
-        return Waypoint(
-            self.x[: self.m] / self.design.scales,
-            self.x[self.m :],
-            self.cone.s,
-            self.cone.z,
-            self.cone.weight,
-            state.gap / self._degree(),
-        )
-
     def _degree(self) -> float:
         """Return how many complementarity products there are, each with the mass of its row."""
         return self.rows.count * float(self.rows.w.sum()) + self.cone.weight * self.cone.degree
@@ -303,7 +271,7 @@ class InteriorPoint:
     def _gradient(self) -> FloatArray:
         """Return the gradient of the Lagrangian in the variables."""
         slopes = self.rows.total_slopes()
-        out = self.linear + self.ridge * self.x - self.cone.pull(self.cone.z)
+        out = self.linear + self.ridge * self.x - self.cone.adjoint(self.cone.z)
         out[self.lam_at] -= self.rows.priced(self.rows.p)
         out[: self.m + 1] += self.design.adjoint(slopes)
         if self.hessian is not None:
@@ -331,7 +299,7 @@ class InteriorPoint:
         degree = self._degree()
         centre = state.gap / degree if degree else 0.0
         if self.pieces.curved and self.rows.count:
-            return self._guarded(state, system, curvature, 0.1 * centre)
+            return self._step_exactly(state, system, curvature, 0.1 * centre)
 
         step = self._direction(state, system, curvature, 0.0, 0.0)
         primal, dual = self._reach(step, 1.0)
@@ -362,13 +330,12 @@ class InteriorPoint:
         if not np.isfinite(step.x).all():
             return False
         if self.pieces.curved:
-            self._tame(step, min(primal, dual), state)
+            self._backtrack(step, min(primal, dual), state)
         else:
             self._advance(step, primal, dual)
             if self.may_fix and state.merit <= _NEAR_ENOUGH:
-                self._fix_rows(
-                    step.z, float(step.x[self.lam_at])
-                )  # the whole direction: what a short step leaves is still to come
+                # The whole direction: what a short step leaves is still to come.
+                self._fix_rows(step.z, float(step.x[self.lam_at]))
         return True
 
     def _system(self, curvature: RowCurvature) -> NewtonSystem:
@@ -411,7 +378,7 @@ class InteriorPoint:
         """
         rows, cone, design, m = self.rows, self.cone, self.design, self.m
         centred = cone.target(mu, cones)
-        right = cone.pull(centred + cone.weigh(state.cone)) - state.gradient
+        right = cone.adjoint(centred + cone.weigh(state.cone)) - state.gradient
         answer = None
         if rows.count:
             answer = rows.respond(state.rows, target, curvature.give)
@@ -421,7 +388,7 @@ class InteriorPoint:
             right[m] = 0.0
         dx = system.solve(right)
         dz = design.product(dx[: m + 1])
-        cone_s = cone.push(dx) - state.cone
+        cone_s = cone.product(dx) - state.cone
         cone_z = centred - cone.weigh(cone_s)
         if answer is None:
             return _Direction(dx, dz, rows.s, rows.p, cone_s, cone_z, None)
@@ -431,10 +398,7 @@ class InteriorPoint:
     def _reach(self, step: _Direction, keep: float) -> tuple[float, float]:
         """Return the primal and dual step lengths."""
         primal, dual = self.cone.max_step(step.cone_s, step.cone_z)
-        if self.rows.count:
-            falling, shrinking = -float((step.s / self.rows.s).min()), -float((step.p / self.rows.p).min())
-            primal = min(primal, 1.0 / falling if falling > 0.0 else np.inf)
-            dual = min(dual, 1.0 / shrinking if shrinking > 0.0 else np.inf)
+        primal, dual = min(primal, ratio(self.rows.s, step.s)), min(dual, ratio(self.rows.p, step.p))
         primal, dual = min(1.0, keep * primal), min(1.0, keep * dual)
         return (primal, dual) if self.split else (min(primal, dual), min(primal, dual))
 
@@ -443,22 +407,22 @@ class InteriorPoint:
         self.rows.advance(step.rows, step.z, step.s, step.p, float(step.x[self.lam_at]), (primal, dual))
         self.cone.s, self.cone.z = self.cone.s + primal * step.cone_s, self.cone.z + dual * step.cone_z
 
-    def _tame(self, step: _Direction, reach: float, state: _State) -> None:
+    def _backtrack(self, step: _Direction, reach: float, state: _State) -> None:
         """Shorten a step that makes things much worse: where the curvature of a loss jumps, Newton may overshoot."""
-        rows, cone = self.rows, self.cone
-        kept = (self.x, rows.z, cone.s, cone.z)
+        cone = self.cone
+        x, z, cone_s, cone_z = self.x, self.rows.z, cone.s, cone.z
         for _ in range(20):
             self._advance(step, reach, reach)
             self._ready = self._measure()
             if self._ready.gap + self._ready.error <= 2.0 * (state.gap + state.error):
                 return
-            self.x, cone.s, cone.z = kept[0], kept[2], kept[3]
-            rows.at(kept[1])
+            self.x, cone.s, cone.z = x, cone_s, cone_z
+            self.rows.at(z)
             reach *= 0.5
             self.cautious = True
         self._ready = None
 
-    def _guarded(self, state: _State, system: NewtonSystem, curvature: RowCurvature, mu: float) -> bool:
+    def _step_exactly(self, state: _State, system: NewtonSystem, curvature: RowCurvature, mu: float) -> bool:
         """Step with exact slacks, backtracking until the residuals fall: for pieces that are curved.
 
         Linear slacks drift away from curved constraints, so here the slacks are recomputed at every trial and
@@ -466,23 +430,22 @@ class InteriorPoint:
         """
         rows, cone = self.rows, self.cone
         step = self._direction(state, system, curvature, mu, mu)
-        primal, dual = self._reach(step, _KEEP)
-        reach = min(primal, dual)
+        reach = min(self._reach(step, _KEEP))
         start = self._residual_size(state.gradient, mu)
         assert step.rows is not None
         dt = rows.height_step(step.rows, step.z, float(step.x[self.lam_at]))
-        kept = (self.x, rows.z, rows.t, rows.s, rows.p, cone.s, cone.z)
+        x, z, t, s, p, cone_s, cone_z = self.x, rows.z, rows.t, rows.s, rows.p, cone.s, cone.z
         for _ in range(40):
-            self.x = kept[0] + reach * step.x
-            rows.t, rows.p = kept[2] + reach * dt, kept[4] + reach * step.p
-            cone.s, cone.z = kept[5] + reach * step.cone_s, kept[6] + reach * step.cone_z
-            rows.at(kept[1] + reach * step.z)
+            self.x = x + reach * step.x
+            rows.t, rows.p = t + reach * dt, p + reach * step.p
+            cone.s, cone.z = cone_s + reach * step.cone_s, cone_z + reach * step.cone_z
+            rows.at(z + reach * step.z)
             rows.s = rows.t - rows.heights(self.lam)
             if (rows.s > 0.0).all() and self._residual_size(self._gradient(), mu) <= (1.0 - 0.01 * reach) * start:
                 return True
             reach *= 0.6
-        self.x, rows.t, rows.s, rows.p, cone.s, cone.z = kept[0], kept[2], kept[3], kept[4], kept[5], kept[6]
-        rows.at(kept[1])
+        self.x, rows.t, rows.s, rows.p, cone.s, cone.z = x, t, s, p, cone_s, cone_z
+        rows.at(z)
         return False
 
     def _residual_size(self, gradient: FloatArray, mu: float) -> float:

@@ -83,8 +83,8 @@ class ThinNewton:
         self.whole: DenseNewton | None = None
         try:
             self.factor = cho_factor(inner, lower=True, check_finite=False)
-            self.bent = self._inverse(border)
-            self.schur = DenseNewton(corner - border.T @ self.bent)
+            self.solved_border = self._inverse(border)
+            self.schur = DenseNewton(corner - border.T @ self.solved_border)
         except np.linalg.LinAlgError:  # features of very different reach: rounding has eaten the ones on the diagonal
             self.whole = self._whole()
 
@@ -97,7 +97,7 @@ class ThinNewton:
         m = self.diagonal.size
         first = self._inverse(right[:m])
         last = self.schur.solve(right[m:] - self.border.T @ first)
-        return np.concatenate([first - self.bent @ last, last])
+        return np.concatenate([first - self.solved_border @ last, last])
 
     def _apply(self, x: FloatArray) -> FloatArray:
         m = self.diagonal.size

@@ -15,7 +15,7 @@ and the width ``w`` falls from stage to stage.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,13 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from dualcore.certificates import DualPoint, lower_bound
+from dualcore.certificates.coneprogram import SOLVED, ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import LinfNorm
 from dualcore.problem.losses import Squared
-from dualcore.solvers import cones
 from dualcore.solvers.base import Iterate, RawSolution
-from dualcore.solvers.cones import DUAL_BOUNDS, SOLVED, ConeProgram, ScaledRows
+from dualcore.solvers.cones import DUAL_BOUNDS, MOST_INEXACT, ScaledRows, bound_step, solve_step
 
 __all__ = ["Descent", "Outcome", "descend"]
 
@@ -109,20 +109,11 @@ class Descent:
         self.problem, self.design, self.p = problem, design, float(problem.geometry.order)
         self.m, self.one_sided = design.scale.size, problem.is_classification
         self.ridge = problem.ridge * design.unit ** (2.0 - self.p) / design.scale**2
-        norm = problem.geometry.norm
-        self.prices = design.scale if norm.weights is None else design.scale * norm.weights
+        self.prices = design.prices(problem.geometry.norm)
         self.floor = 0.0 if self.one_sided else problem.geometry.target_slope / design.unit
-        self.masses, self.offset = design.masses, -design.target
-        self.rows: Any = design.matrix
-        if problem.fit_intercept:
-            ones = np.ones((design.masses.size, 1))
-            self.rows = sp.hstack([self.rows, ones]).tocsr() if sp.issparse(self.rows) else np.hstack([self.rows, ones])
+        self.masses, self.offset, self.rows = design.masses, -design.target, design.table(problem)
         if self.one_sided:  # the shortfall 1 - y (theta . x + b)
-            signs = -design.target
-            self.rows = sp.diags_array(signs) @ self.rows if sp.issparse(self.rows) else signs[:, None] * self.rows
-            self.offset = np.ones_like(signs)
-        if sp.issparse(self.rows) and self.rows.shape[0] * self.rows.shape[1] <= cones.DENSE_NUMBERS:
-            self.rows = self.rows.toarray()
+            self.rows, self.offset = -self.rows, np.ones_like(design.target)
         self.scale = self._mean(self.offset, 0.0)  # what an empty model leaves
         self.whole: tuple[FloatArray, FloatArray] | None = None
         if isinstance(problem.loss, Squared) or (self.p == 2.0 and not self.one_sided):
@@ -137,19 +128,6 @@ class Descent:
         factor = np.asarray(np.linalg.qr(table, mode="r"))
         self.whole = np.column_stack([self.rows, self.offset]), factor
         self.rows, self.offset, self.masses = factor[:, :width], factor[:, width], np.ones(factor.shape[0])
-
-    def scaled(self, coef: FloatArray, intercept: float) -> FloatArray:
-        """Return a model of the data in scaled units."""
-        design = self.design
-        x = np.zeros(self.rows.shape[1])
-        x[: self.m] = coef * design.scale / design.unit
-        if self.problem.fit_intercept:
-            x[self.m] = (intercept - design.centre + design.shift @ coef) / design.unit
-        return x
-
-    def model(self, x: FloatArray) -> tuple[FloatArray, float]:
-        """Return coefficients and intercept in the units of the data."""
-        return self.design.model(x[: self.m], float(x[self.m]) if self.problem.fit_intercept else 0.0)
 
     # What is minimised
 
@@ -201,7 +179,7 @@ class Descent:
             width, last = share * best.mean, share in (0.0, _WIDTHS[-1])
             enough = _EXHAUSTED if last else 1e-3 * share
             finished, inexact = False, 0
-            while len(history) < max_iter and not finished and inexact < cones.MOST_INEXACT:
+            while len(history) < max_iter and not finished and inexact < MOST_INEXACT:
                 if not here.mean > 1e-30 * self.scale:
                     finished = True
                     break
@@ -248,10 +226,10 @@ class Descent:
         phi, reach = place.x[:m], max(near.mean, _LEAST_REACH * self.scale)
         root = place.mean + problem.radius * place.steepness
         penalty = 0.5 * float(self.ridge @ phi**2)
-        pull = reach * self.ridge / (root**p + penalty) if problem.ridge > 0.0 else np.zeros(m)
+        ridge = reach * self.ridge / (root**p + penalty) if problem.ridge > 0.0 else np.zeros(m)
         # Columns of size one, or Clarabel loses those that a ridge, or the others, outweigh by far.
         sizes = near.gradient**2 + (near.factor**2).sum(axis=0)
-        sizes[:m] += reach * pull
+        sizes[:m] += reach * ridge
         # A column of zeros has no size: given a small one it would set the unit of the steepness below.
         sizes[sizes == 0.0] = sizes.max(initial=0.0) or 1.0
         sizes = np.sqrt(np.maximum(sizes, 1e-16 * sizes.max(initial=0.0)))
@@ -264,14 +242,7 @@ class Descent:
             unit = unit if unit > 0.0 else 1.0
             steepness = program.variables(1)
             rates = 1.0 / (unit * self.prices)
-            movable = np.flatnonzero(rates)
-            if movable.size:
-                picked = sp.csr_array(
-                    ((reach * rates / sizes[:m])[movable], (np.arange(movable.size), movable)),
-                    (movable.size, sizes.size),
-                )
-                coef = slide.mapped(picked) + (rates * phi)[movable]
-                DUAL_BOUNDS[type(problem.geometry.norm)](program, steepness, coef)
+            bound_step(problem.geometry.norm, program, steepness, slide, reach * rates / sizes[:m], rates * phi)
             program.nonnegative(steepness - self.floor / unit)
             cost = cost + (problem.radius * unit / root) * steepness
         if problem.ridge > 0.0:
@@ -281,15 +252,12 @@ class Descent:
             program.nonnegative(above + 1.0 - cost)
             program.minimise((share * p) * above)
             program.minimise_squares(np.array([share * p * (p - 1.0)]), above)
-            pull = np.append(pull, np.zeros(sizes.size - m))
-            program.minimise_squares(reach * pull / sizes**2, slide)
-            program.minimise(slide.mapped((pull * place.x / sizes)[None, :]))
+            ridge = np.append(ridge, np.zeros(sizes.size - m))
+            program.minimise_squares(reach * ridge / sizes**2, slide)
+            program.minimise(slide.mapped((ridge * place.x / sizes)[None, :]))
         else:
             program.minimise(cost)
-        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=cones.STEP_ITERATIONS)
-        exact = found.iterations < cones.STEP_ITERATIONS
-        if found.status not in SOLVED:
-            found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
+        found, exact = solve_step(program)
         change = reach * found.value(slide) / sizes
         if not np.isfinite(change).all():
             return Step(np.zeros(place.x.size), 0.0, None, exact=False)
@@ -316,8 +284,8 @@ class Descent:
         if self.problem.fit_intercept:  # balanced to the last digit, or nothing is bounded
             level = np.zeros(self.rows.shape[1])
             level[self.m] = -float((self.rows.T @ (self.masses * slopes))[self.m])
-            push = np.linalg.lstsq(near.triangle.T, level, rcond=1e-14)[0]
-            moved = np.linalg.lstsq(near.triangle, push, rcond=1e-14)[0]
+            multipliers = np.linalg.lstsq(near.triangle.T, level, rcond=1e-14)[0]
+            moved = np.linalg.lstsq(near.triangle, multipliers, rcond=1e-14)[0]
             slopes = slopes + near.curvature * np.asarray(self.rows @ moved)
         return self._of_rows(slopes)
 
@@ -341,9 +309,9 @@ class Descent:
             lift = np.maximum(share ** (p - 2.0), _LEAST_CURVATURE) if p != 2.0 else np.ones_like(share)
             if self.one_sided:
                 lift = np.where(u > 0.0, lift, 0.0)
-            bend = 1.0 + (p - 2.0) * side**2  # p - 1 without smoothing
+            turn = 1.0 + (p - 2.0) * side**2  # p - 1 without smoothing
             slopes = share ** (p - 1.0) * side
-            weights = w * lift * bend
+            weights = w * lift * turn
             roots = np.sqrt(weights)
             target = np.divide(w * slopes, roots, out=np.zeros_like(roots), where=roots > 0.0)
         gradient = np.asarray(self.rows.T @ (w * slopes))
@@ -355,14 +323,14 @@ class Descent:
             along = (vectors[:, keep].T @ gradient) / np.sqrt(values[keep])
         else:
             table = np.column_stack([roots[:, None] * self.rows, target])
-            factor = np.asarray(np.linalg.qr(table, mode="r"))
-            rank = min(factor.shape[0], self.rows.shape[1])
-            triangle, along = factor[:rank, :-1], factor[:rank, -1]
+            whole = np.asarray(np.linalg.qr(table, mode="r"))
+            rank = min(whole.shape[0], self.rows.shape[1])
+            triangle, along = whole[:rank, :-1], whole[:rank, -1]
         inside = float(along @ along)
         left = np.sqrt(max(1.0 - (p - 1.0) * inside, 0.0))
         shrink = (1.0 - left) / inside if inside > 0.0 else 0.0
-        bent = triangle - shrink * np.outer(along, along @ triangle)
-        return _Expansion(mean, p, gradient, bent, triangle, along, shrink, lift * bend, slopes)
+        factor = triangle - shrink * np.outer(along, along @ triangle)
+        return _Expansion(mean, p, gradient, factor, triangle, along, shrink, lift * turn, slopes)
 
     def _search(self, here: Place, change: FloatArray, width: float) -> Place:
         """Return the place of least cost along a step; the full one where that is good enough."""
@@ -470,9 +438,9 @@ def descend(
 ) -> RawSolution:
     """Descend from a model, or from none, and return the best one found with the slopes that bound it best."""
     descent = Descent(problem, design)
-    origin = np.zeros(data.rows.m + int(problem.fit_intercept)) if start is None else descent.scaled(*start)
-    found = descent.run(origin, max_iter=max_iter)
-    coef, intercept = descent.model(found.x)
+    model = (np.zeros(data.rows.m), design.centre) if start is None else start
+    found = descent.run(design.scaled(*model, fit_intercept=problem.fit_intercept), max_iter=max_iter)
+    coef, intercept = design.model(found.x)
     p, place = problem.geometry.order, descent.at(found.x)
     root = descent.risk(place) ** (1.0 / p)
     factor = p * (design.unit * root) ** (p - 1.0) * (-1.0 if descent.one_sided else 1.0)

@@ -183,23 +183,6 @@ class RowState:
             self.p = 1.0 / self.s
             self.p /= self.p.sum(axis=0)
 
-    def centre(self, lam: float, mu: float) -> None:
-        """Start on the central path: the height at which ``p = mu / s`` sums to one."""
-        if not self.count:
-            return
-        heights = self.heights(lam)
-        top = heights.max(axis=0)
-        below, above = top - heights, np.full_like(top, mu)
-        for _ in range(20):  # convex and decreasing in the distance above: Newton approaches from below
-            p = mu / (below + above)
-            excess = p.sum(axis=0) - 1.0
-            if float(excess.max(initial=0.0)) < 1e-10:
-                break
-            above += excess * mu / (p * p).sum(axis=0)
-        self.t, self.s = top + above, below + above
-        self.p = mu / self.s
-        self.p /= self.p.sum(axis=0)
-
     def at(self, z: FloatArray) -> None:
         """Evaluate pieces and smooth part at ``z``."""
         self.z = z

@@ -12,26 +12,18 @@ dual norm: a cone program of the size of a model, whatever the number of rows. T
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import brentq
 
 from dualcore.certificates import Bound, DualPoint, RowBounds
+from dualcore.certificates.coneprogram import ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
-from dualcore.solvers.cones import (
-    DENSE_NUMBERS,
-    DUAL_BOUNDS,
-    MOST_INEXACT,
-    SOLVED,
-    STEP_ITERATIONS,
-    ConeProgram,
-    ScaledRows,
-    spread_dual,
-)
+from dualcore.solvers.cones import MOST_INEXACT, ScaledRows, bound_step, solve_step, spread_dual
 from dualcore.solvers.rootmean import descend
 
 __all__ = ["FlipDescent", "descend_flips"]
@@ -54,7 +46,7 @@ _PATIENCE = 3
 # tries is so many times the last one accepted.
 _ENOUGH, _HALVINGS, _LONGER = 1e-4, 40, 16.0
 # How near to ``k^2`` a multiplier may be, relatively, and the factors by which the best one is bracketed.
-_LEAST_ROOM = 1e-12
+_LEAST_DISTANCE = 1e-12
 _REACHES = (1.0 + 1e-4, 1.01, 1.5, 4.0, *(64.0,) * 60)
 
 
@@ -111,32 +103,15 @@ class FlipDescent:
         self.m, self.masses = design.scale.size, design.masses
         self.gamma, self.price = problem.geometry.label_cost, problem.price
         self.ridge = problem.ridge / design.scale**2
-        norm = problem.geometry.norm
-        self.prices = design.scale if norm.weights is None else design.scale * norm.weights
-        rows: Any = design.matrix
-        if sp.issparse(rows) and rows.shape[0] * (self.m + 1) <= DENSE_NUMBERS:
-            rows = rows.toarray()
-        if problem.fit_intercept:
-            ones = np.ones((design.masses.size, 1))
-            rows = sp.hstack([rows, ones]).tocsr() if sp.issparse(rows) else np.hstack([rows, ones])
-        signs = design.target
-        self.rows = sp.diags_array(signs) @ rows if sp.issparse(rows) else signs[:, None] * rows
+        self.prices, self.rows = design.prices(problem.geometry.norm), design.table(problem)
 
     def start(self, coef: FloatArray, intercept: float) -> Place:
         """Return a model of the data with its best multiplier, not evaluated yet."""
-        design = self.design
-        x = np.zeros(self.rows.shape[1])
-        x[: self.m] = coef * design.scale
-        if self.problem.fit_intercept:
-            x[self.m] = intercept + design.shift @ coef
+        x = self.design.scaled(coef, intercept, fit_intercept=self.problem.fit_intercept)
         t = np.asarray(self.rows @ x)
         size = self._steepness(x)
         multiplier = self.problem.form.minimise(t, self.masses, size).multiplier
         return Place(x, size, multiplier, t, np.inf)
-
-    def model(self, place: Place) -> tuple[FloatArray, float]:
-        """Return coefficients and intercept in the units of the data."""
-        return self.design.model(place.x[: self.m], float(place.x[self.m]) if self.problem.fit_intercept else 0.0)
 
     def _steepness(self, x: FloatArray) -> float:
         return float(self.problem.geometry.norm.dual(x[: self.m] / self.design.scale))
@@ -172,7 +147,7 @@ class FlipDescent:
             flips = np.where((1.0 + t) * size >= lam * gamma, rate * far, gamma * gamma)
             return self.price - float(w @ (rate * (1.0 - share) * short + share * flips))
 
-        least = bar * (1.0 + _LEAST_ROOM) + np.finfo(np.float64).tiny
+        least = bar * (1.0 + _LEAST_DISTANCE) + np.finfo(np.float64).tiny
         low = high = max(near, least)
         if not slope(high) < 0.0:
             for reach in _REACHES:
@@ -220,10 +195,10 @@ class FlipDescent:
     @staticmethod
     def _moved(reach: FloatArray, in_t: float, in_k: float, lam: float, k: float) -> _Branch:
         """Return ``g e^2``, ``g = lam / (lam - k^2)``, where ``e`` has these derivatives in ``t`` and in ``k``."""
-        room = lam - k * k
-        g, g_lam, g_k = lam / room, -((k / room) ** 2), 2.0 * lam * k / room**2
-        g_lam_lam, g_lam_k = 2.0 * k * k / room**3, -2.0 * k * (lam + k * k) / room**3
-        g_k_k = 2.0 * lam * (lam + 3.0 * k * k) / room**3
+        left = lam - k * k
+        g, g_lam, g_k = lam / left, -((k / left) ** 2), 2.0 * lam * k / left**2
+        g_lam_lam, g_lam_k = 2.0 * k * k / left**3, -2.0 * k * (lam + k * k) / left**3
+        g_k_k = 2.0 * lam * (lam + 3.0 * k * k) / left**3
         square, curved = reach * reach, 2.0 * g * (reach > 0.0)
         return _Branch(
             g * square,
@@ -259,11 +234,11 @@ class FlipDescent:
         gradient[width_x:] = first[1:] @ w
         gradient[width_x] += self.price
         hessian = np.empty((width_x + 2, width_x + 2))
-        bend = w * second[0]
+        curvature = w * second[0]
         if sp.issparse(self.rows):
-            hessian[:width_x, :width_x] = (self.rows.T @ sp.diags_array(bend) @ self.rows).toarray()
+            hessian[:width_x, :width_x] = (self.rows.T @ sp.diags_array(curvature) @ self.rows).toarray()
         else:
-            half = np.sqrt(bend)[:, None] * self.rows
+            half = np.sqrt(curvature)[:, None] * self.rows
             hessian[:width_x, :width_x] = half.T @ half
         hessian[np.arange(self.m), np.arange(self.m)] += self.ridge
         cross = np.asarray(self.rows.T @ (w * second[1:3]).T)
@@ -299,26 +274,19 @@ class FlipDescent:
         values, vectors = np.linalg.eigh(near.hessian / np.outer(sizes, sizes) / place.cost)
         factor = np.sqrt(np.maximum(values, 1e-15 * values.max()))[:, None] * vectors.T
         program = ConeProgram()
-        slide, bent = program.variables(width + 2), program.variables(width + 2)
-        program.zero(bent - slide.mapped(factor))
-        program.minimise_squares(np.ones(width + 2), bent)
+        slide, curved = program.variables(width + 2), program.variables(width + 2)
+        program.zero(curved - slide.mapped(factor))
+        program.minimise_squares(np.ones(width + 2), curved)
         program.minimise(slide.mapped((near.gradient / (sizes * place.cost))[None, :]))
         # The bound on the dual norm, in units of what it is or of what a step changes it by.
         rates = 1.0 / self.prices
-        movable = np.flatnonzero(rates)
         unit = max(place.steepness, 1.0 / sizes[-1])
         picked = sp.csr_array(((1.0 / (unit * sizes[-1]),), ((0,), (width + 1,))), (1, width + 2))
         bound = slide.mapped(picked) + place.steepness / unit
         program.nonnegative(bound)
-        if movable.size:
-            entries = (rates[movable] / (unit * sizes[movable]), (np.arange(movable.size), movable))
-            coef = slide.mapped(sp.csr_array(entries, (movable.size, width + 2)))
-            coef = coef + rates[movable] * place.x[movable] / unit
-            DUAL_BOUNDS[type(self.problem.geometry.norm)](program, bound, coef)
-        found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=STEP_ITERATIONS)
-        exact = found.iterations < STEP_ITERATIONS
-        if found.status not in SOLVED:
-            found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
+        norm, speeds = self.problem.geometry.norm, rates / (unit * sizes[: self.m])
+        bound_step(norm, program, bound, slide, speeds, rates * place.x[: self.m] / unit)
+        found, exact = solve_step(program)
         change = found.value(slide) / sizes
         if not np.isfinite(change).all():
             return _Step(np.zeros(width + 2), 0.0, exact=False)
@@ -384,14 +352,12 @@ def descend_flips(
     while len(history) < max_iter and idle < _PATIENCE and width > least:
         here, roughness = descent.minimise(here, width, tol, max_iter, history)
         if roughness <= _SMOOTHING_SHARE * tol * here.cost:
-            coef, intercept = descent.model(here)
+            coef, intercept = descent.design.model(here.x)
             value = problem.evaluate(coef, intercept, data).value
             if value < risk:
                 risk, best = value, (coef, intercept)
-            bounds, point = (
-                RowBounds(problem, data, risk),
-                spread_dual(problem, data, design, descent.dual(here, width)),
-            )
+            bounds = RowBounds(problem, data, risk)
+            point = spread_dual(problem, data, design, descent.dual(here, width))
             idle += 1
             for repair in (False, True):
                 found = bounds.bound(point, repair=repair, coef=coef)

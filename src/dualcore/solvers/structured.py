@@ -81,8 +81,7 @@ def _run(
         if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
             whole = InteriorPoint(problem, data).run(tol, max_iter)
     if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
-        guess = replace(whole, waypoint=None)
-        whole = solve_working_set(problem, data, tol, max_iter, guess, most=1.0) or whole
+        whole = solve_working_set(problem, data, tol, max_iter, whole, most=1.0) or whole
     return whole
 
 

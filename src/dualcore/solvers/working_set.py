@@ -22,7 +22,7 @@ from dualcore.certificates import DualPoint, column_sizes
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import RawSolution, Waypoint
+from dualcore.solvers.base import RawSolution
 from dualcore.solvers.interior import FixedRows, InteriorPoint
 from dualcore.solvers.rowmodel import Pieces
 
@@ -37,10 +37,6 @@ _SAMPLE = 8
 _MARGIN = 1.5
 # If more than this share of the rows is near a kink, the small problem is not small enough.
 _LARGEST_SHARE = 0.4
-# The next small problem starts from the path of the last if that one's value was this near to the risk, relatively.
-_NEAR = 0.02
-# A start from an earlier path that has not converged after this many iterations is given up, and none follows.
-_WARM = 25
 # How often the small problem is set up before the whole one is solved after all.
 _ROUNDS = 12
 # By how much the small problem may miss the risk of all rows, as a share of the tolerance.
@@ -113,7 +109,7 @@ def solve_working_set(
     here = _evaluate(problem, pieces, data, found.coef, found.intercept)
     active, share = np.zeros(data.rows.n, dtype=bool), working_share(data, sample)
     width = _width(here, share)
-    last_gain, warm = np.inf, True
+    last_gain = np.inf
     if pieces.smooth:
         last_gain = _MISS * tol if problem.loss.bends else _STEP * np.sqrt(tol)
     for _ in range(_ROUNDS):
@@ -121,12 +117,8 @@ def solve_working_set(
             active |= (here.lead <= width) & (data.masses > 0.0)
             if np.count_nonzero(active) > most * data.rows.n:
                 return None
-        # Where the last small problem was close to the whole one, so is this one, and it may start from its path.
-        near = warm and bool(found.history) and abs(here.value - found.history[-1].value) <= _NEAR * abs(here.value)
-        trial = _solve_small(
-            _small_problem(problem, pieces, data, here, active, scales), found.waypoint if near else None, tol, max_iter
-        )
-        warm = warm and (not near or trial.iterations <= _WARM)
+        small, part, rest = _small_problem(problem, pieces, data, here, active, scales)
+        trial = InteriorPoint(small, part, fixed=rest).run(tol, max_iter)
         spent, history = spent + trial.iterations, history + trial.history
         if trial.stopped_early:  # with too few rows near kinks the small problem is unbounded
             if share >= most:
@@ -222,20 +214,6 @@ def _small_problem(
         nothing = Data(DenseRows(np.zeros((0, data.rows.m))), np.zeros(0), np.zeros(0))
         return problem.replace(label_cost=np.inf) if problem.is_classification else problem, nothing, rest
     return problem, Data(as_rows(data.rows.take(rows)), data.y[rows], masses[rows]), rest
-
-
-def _solve_small(
-    small: tuple[Problem, Data, FixedRows], start: Waypoint | None, tol: float, max_iter: int
-) -> RawSolution:
-    problem, data, rest = small
-    cold = InteriorPoint(problem, data, None, rest)
-    if start is None or not data.rows.n:
-        return cold.run(tol, max_iter)
-    found = InteriorPoint(problem, data, start, rest).run(tol, min(max_iter, _WARM))
-    if not found.stopped_early:
-        return found
-    again = cold.run(tol, max_iter)
-    return replace(again, iterations=found.iterations + again.iterations, history=found.history + again.history)
 
 
 def _hessian(data: Data, weights: FloatArray) -> FloatArray:

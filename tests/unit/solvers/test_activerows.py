@@ -36,7 +36,7 @@ def test_what_fixed_rows_add_is_their_pieces(loss, more):
     design = Design(problem, problem.validate(*rows_of(problem)))
     model, lam = np.array([0.5, -0.2, 0.1, 0.0, 0.3]), 2.0
     rows = RowState(Pieces(problem), design.weights, design.signal(model))
-    rows.centre(lam, 1e-4)
+    rows.start_above(lam, 1e-4)
     found = fix_rows(rows, design, lam, np.full(rows.z.size, 1e-3), 1e-3)
     assert found is not None
     kept, piece, part = found
@@ -56,7 +56,7 @@ def test_few_or_undecided_rows_all_stay():
     for n, change in ((100, 1e-6), (3000, 10.0)):
         design = Design(problem, problem.validate(*rows_of(problem, n)))
         rows = RowState(Pieces(problem), design.weights, design.signal(np.ones(5)))
-        rows.centre(1.0, 1e-4)
+        rows.start_above(1.0, 1e-4)
         assert fix_rows(rows, design, 1.0, np.full(n, change), 0.0) is None
 
 

@@ -150,7 +150,7 @@ def test_the_start_is_interior_and_spends_the_radius(norm, classification):
     np.testing.assert_allclose(cone.s, cone.slack(x), atol=1e-12)
     assert min(cone.max_step(-cone.s, -cone.z)) == pytest.approx(1.0, rel=1e-9)
     np.testing.assert_array_equal(x[:4], [0.3, -0.2, 0.1, 0.7])
-    assert cone.pull(cone.z)[cone.m + 1] == pytest.approx(0.2, rel=1e-9)
+    assert cone.adjoint(cone.z)[cone.m + 1] == pytest.approx(0.2, rel=1e-9)
     assert cone.gap() > 0.0
 
 
@@ -177,8 +177,8 @@ def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classif
     cone, x = cone_and_point(norm, classification)
     rng = np.random.default_rng(4)
     dx, z = rng.normal(size=cone.dimension), rng.normal(size=cone.s.size)
-    np.testing.assert_allclose(cone.slack(x + dx) - cone.slack(x), cone.push(dx), atol=1e-12)
-    assert float(z @ cone.push(dx)) == pytest.approx(float(cone.pull(z) @ dx))
+    np.testing.assert_allclose(cone.slack(x + dx) - cone.slack(x), cone.product(dx), atol=1e-12)
+    assert float(z @ cone.product(dx)) == pytest.approx(float(cone.adjoint(z) @ dx))
 
 
 @every_norm
@@ -192,7 +192,7 @@ def test_the_scaling_maps_slacks_to_multipliers(norm, classification):
     np.testing.assert_allclose(cone.weigh(cone.s), cone.z, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(cone.target(0.0, None), -cone.z, rtol=1e-9, atol=1e-12)
     dx = rng.normal(size=cone.dimension)
-    np.testing.assert_allclose(cone.hessian() @ dx, cone.pull(cone.weigh(cone.push(dx))), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(cone.hessian() @ dx, cone.adjoint(cone.weigh(cone.product(dx))), rtol=1e-9, atol=1e-12)
 
 
 @every_norm
