@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import ArraySource, PreparedSource, check_coding, coded_groups, coded_names, standardised
+from dualcore.data.sources.prepared import scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -59,9 +59,7 @@ class Scaling:
 
     def apply(self, X: Any) -> Any:
         """Return the scaled features."""
-        if sp.issparse(X):
-            return sp.csr_matrix(X.multiply(1.0 / self.scale))
-        return np.asarray((X - self.centre) / self.scale, dtype=np.float64)
+        return scale_rows(X, self.centre, self.scale)
 
 
 @dataclass(frozen=True)
@@ -112,33 +110,15 @@ class Model:
     coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        *,
-        settings: dict[str, Any],
-        feature_names: tuple[str, ...],
-        target: str,
-        scaling: Scaling | None = None,
-        provenance: dict[str, Any] | None = None,
-        fill: dict[str, float] | None = None,
-        coding: dict[str, tuple[Any, ...]] | None = None,
-    ) -> Model:
-        """Return the model of a fitted estimator of this package."""
-        certificates = estimator.certificate_
-        classes = getattr(estimator, "classes_", None)
+    def from_estimator(cls, estimator: Any, **others: Any) -> Model:
+        """Return the model of a fitted estimator of this package; what an estimator does not know is given by name."""
+        certificates, classes = estimator.certificate_, getattr(estimator, "classes_", None)
         return cls(
-            np.atleast_2d(estimator.coef_),
-            np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
-            None if classes is None else tuple(classes.tolist()),
-            feature_names,
-            target,
-            scaling,
-            settings,
-            tuple(certificates) if isinstance(certificates, list) else (certificates,),
-            provenance or {},
-            fill or {},
-            coding or {},
+            coef=np.atleast_2d(estimator.coef_),
+            intercept=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
+            classes=None if classes is None else tuple(classes.tolist()),
+            certificates=tuple(certificates) if isinstance(certificates, list) else (certificates,),
+            **{"scaling": None} | others,
         )
 
     @property

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dualcore.cli.plots import (
     plot_rounds,
     plot_sizes,
     plot_weights,
-    to_legended_png,
+    to_png,
 )
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
@@ -119,43 +120,12 @@ class Report:
         if self.facts:
             body.append(_table((("", ""), *self.facts)))
         body.append("</section>")
-        return _PAGE.format(title=_text(self.title), body="\n".join(body))
+        page = (files("dualcore.cli") / "report.html").read_text(encoding="utf-8")
+        return page.format(title=_text(self.title), body="\n".join(body))
 
     def write(self, path: str | Path) -> None:
         """Write the report, atomically."""
         write_atomically(Path(path), self.render().encode())
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.7rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
-.certificate {{ border-left: 4px solid #1f5a99; background: #f2f6fb; padding: .8rem 1rem; font-size: 1.1rem; }}
-.wide {{ overflow-x: auto; }}
-figure {{ margin: 1.4rem 0; }} figure img {{ display: block; width: 100%; max-width: max-content; height: auto; }}
-figcaption {{ color: #555; font-size: .92rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd; }}
-th, td:first-child {{ white-space: nowrap; }}
-pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
-/* On a phone the writing in a picture must not shrink with it: the picture scrolls. */
-@media (max-width: 45rem) {{
-body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }}
-figure img {{ min-width: 44rem; }} figure img.narrow {{ min-width: 0; }} td {{ min-width: 4rem; }}
-}}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 def _text(value: str) -> str:
@@ -362,7 +332,7 @@ def explain_fit(
                         "Risk and accuracy against coreset size",
                         f"Median and range over {len(seeds)} seeds. The risk is on the full data, as its excess over "
                         "the certified lower bound.",
-                        to_legended_png(
+                        to_png(
                             plot_sizes(
                                 results,
                                 optimum=certificate.lower if certificate.lower > 0.0 else None,
@@ -391,7 +361,7 @@ def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Pi
             "path",
             "Radius path",
             "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
-            to_legended_png(plot_path(path, marked=at, names=names)),
+            to_png(plot_path(path, marked=at, names=names)),
         ),
     )
 
@@ -421,13 +391,13 @@ def _pictures_of(
             "rounds",
             "Certified gap per read",
             "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-            to_legended_png(plot_rounds(_rounds(fit))),
+            to_png(plot_rounds(_rounds(fit))),
         ),
         Picture(
             "cells",
             "The grid of cells",
             "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-            to_legended_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
+            to_png(plot_cells(count_cells(problem, coreset, anchor, X, y))),
         )
         if family.is_closed
         else None,
@@ -435,7 +405,7 @@ def _pictures_of(
             "weights",
             "Weights against the dual loss",
             "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
-            to_legended_png(plot_weights(coreset, h), classes),
+            to_png(plot_weights(coreset, h, classes)),
         ),
     )
     # Cells are assigned by margins or residuals, which tell all only of closed forms.

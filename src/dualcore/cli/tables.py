@@ -22,9 +22,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column, sparse_matrix
+from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
 from dualcore.data.sources.kinds import is_number
-from dualcore.data.sources.mapped import SPARSE_PARTS
+from dualcore.data.sources.mapped import with_matrix
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.
@@ -326,10 +326,7 @@ def _read_npy(path: Path) -> dict[str, Column]:
 
 
 def _read_npz(path: Path) -> dict[str, Column]:
-    arrays: dict[str, Any] = dict(read_archive(path, growth=_GROWTH))
-    if set(arrays) >= SPARSE_PARTS:
-        matrix = sparse_matrix(arrays)
-        arrays = {"X": matrix} | {name: array for name, array in arrays.items() if name not in SPARSE_PARTS}
+    arrays = with_matrix(read_archive(path, growth=_GROWTH))
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
             raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")

@@ -19,7 +19,7 @@ from dualcore.coresets.path import RadiusSelection, fold_tolerance, held_out_los
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import is_source_like
-from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.base import WassersteinLinearModel, numbered
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
@@ -91,11 +91,9 @@ class RadiusSearch(WassersteinLinearModel):
                 f"{type(self).__name__} splits rows into folds and needs them in memory. Choose a radius on a uniform "
                 f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
             )
-        plain = self._plain()
+        given, plain = X, self._plain()
+        plain.categories = numbered(self.categories, X)  # folds have no column names
         problem = plain._make_problem(X)
-        if problem.geometry.categories is not None:  # folds have no column names
-            plain.set_params(categories=problem.geometry.categories.groups)
-        given = X
         classification = problem.is_classification
         X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
         weights = as_weights(sample_weight, len(y))

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dualcore.experiments.compare import Cell, relative_gaps, summarise, whole_risk
+from dualcore.experiments.compare import Cell, printed_figures, printed_whole, relative_gaps, summarise, whole_risk
 from dualcore.experiments.methods import WHOLE
-from dualcore.experiments.printed import printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, TABLES, Table
 

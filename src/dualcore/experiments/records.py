@@ -8,10 +8,11 @@ import io
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from dualcore import __version__
 
@@ -65,21 +66,15 @@ class Record:
     @classmethod
     def parse(cls, line: dict[str, str]) -> Record:
         """Return the record of one line of a file."""
-        return cls(
-            study=line["study"],
-            row=line["row"],
-            method=line["method"],
-            trial=int(line["trial"]),
-            seed=int(line["seed"]),
-            size=int(line["size"]),
-            risk=float(line["risk"]),
-            score=float(line["score"]),
-            lower=float(line["lower"]) if line["lower"] else None,
-            seconds=float(line["seconds"]),
-            environment=line["environment"],
-        )
+        return cls(**{field.name: _PARSE[str(field.type)](line[field.name]) for field in fields(cls)})
 
 
+_PARSE: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "float | None": lambda text: float(text) if text else None,
+}
 COLUMNS = [field.name for field in fields(Record)]
 
 

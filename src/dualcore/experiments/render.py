@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dualcore.experiments.compare import Cell, beaten_rows, compare, relative_gaps, summarise, whole_risk
+from dualcore.experiments.compare import (
+    Cell,
+    Printed,
+    beaten_rows,
+    compare,
+    printed_figures,
+    printed_whole,
+    relative_gaps,
+    summarise,
+    whole_risk,
+)
 from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
-from dualcore.experiments.printed import Printed, printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, Table
 

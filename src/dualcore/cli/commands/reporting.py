@@ -63,7 +63,7 @@ def write_report(
             random_state=seed,
             progress=watch.say,
         )
-        if problem.geometry.categories is not None:
+        if model.settings.get("categories"):
             watch.say("looking at categories")
             changes = explain_changes(
                 problem,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
-from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
+from dualcore.data.sources.chunk import Chunk, SourceError, as_signs, chunk_spans, two_labels
+from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.release import is_mapped, release_pages
 
 # Rows of a mapped file that are looked up before their pages are given back.
@@ -75,9 +75,7 @@ class ArraySource(LocalSource):
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
         self._checked = checked
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
             yield lambda start=start, stop=stop: self._piece(start, stop, features)  # type: ignore[misc]
@@ -101,13 +99,7 @@ class ArraySource(LocalSource):
     def _targets(self, part: Any, start: int = 0) -> FloatArray:
         if self.labels is None:
             return np.asarray(self.y[part], dtype=np.float64)
-        y = np.asarray(self.y[part])
-        positive = y == self.labels[1]
-        known = positive | (y == self.labels[0])
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            raise RowError(start + row, f"The target is {y[row]!r}, not among {self.labels!r}")
-        return np.where(positive, 1.0, -1.0)
+        return as_signs(np.asarray(self.y[part]), self.labels, start)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""

@@ -53,6 +53,12 @@ class Smallest(NamedTuple):
         return np.concatenate(rows), np.concatenate(weights)
 
 
+def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
+    """Return which pieces hold these rows, given the first row of every piece."""
+    found: list[int] = np.unique(np.searchsorted(starts, rows, side="right") - 1).tolist()
+    return found
+
+
 class Source(ABC):
     """Rows that can be read more than once.
 

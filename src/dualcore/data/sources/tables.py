@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.arrow import import_arrow
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
-from dualcore.data.sources.local import chunk_spans
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, chunk_spans, stack_chunks
 from dualcore.data.sources.missing import RULES, Fill, FillStatistics, check_fill, rule_of, without_missing
 
 
@@ -52,7 +51,7 @@ class Columns:
     features : sequence of str, optional
         In this order; all columns but target and weight by default.
     weight : str, optional
-    labels : tuple, optional
+    labels : sequence, optional
         The values of the target of a classifier, as they are in the table: two become -1 and +1, more become 0, 1, 2
         and so on.
     categories : mapping of str to sequence
@@ -66,9 +65,9 @@ class Columns:
     """
 
     target: str
-    features: tuple[str, ...] | None = None
+    features: Sequence[str] | None = None
     weight: str | None = None
-    labels: tuple[Any, ...] | None = None
+    labels: Sequence[Any] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Fill | None = None
     drop_missing: bool = False
@@ -81,8 +80,8 @@ class Columns:
 
     def resolve(self, schema: Any, where: str) -> Columns:
         """Return the columns with the features written out, after checking ``schema`` (of the first file)."""
-        names = tuple(name for name in schema.names if name not in (self.target, self.weight))
-        chosen = replace(self, features=names if self.features is None else tuple(self.features))
+        names = [name for name in schema.names if name not in (self.target, self.weight)]
+        chosen = replace(self, features=tuple(self.features or names))
         if not chosen.features:
             raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
         strangers = sorted(set(self.categories) - set(chosen.features))
@@ -173,7 +172,7 @@ class Columns:
     @property
     def plain_names(self) -> tuple[str, ...] | None:
         """Names of the features, None where a category becomes several."""
-        return None if self.categories else self.features
+        return None if self.categories else tuple(self.features or ())
 
     def block(self, batch: Any, start: int, *, features: bool) -> Block:
         """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
@@ -229,21 +228,6 @@ def is_text(schema: Any, name: str) -> bool:
     return kind_of(kind) == "category" or types.is_boolean(kind)
 
 
-def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
-    """Return the two values of a column of text, in their order."""
-    return two_labels(find_values(batches, target, 2), f"Column {target!r}")
-
-
-def find_values(batches: Iterable[Any], target: str, most: int) -> list[Any]:
-    """Return the different values of a column, in their order; the search ends when there are more than ``most``."""
-    pc, found = import_arrow("pyarrow.compute"), set[Any]()
-    for batch in batches:
-        found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
-        if len(found) > most:
-            break
-    return sorted(found)
-
-
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
     """Return a numeric column as a vector, without a copy where it has no nulls."""
     pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
@@ -296,7 +280,7 @@ def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *,
         size, first = block.y.size, 0
         if rest is not None:  # the rows before this block began a leaf
             first = min(-(start) % leaf, size)
-            rest = _glue(rest, block.chunk(start, 0, first, features=features))
+            rest = stack_chunks([rest, block.chunk(start, 0, first, features=features)])
             start += first
             if start % leaf:
                 continue
@@ -312,11 +296,3 @@ def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *,
         start = offset + size
     if rest is not None:
         yield rest
-
-
-def _glue(first: Chunk, second: Chunk) -> Chunk:
-    X = None if first.X is None else np.concatenate([first.X, second.X])
-    weights = None
-    if first.weights is not None and second.weights is not None:
-        weights = np.concatenate([first.weights, second.weights])
-    return Chunk(first.start, X, np.concatenate([first.y, second.y]), weights)
