@@ -54,19 +54,14 @@ _LONGEST = 40
 
 @dataclass(frozen=True)
 class CellCounts:
-    """How many rows, and how many draws, each cell of the grid holds.
+    """How many rows, and how many draws, each cell of the grid holds, shape (n_curvatures, n_layers).
 
-    Attributes
-    ----------
-    rows, draws : ndarray of shape (n_curvatures, n_layers)
-        From the largest curvature to none, and from small ``h`` to large.
-    mean_h : float
-        The first layer ends here; every further one at twice the end of the one before.
+    They go from the largest curvature to none, and from small ``h`` to large.
     """
 
     rows: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64]
-    mean_h: float
+    mean_h: float  # the first layer ends here; every further one at twice the end of the one before
 
 
 @dataclass(frozen=True)
@@ -207,14 +202,8 @@ def plot_sizes(
 ) -> Figure:
     """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
 
-    Parameters
-    ----------
-    results : sequence of SizeResult
-    optimum : float, optional
-        Lowest possible risk, or a lower bound on it: the risk is then drawn as its excess, in percent.
-    reference : float, optional
-        Accuracy of the model that the report is about.
-    accuracy_name : str, default="accuracy"
+    With ``optimum``, the lowest possible risk or a lower bound on it, the risk is drawn as its excess in percent.
+    ``reference`` is the accuracy of the model that the report is about.
     """
     figure, (left, right) = _figure(2)
     for method in dict.fromkeys(result.method for result in results):
@@ -246,13 +235,7 @@ def plot_sizes(
 def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[str] = ()) -> Figure:
     """Draw a radius path: risk between its bounds, coefficients, certified gaps; builds are dotted lines.
 
-    Parameters
-    ----------
-    path : RadiusPath
-    marked : float, optional
-        A radius to point out.
-    names : sequence of str
-        Of the features; the largest few are labelled.
+    The radius ``marked`` is pointed out; of the features the largest few are labelled by their ``names``.
     """
     figure, (left, middle, right) = _figure(3, width=11.5)
     radii, risk = path.radii, path.risk

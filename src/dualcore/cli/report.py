@@ -78,18 +78,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says.
-
-    Attributes
-    ----------
-    title : str
-    certificate : str
-        One sentence.
-    sections : tuple of Section
-    reproduce : str
-        Commands, one a line.
-    facts : tuple of (str, str)
-        Shown under how to reproduce it: seeds, sums of files, versions.
+    """What a report says: the certificate in one sentence, sections, and how to reproduce it.
 
     Examples
     --------
@@ -101,8 +90,8 @@ class Report:
     title: str
     certificate: str
     sections: tuple[Section, ...]
-    reproduce: str
-    facts: tuple[tuple[str, str], ...] = ()
+    reproduce: str  # commands, one a line
+    facts: tuple[tuple[str, str], ...] = ()  # seeds, sums of files, versions
 
     def render(self) -> str:
         """Return the report as the text of an HTML file."""
@@ -193,25 +182,12 @@ def compare_sizes(
     seeds: Sequence[int] = (0, 1, 2),
     X_test: Any = None,
     y_test: FloatArray | None = None,
-    tol: float = 1e-5,
     progress: Progress | None = None,
 ) -> list[SizeResult]:
     """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
 
-    Parameters
-    ----------
-    problem : Problem
-    X, y
-        The full data; labels -1 and +1 in classification.
-    sizes : sequence of int
-        Rows of the coresets.
-    seeds : sequence of int
-    X_test, y_test
-        Where the accuracy is measured; the full data by default.
-    tol : float
-        Of the solver.
-    progress : callable, optional
-        Called with a sentence before each model.
+    Labels are -1 and +1 in classification. The accuracy is measured on ``X_test, y_test``, the full data by default;
+    ``progress`` is called with a sentence before each model.
     """
     samplers: list[tuple[Callable[..., Sampler], dict[str, Any]]] = [
         (DualCoreset, {"rounds": 2}),
@@ -231,7 +207,7 @@ def compare_sizes(
                 with warnings.catch_warnings():  # how good a model is shows in the picture
                     warnings.simplefilter("ignore", UserWarning)
                     coreset = sampler.build(problem, source)
-                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=tol)
+                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
                 risk = problem.evaluate(model.coef, model.intercept, data).value
                 accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
                 results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
@@ -264,27 +240,11 @@ def explain_fit(
 ) -> tuple[Certificate, tuple[Section, ...]]:
     """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
 
-    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two.
-
-    Parameters
-    ----------
-    problem : Problem
-    X, y
-        The full data; labels -1 and +1 in classification.
-    coreset : float, int or sampler, default=0.05
-    names : sequence of str
-        Of the features.
-    classes : (negative, positive), optional
-        What the labels -1 and +1 stand for: the names in the legends.
-    X_test, y_test
-        Where the accuracy is measured; the full data by default.
-    seeds : sequence of int
-        Of the comparison by size.
-    random_state : int
-    progress : callable, optional
-        Called with a sentence before each part of the work.
-    draw : bool, default=True
-        Whether to draw pictures, which needs matplotlib; without them the comparison of sizes is left out.
+    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
+    and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. The accuracy is
+    measured on ``X_test, y_test``, the full data by default, and sizes are compared over ``seeds``. ``progress`` is
+    called with a sentence before each part of the work. Without ``draw`` there are no pictures, which need matplotlib,
+    and the comparison of sizes is left out.
     """
     tell = progress or (lambda sentence: None)
     tell("training through a coreset")

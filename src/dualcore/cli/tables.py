@@ -45,14 +45,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of one length.
-
-    Attributes
-    ----------
-    source : str
-        Name of the file, for messages.
-    columns : dict of str to ndarray
-        Numbers, or text where a column is not numeric; or, under one name, a matrix of features.
+    """Named columns of one length: numbers, or text where a column is not numeric; or, under one name, a matrix.
 
     Examples
     --------
@@ -61,7 +54,7 @@ class Table:
     array(['x', 'y'], dtype='<U1')
     """
 
-    source: str
+    source: str  # name of the file, for messages
     columns: dict[str, Column]
 
     @property
@@ -118,12 +111,7 @@ class Table:
     def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[Any, tuple[str, ...]]:
         """Return the features as one matrix of shape (n_rows, n_features), and their names; a sparse one stays sparse.
 
-        Parameters
-        ----------
-        without : sequence of str
-            Columns that are not features.
-        only : sequence of str
-            Which columns, in which order; all others by default.
+        They are all columns ``without`` some, or ``only`` some in their order.
         """
         skipped = {self.find(name) for name in without}
         names = [self.find(name) for name in only] or [name for name in self.names if name not in skipped]

@@ -56,7 +56,7 @@ def write_stream(stream: Any, path: Path) -> None:
 def read_notes(path: Path) -> dict[str, Any]:
     """Return the notes of a stream alone: they may say of which problem it is, which `read_stream` has to be told."""
     try:
-        return _notes(Record.of_archive(path))
+        return Record.of_archive(path).mapping("notes", optional=True)
     except ArchiveError as error:
         raise _not_a_stream(path, error) from None
 
@@ -82,13 +82,6 @@ def _not_a_stream(path: Path, error: ArchiveError) -> ValueError:
     return ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.")
 
 
-def _notes(record: Record) -> dict[str, Any]:
-    notes = record.values.get("notes", {})
-    if not isinstance(notes, dict):
-        raise ArchiveError(f"'notes' must be an object, found {type(notes).__name__}")
-    return notes
-
-
 def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> None:
     stream.problem, stream.size, stream.seed = problem, record.whole("size", 2), record.whole("seed")
     stream._next = record.whole("next_row")
@@ -110,7 +103,7 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
     stream.reduced = [
         _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
     ]
-    stream.notes = _notes(record)
+    stream.notes = record.mapping("notes", optional=True)
     anchor = record.value("anchor")
     stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
     seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)
@@ -334,9 +327,7 @@ def _put_coreset(arrays: Arrays, name: str, coreset: Coreset, weight: float) -> 
 
 def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
     indices = record.vector("indices", None, "i", least=0)
-    n, details = indices.size, record.value("details")
-    if not isinstance(details, dict):
-        raise ArchiveError(f"'details' must be an object, found {type(details).__name__}")
+    n = indices.size
     coreset = Coreset(
         indices,
         rows.features(record, n),
@@ -345,6 +336,6 @@ def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
         record.whole("n_rows", n),
         None if record.value("anchor") is None else _get_anchor(record, "coef", rows),
         record.text("method"),
-        details,
+        record.mapping("details"),
     )
     return coreset, record.number("weight", 0.0)

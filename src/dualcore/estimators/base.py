@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import field, replace
 from functools import partial
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.path import largest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.coresets.samplers.anchors import anchor_at
@@ -22,7 +25,6 @@ from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.estimators.chunks import Scored, open_features, score_chunks
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.remarks import warn_if_loose, warn_if_nothing_learned
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
@@ -31,6 +33,11 @@ from dualcore.solvers import Iterate, Solution, solve
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
 _LARGEST_SEED = 2**31 - 1
+# Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
+_CONSTANT = 1e-6
+# Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
+_FEW, _LEARNED = 1000, 0.1
+_WHAT_TO_DO = "Use a larger coreset or more rounds, or coreset=None where the rows are few."
 
 
 def _check_masks(**arrays: Any) -> None:
@@ -152,8 +159,8 @@ class WassersteinLinearModel(BaseEstimator):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         if not check_number("tol", self.tol) > 0.0:
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
-        _check_count("max_iter", self.max_iter, least=1)
-        _check_count("verbose", self.verbose, least=0)
+        check_count("max_iter", self.max_iter, least=1)
+        check_count("verbose", self.verbose, least=0)
         if self.coreset is not None and not is_auto(self.coreset):
             as_sampler(self.coreset)
         check_random_state(self.random_state)
@@ -271,8 +278,10 @@ class WassersteinLinearModel(BaseEstimator):
             )
             training = Training(found.solution, found.certificate, found.coreset)
             if found.coreset is not None:  # "auto" may have taken all rows
-                warn_if_loose(title, found.certificate, target_gap(self.coreset))
-        self._remark(title, problem, training, X, y, weights)
+                _warn_if_loose(title, found.certificate, target_gap(self.coreset))
+        few = training.coreset
+        rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
+        _warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
         training = self._name_features(training)
         if self.verbose:
             done = training.solution
@@ -282,12 +291,6 @@ class WassersteinLinearModel(BaseEstimator):
             say(f"{done.status.value} {work}. {training.certificate}")
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
-
-    def _remark(self, title: str, problem: Problem, training: Training, X: Any, y: Any, weights: Any) -> None:
-        """Warn where the radius leaves nothing to learn."""
-        few = training.coreset
-        rows = (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
-        warn_if_nothing_learned(title, problem, training.solution.coef, *rows)
 
     def _name_features(self, training: Training) -> Training:
         """Return the training with the names of the features in the coreset, where there are names."""
@@ -350,7 +353,8 @@ def check_number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``."""
     if not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
     if value < least:
@@ -391,3 +395,54 @@ def numbered(categories: Any, X: Any) -> Any:
     if unknown:
         raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {names[:5]}.")
     return [[places.get(column, column) for column in group] for group in categories]
+
+
+def _warn_if_loose(title: str, certificate: Certificate, target: float | None) -> None:
+    """Warn where a certificate is not as tight as asked for, or says next to nothing."""
+    gap = certificate.relative_gap
+    if certificate.is_weak:
+        warnings.warn(
+            f"{title}: the certificate leaves open how good the model is (relative gap {gap:.2g}). {_WHAT_TO_DO}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    elif target is not None and gap > target:
+        warnings.warn(
+            f"{title}: the certified relative gap is {gap:.2g}, more than the target_gap of {target:.2g}. "
+            f"{_WHAT_TO_DO}",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_if_nothing_learned(title: str, problem: Problem, coef: Any, X: Any, y: Any, weights: Any) -> None:
+    """Warn where the radius leaves no coefficient, and name the largest that would; ``X`` is rows, or a coreset's."""
+    if problem.radius == 0.0 or problem.family.n_outputs > 1:
+        return
+    if isinstance(X, Source):  # rows are not read again for a remark
+        if np.abs(coef).max(initial=0.0) > 1e-9 or not np.size(coef):
+            return
+        largest = ""
+    else:
+        rows, scale = as_rows(X), 1.0 if problem.is_classification else float(np.std(y))
+        few = as_rows(X[:_FEW]) if rows.n > _FEW else rows
+        if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows
+            return
+        bound = largest_radius(problem, rows, y, weights)
+        if not 0.0 < bound < np.inf:  # no radius would help
+            return
+        # Near the bound coefficients that are optimal to within tol need not be small.
+        if problem.radius < bound and float(np.ptp(rows.dot(coef))) > _CONSTANT * scale:
+            return
+        exact = not problem.loss.kinks and problem.family.is_closed and np.isinf(problem.geometry.label_cost)
+        bound = bound if exact else min(bound, problem.radius)
+        largest = f" The largest useful radius is {'' if exact else 'below '}{bound:.3g}."
+    advice = "Use a smaller one; suggest_radius and the estimators whose names end in CV choose one."
+    if title.split()[0].endswith("CV"):
+        advice = "Cross-validation chose it: look at scores_, and try smaller radii or another scoring."
+    warnings.warn(
+        f"{title}: radius={problem.radius:g} leaves nothing to learn: all coefficients are 0, and every row gets the "
+        f"same prediction.{largest} {advice}",
+        UserWarning,
+        stacklevel=4,
+    )

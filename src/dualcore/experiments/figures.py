@@ -155,17 +155,7 @@ FIGURES: dict[str, Callable[[Records], Any]] = {
 
 
 def draw(records: Records, folder: Path, names: Iterable[str] = tuple(FIGURES)) -> list[Path]:
-    """Write figures as SVG; the same records give the same bytes.
-
-    Parameters
-    ----------
-    records : callable
-        Returns the records of a study by its name.
-    folder : Path
-        Made if it is not there.
-    names : iterable of str
-        Some of `FIGURES`.
-    """
+    """Write some of `FIGURES` as SVG into a folder, from the ``records`` of studies: the same give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in names:

@@ -22,37 +22,19 @@ ENVIRONMENTS = "environments.csv"
 
 @dataclass(frozen=True)
 class Record:
-    """One trained model.
-
-    Attributes
-    ----------
-    study, row, method : str
-    trial, seed : int
-    size : int
-        Rows it was trained on.
-    risk : float
-        Worst-case risk on all training rows.
-    score : float
-        Test accuracy in percent, or the loss summed over the test rows.
-    lower : float or None
-        What the method proved: no model has a smaller worst-case risk.
-    seconds : float
-        CPU time of the process.
-    environment : str
-        Key of a line of ``environments.csv``: versions and CPU.
-    """
+    """One trained model."""
 
     study: str
     row: str
     method: str
     trial: int
     seed: int
-    size: int
-    risk: float
-    score: float
-    lower: float | None
-    seconds: float
-    environment: str
+    size: int  # rows it was trained on
+    risk: float  # worst-case risk on all training rows
+    score: float  # test accuracy in percent, or the loss summed over the test rows
+    lower: float | None  # what the method proved: no model has a smaller worst-case risk
+    seconds: float  # CPU time of the process
+    environment: str  # key of a line of ``environments.csv``: versions and CPU
 
     def cells(self) -> list[str]:
         """Return the fields as they are written: risks to ten significant digits, the rest to as many as it has."""

@@ -32,14 +32,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(table: Table, records: list[Record]) -> Layout:
-    """Return the table: what the paper prints, and what the records say.
-
-    Parameters
-    ----------
-    table : Table
-    records : list of Record
-        Of the table's study; cells without a record stay empty.
-    """
+    """Return the table: what the paper prints, and what the records of its study say; other cells stay empty."""
     layouts = {"risk": _values, "score": _values, "seconds": _times, "excess": _scale}
     return layouts[table.value](table, records)
 

@@ -36,14 +36,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table and the records that it is made of.
-
-    Attributes
-    ----------
-    table : Table
-    records : list of Record
-        Of the trials that were asked for.
-    """
+    """A table and the records that it is made of, those of the trials that were asked for."""
 
     table: Table
     records: list[Record]

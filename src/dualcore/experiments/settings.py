@@ -14,35 +14,21 @@ from dualcore.experiments.data import DataKey
 from dualcore.problem import Problem
 
 ALL = "all"
+# Worst-case risk, test accuracy (or loss), CPU time over that of Whole, risk over that of Whole minus one.
 Value = Literal["risk", "score", "seconds", "excess"]
 SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a table: on which data, which problem, how large a coreset.
+    """One row of a table: on which data, which problem, how large a coreset."""
 
-    Attributes
-    ----------
-    data : tuple
-        A loader of `dualcore.experiments.data.LOADERS` and its arguments.
-    problem : Problem
-    share : float
-        Coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there.
-    whole : str
-        Under which row the training on all rows is stored.
-    by_trial : bool
-        Whether the number of the trial is a last argument of the loader (one letter a trial).
-    most : int, optional
-        More trials than this are not run.
-    """
-
-    data: DataKey
+    data: DataKey  # a loader of `dualcore.experiments.data.LOADERS` and its arguments
     problem: Problem
-    share: float
-    whole: str = ALL
-    by_trial: bool = False
-    most: int | None = None
+    share: float  # coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there
+    whole: str = ALL  # under which row the training on all rows is stored
+    by_trial: bool = False  # whether the number of the trial is a last argument of the loader (one letter a trial)
+    most: int | None = None  # more trials than this are not run
 
     def key(self, trial: int) -> DataKey:
         """Return what names the data of a trial."""
@@ -55,32 +41,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs that belong together.
+    """Runs that belong together."""
 
-    Attributes
-    ----------
-    name : str
-        Also the name of the file of its records.
-    title : str
-    cases : dict of str to Case
-        By row.
-    methods : tuple of str
-        Samplers, in the order of the columns.
-    repeats : int
-        How often the training on all rows is timed.
-    conic : tuple of str
-        The rows whose Whole is timed with the conic solver too (as in the paper); it can take minutes.
-    tol : float
-        Relative gap asked of every solve.
-    """
-
-    name: str
+    name: str  # also the name of the file of its records
     title: str
-    cases: dict[str, Case]
-    methods: tuple[str, ...] = SAMPLERS
-    repeats: int = 5
-    conic: tuple[str, ...] = (ALL,)
-    tol: float = 1e-6
+    cases: dict[str, Case]  # by row
+    methods: tuple[str, ...] = SAMPLERS  # in the order of the columns
+    repeats: int = 5  # how often the training on all rows is timed
+    conic: tuple[str, ...] = (ALL,)  # rows whose Whole is timed with the conic solver too: it can take minutes
+    tol: float = 1e-6  # relative gap asked of every solve
 
     def wholes(self) -> dict[str, Case]:
         """Return one case for each Whole there is, by the row it is stored under."""
@@ -94,37 +63,19 @@ class Study:
 class Table:
     """A view of a study.
 
-    Attributes
-    ----------
-    name : str
-        Also the file of the printed figures below ``paper/``, where the paper prints it.
-    title : str
-    study : str
-    value : {"risk", "score", "seconds", "excess"}
-        Which number: worst-case risk, test accuracy (or loss), CPU time over Whole's, risk over Whole's minus one.
-    better : {"lower", "higher"}
-    offset : float
-        Subtracted from what is shown, ours and theirs.
-    digits : int
-        Decimals shown.
-    printed : bool
-        Whether the paper prints it.
-    head : str
-        Heading of the first column.
-    own_split : bool
-        Whether the rows trained on are not the paper's, so that means cannot be compared with the printed ones, only
-        distances from Whole.
+    Where ``own_split`` is set the rows trained on are not the paper's: means cannot be compared with the printed ones,
+    only distances from Whole.
     """
 
-    name: str
+    name: str  # also the file of the printed figures below ``paper/``, where the paper prints it
     title: str
     study: str
     value: Value
     better: Literal["lower", "higher"] = "lower"
-    offset: float = 0.0
-    digits: int = 5
-    printed: bool = True
-    head: str = "c"
+    offset: float = 0.0  # subtracted from what is shown, ours and theirs
+    digits: int = 5  # decimals shown
+    printed: bool = True  # whether the paper prints it
+    head: str = "c"  # of the first column
     own_split: bool = False
 
 

@@ -38,37 +38,20 @@ _LARGE = 1 << 28
 
 @dataclass(frozen=True)
 class Stream:
-    """A source ready to train on.
+    """A source ready to train on, its features scaled.
 
-    Attributes
-    ----------
-    source : Source
-        Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in
-        regression. Features are scaled.
-    names : tuple of str
-        Of the columns that are features, one-hot coded or not.
-    target : str
-    classes : tuple or None
-    scaling : Scaling or None
-    fill : dict of str to float
-        What is put for missing values.
-    n_dropped : int
-        Rows left out because something is missing.
-    zero_based : bool or None
-        Whether the first feature of SVMlight text has the index 0.
-    coding : dict of str to tuple
-        Values of the columns that are one-hot coded.
+    Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in regression.
     """
 
     source: Source
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns that are features, one-hot coded or not
     target: str
     classes: tuple[Any, ...] | None
     scaling: Scaling | None
-    fill: dict[str, float] = field(default_factory=dict)
-    n_dropped: int = 0
-    zero_based: bool | None = None
-    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)  # what is put for missing values
+    n_dropped: int = 0  # rows left out because something is missing
+    zero_based: bool | None = None  # whether the first feature of SVMlight text has the index 0
+    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # values of the columns that are one-hot coded
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,6 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_signs, chunk_spans, two_labels
 from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
-from dualcore.data.sources.release import is_mapped, release_pages
 
 # Rows of a mapped file that are looked up before their pages are given back.
 _MAPPED_ROWS = 512
@@ -132,3 +132,36 @@ def as_row_weights(weights: Any, n: int) -> FloatArray:
     largest = float(array.max(initial=0.0))
     out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
     return array / largest if out_of_range else array
+
+
+def release_pages(array: Any) -> None:
+    """Give back the pages that hold an array, where it shows a file mapped for reading only.
+
+    Only the process lets go: the system may keep the file in its cache, and what is asked for again is there again.
+    Maps that can be written to are left alone, and so is everything else.
+
+    Examples
+    --------
+    >>> release_pages(np.ones(3))
+    """
+    root = _map_of(array)
+    if root is None or not array.size:
+        return
+    beginning = root.ctypes.data - root.offset % mmap.ALLOCATIONGRANULARITY
+    first, last = np.lib.array_utils.byte_bounds(array)
+    start = (first - beginning) // mmap.PAGESIZE * mmap.PAGESIZE
+    root._mmap.madvise(mmap.MADV_DONTNEED, start, min(last - beginning, len(root._mmap)) - start)
+
+
+def is_mapped(array: Any) -> bool:
+    """Whether an array shows a file mapped for reading only, whose pages can be given back."""
+    return _map_of(array) is not None
+
+
+def _map_of(array: Any) -> Any:
+    """Return the map that an array is a view of; None where it is none, or one that can be written to."""
+    root = array
+    while isinstance(getattr(root, "base", None), np.ndarray):
+        root = root.base
+    known = isinstance(root, np.memmap) and root.mode == "r" and isinstance(getattr(root, "_mmap", None), mmap.mmap)
+    return root if known and hasattr(mmap, "MADV_DONTNEED") else None

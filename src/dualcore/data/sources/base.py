@@ -96,6 +96,8 @@ class Source(ABC):
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
     random_access: bool = False
+    # How many pieces can be read apart from each other.
+    _n_pieces: int = 1
 
     def __init__(self) -> None:
         self.n_reads = 0
@@ -135,7 +137,7 @@ class Source(ABC):
 
     def _expected_take_share(self, size: int) -> float:
         """Return the share of a read that looking up ``size`` random rows would cost."""
-        return 0.0 if self.random_access else 1.0
+        return 0.0 if self.random_access else 1.0 - (1.0 - 1.0 / self._n_pieces) ** size
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""

@@ -153,7 +153,7 @@ class DaskSource(Source):
             self._from_frame(X, y, sample_weight, features)
         else:
             self._from_array(X, y, sample_weight)
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self.chunk_rows, self._n_pieces = chunk_rows or default_chunk_rows(self.n_features), len(self._whole)
         self._offsets: list[int] | None = None
         if all(length == length for length in self._lengths):  # NaN: not known yet
             self._number([int(length) for length in self._lengths])
@@ -187,7 +187,7 @@ class DaskSource(Source):
         self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         aside = [name for name in (target, weight) if name]
         n = X.npartitions
-        whole = X[chosen + aside].to_delayed()
+        whole = X[list(dict.fromkeys(chosen + aside))].to_delayed()
         labels = X[aside].to_delayed() if aside else [None] * n
         others = [
             _blocks(part, n) if part is not None and not isinstance(part, str) else [None] * n for part in (y, weights)
@@ -255,9 +255,6 @@ class DaskSource(Source):
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return len(self._touched(rows)) / sum(count > 0 for count in self._counts)
-
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._whole)) ** size
 
     def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
         return touched(self._starts()[:-1], rows)

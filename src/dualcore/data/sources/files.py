@@ -17,9 +17,8 @@ from dualcore.data.sources.base import touched
 from dualcore.data.sources.chunk import Chunk, SourceError, two_labels
 from dualcore.data.sources.coding import find_values
 from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
-from dualcore.data.sources.missing import Fill
 from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
-from dualcore.data.sources.tables import Block, Columns, aligned_chunks, is_text
+from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
@@ -185,7 +184,7 @@ class ParquetSource(_TableSource):
         if self.columns.needs_pass or drop_missing:
             self._count_missing()
         self._set_labels()
-        self._starts = [group.start for group in self._groups]
+        self._starts, self._n_pieces = [group.start for group in self._groups], len(self._groups)
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
 
     def _count_missing(self) -> None:
@@ -287,9 +286,6 @@ class ParquetSource(_TableSource):
         if len(touched) == len(self._groups):
             return 1.0
         return sum(self._groups[k].bytes_all for k in touched) / max(sum(g.bytes_all for g in self._groups), 1)
-
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._groups)) ** size
 
 
 class CsvSource(_TableSource):

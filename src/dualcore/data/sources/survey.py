@@ -101,13 +101,7 @@ def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """Count a chunk, check its targets and weights.
-
-    Attributes
-    ----------
-    labels : tuple of float
-        The classes to count.
-    """
+    """Count the rows of each label in a chunk, check its targets and weights."""
 
     labels: tuple[float, ...] = BOTH
 
@@ -160,17 +154,7 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class SmallestTask:
-    """Find the rows of a chunk whose keys are below a limit, in each group.
-
-    Attributes
-    ----------
-    seed : int
-    limits : tuple of float
-        One for each group.
-    groups : tuple of float or None
-        Labels; None for all rows.
-    with_features : bool
-    """
+    """Find the rows of a chunk whose keys are below a limit, in each group: a label, or None for all rows."""
 
     seed: int
     limits: tuple[float, ...]

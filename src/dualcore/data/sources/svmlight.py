@@ -130,6 +130,7 @@ class SvmlightSource(LocalSource):
         if self.is_weighted or self.labels is not None:
             self._survey = None  # of other targets, and without weights
         self.chunk_rows = chunk_rows or _chunk_rows(found.n_entries / self._n_rows)
+        self._n_pieces = len(self._blocks)
 
     def __repr__(self) -> str:
         return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
@@ -252,9 +253,6 @@ class SvmlightSource(LocalSource):
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return len(self._touched(rows)) / len(self._blocks)
-
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._blocks)) ** size
 
 
 def _two_numbers(labels: tuple[Any, Any] | str | None, path: Path) -> tuple[float, float] | None:
