@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import ArraySource, PreparedSource, check_coding, coded_groups, coded_names, standardised
+from dualcore.data.sources.prepared import scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -59,37 +59,16 @@ class Scaling:
 
     def apply(self, X: Any) -> Any:
         """Return the scaled features."""
-        if sp.issparse(X):
-            return sp.csr_matrix(X.multiply(1.0 / self.scale))
-        return np.asarray((X - self.centre) / self.scale, dtype=np.float64)
+        return scale_rows(X, self.centre, self.scale)
 
 
 @dataclass(frozen=True)
 class Model:
     """A trained linear model, apart from the library that trained it.
 
-    Attributes
-    ----------
-    coef : ndarray of shape (n_scores, n_features)
-        One row in regression and for two classes, else one for each class.
-    intercept : ndarray of shape (n_scores,)
-    classes : tuple or None
-        Labels, None in regression.
-    feature_names : tuple of str
-        Of the columns; `coef_names` has one name for each coefficient.
-    target : str
-        Name of the column that was learned.
-    scaling : Scaling or None
-    settings : dict
-        Of the problem: loss and its parameters, radius, norm, label_cost, ridge, fit_intercept.
-    certificates : tuple of Certificate
-        One for each row of ``coef``: what is known on the training data.
-    provenance : dict
-        Where the model came from. JSON values only.
-    fill : dict of str to float
-        What was put for missing values of features in training, and is put for them in prediction.
-    coding : dict of str to tuple
-        Columns of text with their values: each is a 0/1 feature. A value that is not among them is a row of zeros.
+    There is one score in regression and for two classes, else one for each class. ``fill`` holds what was put for
+    missing values of features in training, and is put for them in prediction. ``coding`` holds the columns of text with
+    their values: each is a 0/1 feature, and a value that is not among them is a row of zeros.
 
     Examples
     --------
@@ -99,46 +78,28 @@ class Model:
     array(['yes', 'no'], dtype='<U3')
     """
 
-    coef: FloatArray
-    intercept: FloatArray
-    classes: tuple[Any, ...] | None
-    feature_names: tuple[str, ...]
-    target: str
+    coef: FloatArray  # shape (n_scores, n_features)
+    intercept: FloatArray  # shape (n_scores,)
+    classes: tuple[Any, ...] | None  # labels, None in regression
+    feature_names: tuple[str, ...]  # of the columns; `coef_names` has one name for each coefficient
+    target: str  # name of the column that was learned
     scaling: Scaling | None
-    settings: dict[str, Any]
-    certificates: tuple[Certificate, ...]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any]  # arguments of `Problem`
+    certificates: tuple[Certificate, ...]  # one for each score: what is known on the training data
+    provenance: dict[str, Any] = field(default_factory=dict)  # where the model came from, JSON values only
     fill: dict[str, float] = field(default_factory=dict)
     coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        *,
-        settings: dict[str, Any],
-        feature_names: tuple[str, ...],
-        target: str,
-        scaling: Scaling | None = None,
-        provenance: dict[str, Any] | None = None,
-        fill: dict[str, float] | None = None,
-        coding: dict[str, tuple[Any, ...]] | None = None,
-    ) -> Model:
-        """Return the model of a fitted estimator of this package."""
-        certificates = estimator.certificate_
-        classes = getattr(estimator, "classes_", None)
+    def from_estimator(cls, estimator: Any, **others: Any) -> Model:
+        """Return the model of a fitted estimator of this package; what an estimator does not know is given by name."""
+        certificates, classes = estimator.certificate_, getattr(estimator, "classes_", None)
         return cls(
-            np.atleast_2d(estimator.coef_),
-            np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
-            None if classes is None else tuple(classes.tolist()),
-            feature_names,
-            target,
-            scaling,
-            settings,
-            tuple(certificates) if isinstance(certificates, list) else (certificates,),
-            provenance or {},
-            fill or {},
-            coding or {},
+            coef=np.atleast_2d(estimator.coef_),
+            intercept=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
+            classes=None if classes is None else tuple(classes.tolist()),
+            certificates=tuple(certificates) if isinstance(certificates, list) else (certificates,),
+            **{"scaling": None} | others,
         )
 
     @property
@@ -237,13 +198,11 @@ class Model:
 
     @classmethod
     def _of(cls, record: Record) -> Model:
-        classes, scaling, settings = (record.value(name) for name in ("classes", "scaling", "problem"))
+        classes, scaling = record.value("classes"), record.value("scaling")
         names = [_text("feature_names", name) for name in record.items("feature_names")]
         if scaling is not None:
             parts = record.within(scaling, "")
             scaling = Scaling(_numbers("centre", parts.items("centre")), _numbers("scale", parts.items("scale")))
-        if not isinstance(settings, dict) or not isinstance(record.value("provenance"), dict):
-            raise ArchiveError("'problem' and 'provenance' must be objects")
         return cls(
             np.array([_numbers("coef", row) for row in record.items("coef")]),
             _numbers("intercept", record.items("intercept")),
@@ -251,11 +210,11 @@ class Model:
             tuple(names),
             record.text("target"),
             scaling,
-            {name: _from_json(value) for name, value in settings.items()},
+            {name: _from_json(value) for name, value in record.mapping("problem").items()},
             tuple(_certificate(record.within(entry, "")) for entry in record.items("certificates")),
-            record.value("provenance"),
-            _fill(record.values.get("fill", {})),  # files of the first edition do not have it
-            check_coding(record.values.get("coding", {})),  # nor this
+            record.mapping("provenance"),
+            {name: check_number("fill", number) for name, number in record.mapping("fill", optional=True).items()},
+            check_coding(record.values.get("coding", {})),  # not in files of the first edition
         )
 
     def _check(self) -> None:
@@ -296,12 +255,7 @@ class Model:
             raise ValueError(f"unknown loss {self.settings.get('loss')!r}")
         if issubclass(LOSSES[self.settings["loss"]], MarginLoss) != self.is_classifier:
             raise ValueError("loss and classes do not fit together")
-        geometry = self.problem.geometry  # the settings must make a problem
-        if geometry.categories is not None and max(int(part.max()) for part in geometry.categories.columns) >= m:
-            raise ValueError(f"categories names a column beyond the {m} features")
-        prices = geometry.norm.weights
-        if prices is not None and prices.size != m:
-            raise ValueError(f"feature_weights holds {prices.size} prices for {m} features")
+        self.problem.check_width(m)  # the settings must make a problem, and one of these features
 
 
 def _to_json(value: Any) -> Any:
@@ -334,12 +288,6 @@ def _numbers(name: str, found: Any) -> FloatArray:
     if not isinstance(found, list):
         raise ArchiveError(f"{name!r} must hold lists of numbers, found {type(found).__name__}")
     return np.array([check_number(name, number) for number in found], dtype=np.float64)
-
-
-def _fill(found: Any) -> dict[str, float]:
-    if not isinstance(found, dict):
-        raise ArchiveError(f"'fill' must be an object, found {type(found).__name__}")
-    return {name: check_number("fill", number) for name, number in found.items()}
 
 
 def _text(name: str, found: Any) -> str:

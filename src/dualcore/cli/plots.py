@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Lines pass behind a legend, not through its words.
-LEGEND: dict[str, Any] = {"framealpha": 0.85, "edgecolor": "none"}
+LEGEND: dict[str, Any] = {"fontsize": 8, "framealpha": 0.85, "edgecolor": "none"}
 _BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b", "#6a4c93"
 _COLOURS = {
     "DualCoreset": _BLUE,
@@ -55,19 +55,14 @@ _LONGEST = 40
 
 @dataclass(frozen=True)
 class CellCounts:
-    """How many rows, and how many draws, each cell of the grid holds.
+    """How many rows, and how many draws, each cell of the grid holds, shape (n_curvatures, n_layers).
 
-    Attributes
-    ----------
-    rows, draws : ndarray of shape (n_curvatures, n_layers)
-        From the largest curvature to none, and from small ``h`` to large.
-    mean_h : float
-        The first layer ends here; every further one at twice the end of the one before.
+    They go from the largest curvature to none, and from small ``h`` to large.
     """
 
     rows: npt.NDArray[np.int64]
     draws: npt.NDArray[np.int64]
-    mean_h: float
+    mean_h: float  # the first layer ends here; every further one at twice the end of the one before
 
 
 @dataclass(frozen=True)
@@ -139,25 +134,26 @@ def plot_cells(cells: CellCounts) -> Figure:
     return figure
 
 
-def plot_weights(coreset: Coreset, h: FloatArray) -> Figure:
+def plot_weights(coreset: Coreset, h: FloatArray, classes: Sequence[Any] | None = None) -> Figure:
     """Draw the weight of every row of a coreset against its dual loss ``h``, shape (size,).
 
-    A weight is shown as the number of rows it stands for.
+    A weight is shown as the number of rows it stands for; ``classes`` are what the labels -1 and +1 stand for.
     """
     figure, (axes,) = _figure(1, width=4.7)
     counts = coreset.weights * coreset.n_rows
-    classes = np.unique(coreset.y)
-    if classes.size == 2:
-        for label, colour in zip(classes, (_RED, _BLUE), strict=True):
+    labels = np.unique(coreset.y)
+    if labels.size == 2:
+        names = [f"class {label:+g}" for label in labels] if classes is None else map(str, classes)
+        for label, name, colour in zip(labels, names, (_RED, _BLUE), strict=True):
             own = coreset.y == label
-            axes.scatter(h[own], counts[own], s=7, alpha=0.5, color=colour, linewidths=0, label=f"class {label:+g}")
-        axes.legend(markerscale=2.5, **LEGEND)
+            axes.scatter(h[own], counts[own], s=7, alpha=0.5, color=colour, linewidths=0, label=name)
     else:
-        axes.scatter(h, counts, s=7, alpha=0.5, color=_BLUE, linewidths=0)
+        axes.scatter(h, counts, s=7, alpha=0.5, color=_BLUE, linewidths=0, label="row of the coreset")
     axes.set_yscale("log")
     axes.set_xlabel("dual loss h of the row")
     axes.set_ylabel("rows it stands for")
     axes.set_title(f"Weights of {len(coreset):,} rows for {coreset.n_rows:,}")
+    axes.legend(markerscale=2.5, **LEGEND)
     return figure
 
 
@@ -184,15 +180,15 @@ def plot_rounds(history: Sequence[Round]) -> Figure:
     figure, (left, right) = _figure(2)
     reads = [done.read for done in history]
     gaps = np.maximum([done.relative_gap for done in history], 1e-16)
-    left.plot(reads, gaps, "o-", color=_BLUE)
+    left.plot(reads, gaps, "o-", color=_BLUE, label="certified relative gap")
     left.set_yscale("log")
     left.set_title("Certified relative gap")
     right.fill_between(reads, [d.lower for d in history], [d.upper for d in history], color=_BLUE, alpha=0.15)
     right.plot(reads, [done.upper for done in history], "o-", color=_BLUE, label="best model so far")
     right.plot(reads, [done.lower for done in history], "o-", color=_GREY, label="no model is below")
     right.set_title("Worst-case risk on the full data")
-    right.legend(**LEGEND)
     for axes in (left, right):
+        axes.legend(**LEGEND)
         axes.set_xlabel("reads of the data")
         axes.set_xticks(reads)
     return figure
@@ -207,14 +203,8 @@ def plot_sizes(
 ) -> Figure:
     """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
 
-    Parameters
-    ----------
-    results : sequence of SizeResult
-    optimum : float, optional
-        Lowest possible risk, or a lower bound on it: the risk is then drawn as its excess, in percent.
-    reference : float, optional
-        Accuracy of the model that the report is about.
-    accuracy_name : str, default="accuracy"
+    With ``optimum``, the lowest possible risk or a lower bound on it, the risk is drawn as its excess in percent.
+    ``reference`` is the accuracy of the model that the report is about.
     """
     figure, (left, right) = _figure(2)
     for method in dict.fromkeys(result.method for result in results):
@@ -239,20 +229,14 @@ def plot_sizes(
     for axes in (left, right):
         _logarithmic(axes)
         axes.set_xlabel("rows of the coreset")
-    right.legend(fontsize=8, **LEGEND)
+        axes.legend(**LEGEND)
     return figure
 
 
 def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[str] = ()) -> Figure:
     """Draw a radius path: risk between its bounds, coefficients, certified gaps; builds are dotted lines.
 
-    Parameters
-    ----------
-    path : RadiusPath
-    marked : float, optional
-        A radius to point out.
-    names : sequence of str
-        Of the features; the largest few are labelled.
+    The radius ``marked`` is pointed out; of the features the largest few are labelled by their ``names``.
     """
     figure, (left, middle, right) = _figure(3, width=11.5)
     radii, risk = path.radii, path.risk
@@ -261,18 +245,16 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     left.plot(radii, risk, "o-", ms=3, color=_BLUE, label="model")
     left.plot(radii, lower, "-", lw=1, color=_GREY, label="no model is below")
     left.set_title("Worst-case risk")
-    left.legend(**LEGEND)
     coef = path.coef
     largest = np.argsort(-np.abs(coef).max(axis=0), kind="stable")
-    for j in largest[::-1]:
-        middle.plot(radii, coef[:, j], lw=1, color=_BLUE, alpha=0.35)
+    lines = middle.plot(radii, coef[:, largest[::-1]], lw=1, color=_BLUE, alpha=0.35)
+    lines[0].set_label("other features" if names else "coefficients")
     for rank, j in enumerate(largest[:4] if names else ()):
         colour = (_BLUE, _RED, _GREEN, _GOLD)[rank]
         middle.plot(radii, coef[:, j], lw=1.6, color=colour, label=str(names[j]))
-    if names:
-        middle.legend(fontsize=8, **LEGEND)
     middle.set_title("Coefficients")
-    right.plot(radii, np.maximum(path.relative_gap, 1e-16), "o-", ms=3, color=_BLUE)
+    gaps = np.maximum(path.relative_gap, 1e-16)
+    right.plot(radii, gaps, "o-", ms=3, color=_BLUE, label="certified relative gap")
     right.set_yscale("log")
     right.set_title(f"Certified relative gap, {path.n_builds} builds")
     starts = {point.build: point.radius for point in reversed(path.points) if point.build is not None}
@@ -280,10 +262,11 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
         if radii[0] > 0.0:
             _logarithmic(axes)
         axes.set_xlabel("radius")
-        for start in starts.values():
-            axes.axvline(start, color=_GREY, lw=0.8, ls=":")
+        for number, start in enumerate(starts.values()):
+            axes.axvline(start, color=_GREY, lw=0.8, ls=":", label="_" if number else "a new coreset from here")
         if marked is not None:
-            axes.axvline(marked, color=_RED, lw=1)
+            axes.axvline(marked, color=_RED, lw=1, label="radius of the model")
+        axes.legend(**LEGEND)
     return figure
 
 
@@ -339,54 +322,3 @@ def _figure(columns: int, *, width: float = 8.6, height: float = 3.4) -> tuple[F
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(1, columns, squeeze=False)
     return figure, list(axes[0])
-
-
-def to_legended_png(figure: Figure, classes: Sequence[Any] | None = None) -> bytes:
-    """Return a figure, with a legend in every panel, as the bytes of a PNG file."""
-    add_legends(figure, classes)
-    return to_png(figure)
-
-
-def add_legends(figure: Figure, classes: Sequence[Any] | None = None) -> None:
-    """Give every panel of a figure a legend; a colour bar is one already.
-
-    Parameters
-    ----------
-    figure : Figure
-    classes : (negative, positive), optional
-        What the labels -1 and +1 stand for.
-    """
-    for axes in figure.axes:
-        if axes.images or axes.get_label() == "<colorbar>":
-            continue
-        if classes is not None:
-            _name_classes(axes, classes)
-        _name_the_rest(axes)
-        axes.legend(fontsize=8, markerscale=1.0 if axes.lines else 2.5, **LEGEND)
-
-
-def _name_classes(axes: Axes, classes: Sequence[Any]) -> None:
-    names = {"class -1": str(classes[0]), "class +1": str(classes[1])}
-    for drawn in axes.collections:
-        label = str(drawn.get_label())
-        drawn.set_label(names.get(label, label))
-
-
-def _name_the_rest(axes: Axes) -> None:
-    """Name what has no name: reference lines by what they mark, other lines by the title of the panel."""
-    title, known = axes.get_title().partition(",")[0], set()
-    others = any(not str(line.get_label()).startswith("_") for line in axes.lines)
-    for line in axes.lines:
-        if not str(line.get_label()).startswith("_"):
-            continue
-        places = np.asarray(line.get_xdata(), dtype=float)
-        if places.size == 2 and places[0] == places[1]:  # an upright line of `plot_path`
-            name = "a new coreset from here" if line.get_linestyle() == ":" else "radius of the model"
-        else:
-            name = "other features" if others else title.lower()  # `plot_path` names the largest coefficients only
-        if name not in known:
-            line.set_label(name)
-            known.add(name)
-    scatter = [drawn for drawn in axes.collections if not axes.lines and str(drawn.get_label()).startswith("_")]
-    if scatter:
-        scatter[0].set_label("row of the coreset")

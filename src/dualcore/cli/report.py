@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ from dualcore.cli.plots import (
     plot_rounds,
     plot_sizes,
     plot_weights,
-    to_legended_png,
     to_panels,
+    to_png,
 )
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
@@ -78,18 +79,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report says.
-
-    Attributes
-    ----------
-    title : str
-    certificate : str
-        One sentence.
-    sections : tuple of Section
-    reproduce : str
-        Commands, one a line.
-    facts : tuple of (str, str)
-        Shown under how to reproduce it: seeds, sums of files, versions.
+    """What a report says: the certificate in one sentence, sections, and how to reproduce it.
 
     Examples
     --------
@@ -101,8 +91,8 @@ class Report:
     title: str
     certificate: str
     sections: tuple[Section, ...]
-    reproduce: str
-    facts: tuple[tuple[str, str], ...] = ()
+    reproduce: str  # commands, one a line
+    facts: tuple[tuple[str, str], ...] = ()  # seeds, sums of files, versions
 
     def render(self) -> str:
         """Return the report as the text of an HTML file."""
@@ -120,44 +110,12 @@ class Report:
         if self.facts:
             body.append(_table((("", ""), *self.facts)))
         body.append("</section>")
-        return _PAGE.format(title=_text(self.title), body="\n".join(body))
+        page = (files("dualcore.cli") / "report.html").read_text(encoding="utf-8")
+        return page.format(title=_text(self.title), body="\n".join(body))
 
     def write(self, path: str | Path) -> None:
         """Write the report, atomically."""
         write_atomically(Path(path), self.render().encode())
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.7rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem; }}
-.certificate {{ border-left: 4px solid #1f5a99; background: #f2f6fb; padding: .8rem 1rem; font-size: 1.1rem; }}
-.wide {{ overflow-x: auto; }}
-figure {{ margin: 1.4rem 0; }}
-/* On a phone the writing in a picture must not shrink with it: its panels stand below each other. */
-.panels {{ display: flex; flex-wrap: wrap; align-items: flex-start; }}
-.panels img {{ flex: 1 1 18rem; min-width: min(18rem, 100%); max-width: max-content; height: auto; }}
-figcaption {{ color: #555; font-size: .92rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .25rem .8rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd; }}
-th, td:first-child {{ white-space: nowrap; }}
-pre {{ background: #f6f6f6; padding: .8rem 1rem; overflow-x: auto; }}
-@media (max-width: 45rem) {{
-body {{ margin: 1rem auto; font-size: 17px; }} h1 {{ font-size: 1.35rem; }} td {{ min-width: 4rem; }}
-}}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 def _text(value: str) -> str:
@@ -186,10 +144,9 @@ def _figure(picture: Picture) -> str:
     )
 
 
-def _draw(name: str, title: str, caption: str, figure: Any, classes: Sequence[Any] | None = None) -> Picture:
-    """Return a figure as a picture, with a legend in every panel."""
-    png = to_legended_png(figure, classes)
-    return Picture(name, title, caption, png, to_panels(figure))
+def _draw(name: str, title: str, caption: str, figure: Any) -> Picture:
+    """Return a figure as a picture."""
+    return Picture(name, title, caption, to_png(figure), to_panels(figure))
 
 
 def describe(problem: Problem) -> str:
@@ -234,25 +191,12 @@ def compare_sizes(
     seeds: Sequence[int] = (0, 1, 2),
     X_test: Any = None,
     y_test: FloatArray | None = None,
-    tol: float = 1e-5,
     progress: Progress | None = None,
 ) -> list[SizeResult]:
     """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
 
-    Parameters
-    ----------
-    problem : Problem
-    X, y
-        The full data; labels -1 and +1 in classification.
-    sizes : sequence of int
-        Rows of the coresets.
-    seeds : sequence of int
-    X_test, y_test
-        Where the accuracy is measured; the full data by default.
-    tol : float
-        Of the solver.
-    progress : callable, optional
-        Called with a sentence before each model.
+    Labels are -1 and +1 in classification. The accuracy is measured on ``X_test, y_test``, the full data by default;
+    ``progress`` is called with a sentence before each model.
     """
     samplers: list[tuple[Callable[..., Sampler], dict[str, Any]]] = [
         (DualCoreset, {"rounds": 2}),
@@ -272,7 +216,7 @@ def compare_sizes(
                 with warnings.catch_warnings():  # how good a model is shows in the picture
                     warnings.simplefilter("ignore", UserWarning)
                     coreset = sampler.build(problem, source)
-                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=tol)
+                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
                 risk = problem.evaluate(model.coef, model.intercept, data).value
                 accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
                 results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
@@ -305,27 +249,11 @@ def explain_fit(
 ) -> tuple[Certificate, tuple[Section, ...]]:
     """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
 
-    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two.
-
-    Parameters
-    ----------
-    problem : Problem
-    X, y
-        The full data; labels -1 and +1 in classification.
-    coreset : float, int or sampler, default=0.05
-    names : sequence of str
-        Of the features.
-    classes : (negative, positive), optional
-        What the labels -1 and +1 stand for: the names in the legends.
-    X_test, y_test
-        Where the accuracy is measured; the full data by default.
-    seeds : sequence of int
-        Of the comparison by size.
-    random_state : int
-    progress : callable, optional
-        Called with a sentence before each part of the work.
-    draw : bool, default=True
-        Whether to draw pictures, which needs matplotlib; without them the comparison of sizes is left out.
+    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
+    and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. The accuracy is
+    measured on ``X_test, y_test``, the full data by default, and sizes are compared over ``seeds``. ``progress`` is
+    called with a sentence before each part of the work. Without ``draw`` there are no pictures, which need matplotlib,
+    and the comparison of sizes is left out.
     """
     tell = progress or (lambda sentence: None)
     tell("training through a coreset")
@@ -371,8 +299,8 @@ def explain_fit(
                     _draw(
                         "sizes",
                         "Risk and accuracy against coreset size",
-                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its excess over "
-                        "the certified lower bound.",
+                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full "
+                        "data, as its excess over the certified lower bound.",
                         plot_sizes(
                             results,
                             optimum=certificate.lower if certificate.lower > 0.0 else None,
@@ -444,8 +372,7 @@ def _pictures_of(
             "weights",
             "Weights against the dual loss",
             "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
-            plot_weights(coreset, h),
-            classes,
+            plot_weights(coreset, h, classes),
         ),
     )
     # Cells are assigned by margins or residuals, which tell all only of closed forms.

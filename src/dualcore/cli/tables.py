@@ -22,9 +22,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column, sparse_matrix
+from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
 from dualcore.data.sources.kinds import is_number
-from dualcore.data.sources.mapped import SPARSE_PARTS
+from dualcore.data.sources.mapped import with_matrix
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.
@@ -45,14 +45,7 @@ class TableError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of one length.
-
-    Attributes
-    ----------
-    source : str
-        Name of the file, for messages.
-    columns : dict of str to ndarray
-        Numbers, or text where a column is not numeric; or, under one name, a matrix of features.
+    """Named columns of one length: numbers, or text where a column is not numeric; or, under one name, a matrix.
 
     Examples
     --------
@@ -61,7 +54,7 @@ class Table:
     array(['x', 'y'], dtype='<U1')
     """
 
-    source: str
+    source: str  # name of the file, for messages
     columns: dict[str, Column]
 
     @property
@@ -118,12 +111,7 @@ class Table:
     def features(self, without: Sequence[str] = (), only: Sequence[str] = ()) -> tuple[Any, tuple[str, ...]]:
         """Return the features as one matrix of shape (n_rows, n_features), and their names; a sparse one stays sparse.
 
-        Parameters
-        ----------
-        without : sequence of str
-            Columns that are not features.
-        only : sequence of str
-            Which columns, in which order; all others by default.
+        They are all columns ``without`` some, or ``only`` some in their order.
         """
         skipped = {self.find(name) for name in without}
         names = [self.find(name) for name in only] or [name for name in self.names if name not in skipped]
@@ -326,10 +314,7 @@ def _read_npy(path: Path) -> dict[str, Column]:
 
 
 def _read_npz(path: Path) -> dict[str, Column]:
-    arrays: dict[str, Any] = dict(read_archive(path, growth=_GROWTH))
-    if set(arrays) >= SPARSE_PARTS:
-        matrix = sparse_matrix(arrays)
-        arrays = {"X": matrix} | {name: array for name, array in arrays.items() if name not in SPARSE_PARTS}
+    arrays = with_matrix(read_archive(path, growth=_GROWTH))
     for name, array in arrays.items():
         if array.ndim not in (1, 2):
             raise TableError(f"{name!r} in {path.name} must be a vector or a matrix, found shape {array.shape}.")

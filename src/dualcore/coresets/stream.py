@@ -8,7 +8,6 @@ every cell the rows of smallest keys. `coreset` draws from the cells and calibra
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,10 @@ from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
-from dualcore.data.sources.local import chunk_spans, default_chunk_rows
+from dualcore.data.sources.chunk import stack_chunks
+from dualcore.data.sources.local import default_chunk_rows
 from dualcore.problem import Problem
 from dualcore.reading.reading import read
-from dualcore.reading.summary import stack_chunks
 
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
 _MOST_GROUPS = 4
@@ -208,7 +207,9 @@ class CoresetStream:
         if not self.groups:
             self._learn()
         if self.groups and self.waiting:
-            pieces = [piece for chunk in self.waiting for piece in _pieces(chunk)]
+            first = self.waiting[0].X
+            step = default_chunk_rows(first.shape[1], sparse=sp.issparse(first))
+            pieces = [piece for chunk in self.waiting for piece in chunk.cut(step)]
             self.waiting = []
             self.groups[0].add(pieces)
 
@@ -220,7 +221,8 @@ class CoresetStream:
         for times in (1, 2, 4):
             if n < times * self.size:
                 return
-            pilot = _first(self.waiting, times * self.size)
+            pilot = stack_chunks(self.waiting)
+            pilot = pilot.part(pilot.start, pilot.start + times * self.size)
             if has_all_classes(self.problem, pilot.y):
                 break
         self.groups = [plan_group(self.problem, pilot, self.size, self.seed, self.anchor)]
@@ -380,21 +382,6 @@ class CoresetStream:
 def _check_whole(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def _pieces(chunk: Chunk) -> Iterable[Chunk]:
-    step = default_chunk_rows(chunk.X.shape[1], sparse=sp.issparse(chunk.X))
-    for first, last in chunk_spans(chunk.start, chunk.start + chunk.y.size, step):
-        part = slice(first - chunk.start, last - chunk.start)
-        weights = None if chunk.weights is None else chunk.weights[part]
-        yield Chunk(first, chunk.X[part], chunk.y[part], weights)
-
-
-def _first(chunks: list[Chunk], size: int) -> Chunk:
-    """Return the first ``size`` rows."""
-    whole = stack_chunks(chunks)
-    weights = None if whole.weights is None else whole.weights[:size]
-    return Chunk(whole.start, whole.X[:size], whole.y[:size], weights)
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, check_weights
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.survey import stack_rows
+from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, check_whole, write_atomically
 from dualcore.data.sums import FlipTail, TreeSum
 from dualcore.problem import Problem
@@ -55,7 +56,7 @@ def write_stream(stream: Any, path: Path) -> None:
 def read_notes(path: Path) -> dict[str, Any]:
     """Return the notes of a stream alone: they may say of which problem it is, which `read_stream` has to be told."""
     try:
-        return _notes(Record.of_archive(path))
+        return Record.of_archive(path).mapping("notes", optional=True)
     except ArchiveError as error:
         raise _not_a_stream(path, error) from None
 
@@ -81,18 +82,12 @@ def _not_a_stream(path: Path, error: ArchiveError) -> ValueError:
     return ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.")
 
 
-def _notes(record: Record) -> dict[str, Any]:
-    notes = record.values.get("notes", {})
-    if not isinstance(notes, dict):
-        raise ArchiveError(f"'notes' must be an object, found {type(notes).__name__}")
-    return notes
-
-
 def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> None:
     stream.problem, stream.size, stream.seed = problem, record.whole("size", 2), record.whole("seed")
     stream._next = record.whole("next_row")
-    stream.spans = [_span(found, "spans") for found in record.items("spans")]
-    if any(one[1] > two[0] for one, two in zip(stream.spans[:-1], stream.spans[1:], strict=True)):
+    stream.spans = [_pair(found, "spans") for found in record.items("spans")]
+    ends = [end for span in stream.spans for end in span]
+    if ends != sorted(ends):
         raise ArchiveError("'spans' must ascend, and no row may be in two of them")
     shape, rows = record.value("shape"), _Rows(problem, None)
     if shape is not None:
@@ -108,7 +103,7 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
     stream.reduced = [
         _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
     ]
-    stream.notes = _notes(record)
+    stream.notes = record.mapping("notes", optional=True)
     anchor = record.value("anchor")
     stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
     seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)
@@ -117,11 +112,10 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
         raise ArchiveError(f"it says that {seen} rows were seen, but its spans hold another number")
 
 
-def _span(found: Any, name: str) -> tuple[int, int]:
+def _pair(found: Any, name: str) -> tuple[int, int]:
     if not isinstance(found, list) or len(found) != 2:
         raise ArchiveError(f"{name!r} must hold pairs of whole numbers, found {found!r}")
-    start = check_whole(name, found[0])
-    return start, check_whole(name, found[1], least=start)
+    return check_whole(name, found[0]), check_whole(name, found[1])
 
 
 class _Rows:
@@ -152,25 +146,19 @@ class _Rows:
 
     def chunks(self, record: Record, name: str) -> list[Chunk]:
         """Return consecutive rows that were stored stacked."""
-        places = [_place(found, name) for found in record.items(name)]
+        places = [_pair(found, name) for found in record.items(name)]
+        if any(size < 1 for _, size in places):
+            raise ArchiveError(f"{name!r} holds a chunk of no rows")
         if not places:
             return []
         n = sum(size for _, size in places)
-        X, y, weights = self.features(record, n), self.targets(record, n), None
-        if self.shape is not None and self.shape[2]:
-            weights = record.vector("weights", n, least=0.0)
-        chunks, first = [], 0
-        for start, size in places:
-            part = slice(first, first + size)
-            chunks.append(Chunk(start, X[part], y[part], None if weights is None else weights[part]))
-            first += size
-        return chunks
-
-
-def _place(found: Any, name: str) -> tuple[int, int]:
-    if not isinstance(found, list) or len(found) != 2:
-        raise ArchiveError(f"{name!r} must hold pairs of whole numbers, found {found!r}")
-    return check_whole(name, found[0]), check_whole(name, found[1], least=1)
+        weights = record.vector("weights", n, least=0.0) if self.shape is not None and self.shape[2] else None
+        whole = Chunk(0, self.features(record, n), self.targets(record, n), weights)
+        ends = np.cumsum([0, *(size for _, size in places)]).tolist()
+        return [
+            whole.part(first, last)._replace(start=start)
+            for (start, _), (first, last) in zip(places, pairwise(ends), strict=True)
+        ]
 
 
 def _put_rows(arrays: Arrays, name: str, X: Any) -> None:
@@ -185,11 +173,11 @@ def _put_rows(arrays: Arrays, name: str, X: Any) -> None:
 def _put_chunks(arrays: Arrays, name: str, chunks: list[Chunk]) -> list[list[int]]:
     """Store chunks stacked, and return where each begins and how long it is."""
     if chunks:
-        _put_rows(arrays, f"{name}.X", stack_rows([chunk.X for chunk in chunks]))
-        arrays[f"{name}.y"] = np.concatenate([chunk.y for chunk in chunks])
-        weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
-        if weights:
-            arrays[f"{name}.weights"] = np.concatenate(weights)
+        whole = stack_chunks(chunks)
+        _put_rows(arrays, f"{name}.X", whole.X)
+        arrays[f"{name}.y"] = whole.y
+        if whole.weights is not None:
+            arrays[f"{name}.weights"] = whole.weights
     return [[chunk.start, int(chunk.y.size)] for chunk in chunks]
 
 
@@ -197,7 +185,7 @@ def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
     task, summary = group.task, group.summary
     arrays[f"{name}.coef"], arrays[f"{name}.keep"] = task.anchor.coef, task.keep
     arrays[f"{name}.capacity"] = group.capacity
-    header = {
+    return {
         "anchor": [_plain(task.anchor.intercept), task.anchor.multiplier],
         "cells": list(task.cells),
         "seed": task.seed,
@@ -206,7 +194,6 @@ def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
         "reserve": group.reserve,
         "summary": None if summary is None else _put_summary(arrays, name, summary),
     }
-    return header
 
 
 def _plain(intercept: Any) -> Any:
@@ -340,9 +327,7 @@ def _put_coreset(arrays: Arrays, name: str, coreset: Coreset, weight: float) -> 
 
 def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
     indices = record.vector("indices", None, "i", least=0)
-    n, details = indices.size, record.value("details")
-    if not isinstance(details, dict):
-        raise ArchiveError(f"'details' must be an object, found {type(details).__name__}")
+    n = indices.size
     coreset = Coreset(
         indices,
         rows.features(record, n),
@@ -351,6 +336,6 @@ def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
         record.whole("n_rows", n),
         None if record.value("anchor") is None else _get_anchor(record, "coef", rows),
         record.text("method"),
-        details,
+        record.mapping("details"),
     )
     return coreset, record.number("weight", 0.0)

@@ -17,7 +17,7 @@ from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.samplers.strata import cell_scores, draw_cells
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.survey import stack_rows
+from dualcore.data.sources.chunk import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.reading import Reading, as_reading

@@ -20,13 +20,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
 def row_keys(seed: int, rows: npt.NDArray[np.integer]) -> FloatArray:
-    """Return a key in [0, 1) for each global row number, by the SplitMix64 finaliser.
-
-    Parameters
-    ----------
-    seed : int
-        In [0, 2**64).
-    rows : ndarray of int
+    """Return a key in [0, 1) for each global row number, by the SplitMix64 finaliser; the seed is in [0, 2**64).
 
     Examples
     --------

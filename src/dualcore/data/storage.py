@@ -301,23 +301,24 @@ class Record:
 
     def truth(self, name: str) -> bool:
         """Return True or False."""
-        found = self.value(name)
-        if not isinstance(found, bool):
-            raise ArchiveError(f"{name!r} must be true or false, found {found!r}")
-        return found
+        return bool(self._typed(name, bool, "true or false"))
 
     def text(self, name: str) -> str:
         """Return a text."""
-        found = self.value(name)
-        if not isinstance(found, str):
-            raise ArchiveError(f"{name!r} must be a text, found {type(found).__name__}")
-        return found
+        return str(self._typed(name, str, "a text"))
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
+        return list(self._typed(name, list, "a list"))
+
+    def mapping(self, name: str, *, optional: bool = False) -> dict[str, Any]:
+        """Return an object; an empty one where it is optional, as what earlier versions did not write, and missing."""
+        return {} if optional and name not in self.values else dict(self._typed(name, dict, "an object"))
+
+    def _typed(self, name: str, kind: type, words: str) -> Any:
         found = self.value(name)
-        if not isinstance(found, list):
-            raise ArchiveError(f"{name!r} must be a list, found {type(found).__name__}")
+        if not isinstance(found, kind):
+            raise ArchiveError(f"{name!r} must be {words}, found {type(found).__name__}")
         return found
 
     def has(self, name: str) -> bool:

@@ -142,14 +142,8 @@ def complete_leaves(
 ) -> tuple[list[list[int]], list[int]]:
     """Return the groups of fragments that make a leaf complete, in row order, and the fragments left over.
 
-    Parameters
-    ----------
-    spans : list of (start, stop)
-        Rows of each fragment; a fragment lies inside one leaf.
-    leaf : int
-        Rows of a leaf.
-    end : int, optional
-        Rows in all: the last leaf is complete when it reaches it.
+    ``spans`` are the rows ``(start, stop)`` of each fragment, inside one leaf of ``leaf`` rows. The last leaf is
+    complete when it reaches ``end``, the number of all rows.
     """
     by_leaf: dict[int, list[int]] = {}
     for place in sorted(range(len(spans)), key=lambda place: spans[place]):

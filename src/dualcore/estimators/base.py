@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from dualcore.coresets.samplers import Round
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
-from dualcore.data.sources import Source
+from dualcore.data.sources import Source, is_source_like
+from dualcore.estimators.chunks import Scored, open_features, score_chunks
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import Fitted, remark
 from dualcore.problem import Problem
@@ -153,8 +155,8 @@ class WassersteinLinearModel(BaseEstimator):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
         if not check_number("tol", self.tol) > 0.0:
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
-        _check_count("max_iter", self.max_iter, least=1)
-        _check_count("verbose", self.verbose, least=0)
+        check_count("max_iter", self.max_iter, least=1)
+        check_count("verbose", self.verbose, least=0)
         if self.coreset is not None and not is_auto(self.coreset):
             as_sampler(self.coreset)
         check_random_state(self.random_state)
@@ -165,7 +167,7 @@ class WassersteinLinearModel(BaseEstimator):
             feature_weights=self.feature_weights,
             label_cost=self.label_cost,
             support=self.support,
-            categories=_numbered(self.categories, X),
+            categories=numbered(self.categories, X),
             category_cost=self.category_cost,
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
@@ -205,6 +207,18 @@ class WassersteinLinearModel(BaseEstimator):
                 f"{list(source.feature_names[:5])} instead of {list(known[:5])}."
             )
 
+    def _scores(self, X: Any) -> FloatArray:
+        """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
+        check_is_fitted(self)
+        if is_source_like(X):
+            return self._score_chunks(open_features(X, self)).scores
+        return np.asarray(self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_)
+
+    def _score_chunks(self, source: Source) -> Scored:
+        """Return scores, targets and weights of the rows of a source with the features of the fit."""
+        self._match_features(source)
+        return score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_)
+
     def _train(
         self,
         problem: Problem,
@@ -221,25 +235,29 @@ class WassersteinLinearModel(BaseEstimator):
         ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
         """
         title = getattr(self, "_title", type(self).__name__) + (f" {name}" if name else "")
+        say = partial(print, f"[{title}]", flush=True)
         shown = 0  # lines printed while it ran
-        if self.coreset is None:
+        if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
             settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
             settings["warm_start"] = start
             if self.verbose and isinstance(X, Source):
-                settings["callback"] = lambda done: _print_read(title, done)
+                settings["callback"] = lambda done: say(_describe_read(done))
             elif self.verbose > 1:
 
                 def show(done: Iterate) -> None:
                     nonlocal shown
                     shown += 1
-                    _print_iteration(title, done)
+                    say(_describe_iteration(done))
 
                 settings["callback"] = show
             with warnings.catch_warnings():  # `_remark` says it, once for all classes
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 solution = solve(problem, X, y, weights, **settings)
-            # In memory every iteration and the final score read all rows once.
-            reads = solution.n_reads or solution.iterations + 1
+            # In memory an iteration reads all rows once, and so does the final score. Of many classes three reads come
+            # first, and a step of Newton's method is one, with at most three for its bound and one for the risk.
+            joint = problem.family.n_outputs > 1
+            per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
+            reads = solution.n_reads or per_step * solution.iterations + others
             certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
             training = Training(solution, certificate, None)
         else:
@@ -257,12 +275,16 @@ class WassersteinLinearModel(BaseEstimator):
                     tol=self.tol,
                     max_iter=self.max_iter,
                     random_state=seed,
-                    callback=(lambda done: print_round(title, done)) if self.verbose else None,
+                    callback=(lambda done: say(_describe_round(done))) if self.verbose else None,
                 )
             training = Training(found.solution, found.certificate, found.coreset)
         training = self._name_features(training)
         if self.verbose:
-            print_outcome(title, training.solution, training.certificate, history=self.verbose > 1 and not shown)
+            done = training.solution
+            for line in done.history if self.verbose > 1 and not shown else ():
+                say(_describe_iteration(line))
+            work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
+            say(f"{done.status.value} {work}. {training.certificate}")
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
@@ -311,32 +333,18 @@ class WassersteinLinearModel(BaseEstimator):
         return self.random_state
 
 
-def _print_read(title: str, done: Iterate) -> None:
+def _describe_read(done: Iterate) -> str:
     gap = done.gap / max(abs(done.value), np.finfo(float).tiny)
-    print(f"[{title}] read {done.iteration}: worst-case risk {done.value:.8g}, certified relative gap {gap:.2e}")
+    return f"read {done.iteration}: worst-case risk {done.value:.8g}, certified relative gap {gap:.2e}"
 
 
-def print_round(title: str, done: Round) -> None:
-    """Say what is known after a read."""
-    print(
-        f"[{title}] read {done.read}: trained on {done.rows} rows, worst-case risk {done.upper:.8g} on all rows, "
-        f"certified relative gap {done.relative_gap:.2e}"
-    )
+def _describe_round(done: Round) -> str:
+    known = f"worst-case risk {done.upper:.8g} on all rows, certified relative gap {done.relative_gap:.2e}"
+    return f"read {done.read}: trained on {done.rows} rows, {known}"
 
 
-def _print_iteration(title: str, done: Iterate) -> None:
-    print(f"[{title}] iteration {done.iteration}: value {done.value:.8g}, gap {done.gap:.2e}", flush=True)
-
-
-def print_outcome(title: str, solution: Any, certificate: Certificate, *, history: bool) -> None:
-    """Say how a solve ended and what is known about the model."""
-    if history:
-        for line in solution.history:
-            _print_iteration(title, line)
-    print(
-        f"[{title}] {solution.status.value} {solution.iterations} iterations of the {solution.solver} solver, "
-        f"{solution.seconds:.2f} s. {certificate}"
-    )
+def _describe_iteration(done: Iterate) -> str:
+    return f"iteration {done.iteration}: value {done.value:.8g}, gap {done.gap:.2e}"
 
 
 def check_number(name: str, value: Any) -> float:
@@ -352,7 +360,8 @@ def check_number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _check_count(name: str, value: Any, least: int) -> None:
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``."""
     if not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
     if value < least:
@@ -377,7 +386,7 @@ def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
     return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]
 
 
-def _numbered(categories: Any, X: Any) -> Any:
+def numbered(categories: Any, X: Any) -> Any:
     """Return groups of columns by number: names are looked up in a frame."""
     if not isinstance(categories, (list, tuple)) or not any(
         isinstance(name, str) for group in categories if isinstance(group, (list, tuple)) for name in group

@@ -10,6 +10,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source, SvmlightSource, format_of, is_paths, list_tables, open_npy, open_source
+from dualcore.data.sources.chunk import stack_weights
 from dualcore.data.sources.dask import is_dask
 
 
@@ -27,8 +28,10 @@ def open_features(X: Any, estimator: Any) -> Source:
     if isinstance(X, Source):
         return X
     if is_dask(X):
-        frame = hasattr(X, "columns")
-        return open_source(X[list(names)] if frame and names is not None else X, *_any_column(X, names, frame))
+        if not hasattr(X, "columns"):
+            return open_source(X, X[:, 0])
+        columns = list(X.columns) if names is None else list(names)
+        return open_source(X, str(columns[0]), features=columns)
     if not is_paths(X):
         return open_source(X)
     if isinstance(X, (str, Path)) and Path(X).suffix.lower() == ".npy":
@@ -43,13 +46,6 @@ def open_features(X: Any, estimator: Any) -> Source:
             "without names. Pass open_source(path, target)."
         )
     return open_source(X, str(names[0]), features=list(names))
-
-
-def _any_column(X: Any, names: Any, frame: bool) -> tuple[Any, ...]:
-    """Return a stand-in for the target of a Dask collection."""
-    if frame:
-        return (str(X.columns[0]) if names is None else str(names[0]),)
-    return (X[:, 0],)
 
 
 def named_features(X: Any, estimator: Any) -> dict[str, Any]:
@@ -71,12 +67,8 @@ def _table_kind(X: Any) -> str | None:
 def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:
     """Return ``X coef + intercept`` of all rows, in one read; the features are never all in memory."""
     parts = list(source.map(partial(_score, coef=coef, intercept=intercept)))
-    weights = [part.weights for part in parts if part.weights is not None]
-    return Scored(
-        np.concatenate([part.scores for part in parts]),
-        np.concatenate([part.y for part in parts]),
-        np.concatenate(weights) if weights else None,
-    )
+    scores, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    return Scored(scores, y, stack_weights(part.weights for part in parts))
 
 
 def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Scored:

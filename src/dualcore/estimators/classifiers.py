@@ -22,8 +22,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled, open_source
 from dualcore.estimators.base import WassersteinLinearModel
-from dualcore.estimators.chunks import named_features, open_features, score_chunks
-from dualcore.estimators.multinomial import check_multi_class, fit_multinomial, joint_problem, multinomial_risk
+from dualcore.estimators.chunks import named_features
 from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import (
@@ -34,7 +33,7 @@ from dualcore.estimators.streaming import (
     train_on_stream,
 )
 from dualcore.problem import Data, Problem
-from dualcore.problem.losses import Hinge, Logistic, Loss, SquaredHinge
+from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
 
@@ -115,7 +114,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self.class_weight_ = self._weigh_classes(y, code, weights)
         self.problem_ = problem
         if self._is_joint:
-            fit_multinomial(self, problem, X, code, self._row_weights(code, weights))
+            self._fit_joint(problem, X, code, self._row_weights(code, weights))
             return self
         binary = self.classes_.size == 2
         positives = range(1 if binary else 0, self.classes_.size)
@@ -186,7 +185,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             weights = self._row_weights(
                 code, as_weights(sample_weight, code.size) if sample_weight is not None else None
             )
-            streams = open_streams(self, joint_problem(problem, self) if joint else problem, len(positives))
+            streams = open_streams(self, self._joint_problem(problem) if joint else problem, len(positives))
             found: list[Any] = []
             for stream, positive in zip(streams, positives, strict=True):
                 target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
@@ -222,6 +221,18 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         self._remark(problem, [found], source, [None], None)
         return self
 
+    def _fit_joint(self, problem: Problem, X: Any, code: Any, weights: FloatArray | None) -> None:
+        """Train one softmax model of all classes: ``X`` is rows, or a source with class numbers as targets."""
+        [start] = self._earlier(self.classes_.size, self.n_features_in_)
+        joint = self._joint_problem(problem)
+        found = self._train(joint, X, code, weights, start=start)
+        self._keep(*found)
+        self._remark(joint, [found], X, [code], weights)
+
+    def _joint_problem(self, problem: Problem) -> Problem:
+        """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one."""
+        return problem.replace(loss=Softmax(int(self.classes_.size)))
+
     def _weigh_source(self, source: Source) -> Source:
         """Return a source whose rows weigh as ``class_weight_`` says."""
         low, high = self.class_weight_.tolist()
@@ -251,8 +262,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
         else:
             source = open_source(X, y, sample_weight, **known)
-        self._match_features(source)
-        found = score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_)
+        found = self._score_chunks(source)
         labels = self.classes_[(found.y > 0.0).astype(np.int64)] if self.classes_.size == 2 else found.y
         return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
 
@@ -278,7 +288,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:
-            return multinomial_risk(self, rows, code, weights)
+            return self._joint_problem(self.problem_).risk(self.coef_, self.intercept_, rows, code, weights)
         first = 1 if self.classes_.size == 2 else 0
         risks = [
             self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
@@ -295,7 +305,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         weights = self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:
-            joint = joint_problem(self.problem_, self)
+            joint = self._joint_problem(self.problem_)
             worst = worst_case_distribution(joint, self.coef_, self.intercept_, X, code, weights)
             return replace(worst, y=self.classes_[worst.y.astype(np.int64)])
         if self.classes_.size != 2:
@@ -317,14 +327,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def _joins(self, n_classes: int) -> bool:
         """Return whether so many classes share one softmax model."""
         return False
-
-    def _scores(self, X: Any) -> FloatArray:
-        if is_source_like(X):
-            check_is_fitted(self)
-            source = open_features(X, self)
-            self._match_features(source)
-            return score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_).scores
-        return self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_
 
     def _read_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[np.int64]]:
         """Return features and the number of every label in ``classes_``."""
@@ -406,7 +408,8 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     multi_class: str = "ovr"
 
     def _make_problem(self, X: Any = None) -> Problem:
-        check_multi_class(self)
+        if self.multi_class not in ("ovr", "multinomial"):
+            raise ValueError(f"multi_class must be one of ['ovr', 'multinomial'], got {self.multi_class!r}.")
         return super()._make_problem(X)
 
     def _joins(self, n_classes: int) -> bool:

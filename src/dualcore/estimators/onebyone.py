@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dualcore.data.sources import ClassError, Source, SourceError, open_source
-from dualcore.data.sources.against import AgainstRestSource, CodedSource, class_masses
-from dualcore.estimators.multinomial import fit_multinomial
+from dualcore.data.sources.against import ClassSource, class_masses
 from dualcore.problem import Problem
 
 # A target with more different values is no class.
@@ -39,12 +38,12 @@ def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dic
     estimator.problem_ = problem
     factors = None if (estimator.class_weight_ == 1.0).all() else estimator.class_weight_
     if estimator._joins(classes.size):
-        fit_multinomial(estimator, problem, CodedSource(source, classes, factors), None, None)
+        estimator._fit_joint(problem, ClassSource(source, classes, None, factors), None, None)
         return
     found: list[Any] = []
     names, starts = estimator.classes_.tolist(), estimator._earlier(source.n_features, count=classes.size)
     for positive, (label, start) in enumerate(zip(names, starts, strict=True)):
-        rows = AgainstRestSource(source, classes, positive, factors)
+        rows = ClassSource(source, classes, positive, factors)
         found.append(estimator._train(problem, rows, None, None, f"{label} against the rest", start=start))
     store(estimator, found)
     estimator._remark(problem, found, source, [None] * len(found), None, names)

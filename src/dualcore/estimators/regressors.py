@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
-from dualcore.estimators.chunks import named_features, open_features, score_chunks
+from dualcore.estimators.chunks import named_features
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_stream
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
@@ -97,21 +97,14 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         ``X`` is arrays or whatever `open_source` takes; a source, a path or a Dask collection is read once, in chunks.
         Of a file with names the columns that the model knows are taken.
         """
-        if is_source_like(X):
-            check_is_fitted(self)
-            source = open_features(X, self)
-            self._match_features(source)
-            return score_chunks(source, self.coef_, self.intercept_).scores
-        return self._read_rows(X).dot(self.coef_) + self.intercept_
+        return self._scores(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination; the data are arrays, or what `fit` takes, read once in chunks."""
         if not is_source_like(X):
             return float(super().score(X, y, sample_weight))
         check_is_fitted(self)
-        source = open_source(X, y, sample_weight, **named_features(X, self))
-        self._match_features(source)
-        found = score_chunks(source, self.coef_, self.intercept_)
+        found = self._score_chunks(open_source(X, y, sample_weight, **named_features(X, self)))
         return float(r2_score(found.y, found.scores, sample_weight=found.weights))
 
     def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:

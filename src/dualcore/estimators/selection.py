@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,7 @@ from dualcore.coresets.path import RadiusSelection, fold_tolerance, held_out_los
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import is_source_like
-from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.base import WassersteinLinearModel, numbered
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
@@ -92,11 +92,9 @@ class RadiusSearch(WassersteinLinearModel):
                 f"{type(self).__name__} splits rows into folds and needs them in memory. Choose a radius on a uniform "
                 f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
             )
-        plain = self._plain()
+        given, plain = X, self._plain()
+        plain.categories = numbered(self.categories, X)  # folds have no column names
         problem = plain._make_problem(X)
-        if problem.geometry.categories is not None:  # folds have no column names
-            plain.set_params(categories=problem.geometry.categories.groups)
-        given = X
         classification = problem.is_classification
         X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
         weights = as_weights(sample_weight, len(y))
@@ -154,57 +152,36 @@ class RadiusSearch(WassersteinLinearModel):
         seed: Any,
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
-        if not problem.family.is_closed or (problem.is_classification and plain._is_joint):
-            return self._score_each(plain, problem, X, y, weights, radii, train, test)
         rows = as_rows(X)
-        part = None if weights is None else weights[train]
-        targets, masses = _targets(plain, problem, y[train], part)
+        part, left = (None, None) if weights is None else (weights[train], as_weights(weights[test], test.size))
+        # Softmax models and problems whose rows are moved one by one have no paths: a model for every radius.
+        has_path = problem.family.is_closed and not (problem.is_classification and plain._is_joint)
+        fit = self._along_path if has_path else _one_by_one
+        models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
+        held = rows.take(test)
+        return [self._score(model, problem, held, y[test], left) for model in models]
+
+    def _along_path(
+        self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
+    ) -> Iterator[Any]:
+        """Yield a model for every radius, trained along a path; more classes have a path each."""
+        rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
-        trained = as_rows(rows.take(train))
         if self.coreset is None:
-            settings["tol"] = fold_tolerance(problem, Data(trained, targets[0], masses), self.solver, self.tol)
-        paths = [radius_path(problem, trained, target, radii, self.coreset, masses, **settings) for target in targets]
-        held, labels = rows.take(test), y[test]
-        left = None if weights is None else as_weights(weights[test], test.size)
-        scores = []
+            settings["tol"] = fold_tolerance(problem, Data(rows, targets[0], masses), self.solver, self.tol)
+        paths = [radius_path(problem, rows, target, radii, self.coreset, masses, **settings) for target in targets]
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
             if problem.is_classification:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
-            scores.append(self._score(model, problem, held, labels, left, left))
-        return scores
+            yield model
 
-    def _score_each(
-        self,
-        plain: Any,
-        problem: Problem,
-        X: Any,
-        y: npt.NDArray[Any],
-        weights: FloatArray | None,
-        radii: FloatArray,
-        train: npt.NDArray[np.int64],
-        test: npt.NDArray[np.int64],
-    ) -> list[float]:
-        """Train a model for every radius: softmax models and problems whose rows are moved one by one have no paths."""
-        rows = as_rows(X)
-        held, labels = rows.take(test), y[test]
-        part, left = (None, None) if weights is None else (weights[train], weights[test])
-        scores = []
-        for radius in radii:
-            with warnings.catch_warnings():  # remarks are about the model that is kept
-                warnings.simplefilter("ignore", UserWarning)
-                model = clone(plain).set_params(radius=float(radius)).fit(rows.take(train), y[train], part)
-            scores.append(self._score(model, problem, held, labels, left, as_weights(left, test.size)))
-        return scores
-
-    def _score(
-        self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any
-    ) -> float:
-        """Return the score of a model on rows left out; larger is better. ``masses`` are the weights, of sum one."""
+    def _score(self, model: Any, problem: Problem, held: Any, labels: Any, masses: FloatArray | None) -> float:
+        """Return the score of a model on rows left out; larger is better."""
         if self.scoring is not None:
-            extra = {} if weights is None else {"sample_weight": weights}
+            extra = {} if masses is None else {"sample_weight": masses}
             return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
         shares = _masses(model, problem, labels, masses)
         if problem.is_classification and model._is_joint:
@@ -216,6 +193,17 @@ class RadiusSearch(WassersteinLinearModel):
             for (coef, b), target in zip(models, _signs(model, problem, labels), strict=True)
         ]
         return -float(np.mean(losses))
+
+
+def _one_by_one(
+    plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
+) -> Iterator[Any]:
+    """Yield a model for every radius, each trained alone."""
+    for radius in radii:
+        with warnings.catch_warnings():  # remarks are about the model that is kept
+            warnings.simplefilter("ignore", UserWarning)
+            model = clone(plain).set_params(radius=float(radius)).fit(X, y, weights)
+        yield model
 
 
 def _targets(

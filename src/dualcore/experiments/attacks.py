@@ -13,13 +13,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
+
+from dualcore.estimators.base import check_count, check_number
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[Any]
@@ -49,7 +50,7 @@ def add_noise(X: npt.ArrayLike, scale: float = 1.0, random_state: RandomState = 
     array([[ 0.01, -0.01],
            [ 1.06,  1.01]])
     """
-    if not 0.0 <= _as_real("scale", scale) < math.inf:
+    if not 0.0 <= check_number("scale", scale) < math.inf:
         raise ValueError(f"scale must be finite and at least 0, got {scale}.")
     clean = np.asarray(X, dtype=np.float64)
     return clean + scale * np.random.default_rng(random_state).standard_normal(clean.shape)
@@ -159,7 +160,7 @@ def alfa_attack(
     n = len(labels)
     n_flips = _as_budget(rate, n)
     _check_positive("C", C)
-    _check_count("max_iter", max_iter)
+    check_count("max_iter", max_iter, least=1)
     rng = np.random.default_rng(random_state)
     seed = int(rng.integers(2**31))  # one seed for every fit: the same flips must give the same model
     flipped = np.zeros(n, dtype=bool)
@@ -282,7 +283,7 @@ def minmax_attack(
     if quantile > 1.0:
         raise ValueError(f"quantile must be at most 1, got {quantile}. Use 0.9 for nine tenths of each class.")
     if max_iter is not None:
-        _check_count("max_iter", max_iter)
+        check_count("max_iter", max_iter, least=1)
     bounds = _as_box(box, rows)
     feasible = {
         sign: _FeasibleSet.fit(rows[signs == sign], rows[signs != sign], bounds, quantile, slab) for sign in (-1.0, 1.0)
@@ -430,26 +431,13 @@ def _flip_gain(rows: FloatArray, signs: FloatArray, coef: FloatArray, intercept:
     return np.maximum(0.0, 1.0 + margin) - np.maximum(0.0, 1.0 - margin)
 
 
-def _as_real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
-    return float(value)
-
-
 def _check_positive(name: str, value: object) -> None:
-    if not 0.0 < _as_real(name, value) < math.inf:
+    if not 0.0 < check_number(name, value) < math.inf:
         raise ValueError(f"{name} must be positive and finite, got {value}.")
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name} must be an integer, got {type(value).__name__}.")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}.")
-
-
 def _as_budget(rate: float, n: int, nearest: bool = False) -> int:
-    if not 0.0 <= _as_real("rate", rate) <= 1.0:
+    if not 0.0 <= check_number("rate", rate) <= 1.0:
         raise ValueError(f"rate must lie in [0, 1], got {rate}. Write 10 % as 0.1.")
     # 0.29 * 100 is 28.999...96 in binary: what is meant is 29.
     return math.floor(float(rate) * n + (0.5 if nearest else 0.0) + 1e-9)

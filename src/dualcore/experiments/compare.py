@@ -1,17 +1,61 @@
-"""Means over trials, and what they say beside the paper's."""
+"""The figures that the paper prints, and means over trials beside them.
+
+Huang, Huang, Liu, Ding: Coresets for Wasserstein Distributionally Robust Optimization Problems. NeurIPS 2022. The
+folder ``paper`` holds one file per table.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.experiments.methods import WHOLE
-from dualcore.experiments.printed import Printed, printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, Table
+
+
+class Printed(NamedTuple):
+    """A mean of 50 trials, and their standard deviation where the paper gives it."""
+
+    mean: float
+    std: float | None
+
+
+@cache
+def printed_figures(table: str) -> dict[tuple[str, str], Printed]:
+    """Return what the paper prints in a table, by row and method; nothing if it has no such table.
+
+    Examples
+    --------
+    >>> printed_figures("table1")["5%", "DualCore"]
+    Printed(mean=0.60986, std=0.0097)
+    """
+    file = files("dualcore.experiments") / "paper" / f"{table}.csv"
+    if not file.is_file():
+        return {}
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {
+        (line["row"], line["method"]): Printed(float(line["mean"]), float(line["std"]) if line["std"] else None)
+        for line in csv.DictReader(lines)
+    }
+
+
+def printed_whole(table: str) -> float | None:
+    """Return the value of training on all rows, where the paper gives one for the table.
+
+    Examples
+    --------
+    >>> printed_whole("table1")
+    0.59267
+    """
+    found = printed_figures(table).get(("all", "Whole"))
+    return None if found is None else found.mean
 
 
 class Cell(NamedTuple):
@@ -58,7 +102,8 @@ def summarise(table: Table, records: list[Record], baseline: str = WHOLE) -> dic
         return means(records, lambda record: record.score)
     wholes = {name: case.whole for name, case in STUDIES[table.study].cases.items()}
     if table.value == "seconds":
-        unit = {row: cell.mean for (row, method), cell in _seconds(records).items() if method == baseline}
+        seconds = means(records, lambda record: record.seconds)
+        unit = {row: cell.mean for (row, method), cell in seconds.items() if method == baseline}
         timed = [record for record in records if wholes.get(record.row, record.row) in unit]
         return means(timed, lambda record: record.seconds / unit[wholes.get(record.row, record.row)])
     best = {(record.row, record.trial): record.risk for record in records if record.method == WHOLE}
@@ -68,10 +113,6 @@ def summarise(table: Table, records: list[Record], baseline: str = WHOLE) -> dic
         return record.risk / best.get((row, record.trial), best[row, 0]) - 1.0
 
     return means(records, excess)
-
-
-def _seconds(records: Iterable[Record]) -> dict[tuple[str, str], Cell]:
-    return means(records, lambda record: record.seconds)
 
 
 def relative_gaps(records: Iterable[Record]) -> dict[tuple[str, str], Cell]:

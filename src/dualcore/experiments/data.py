@@ -18,14 +18,7 @@ DataKey = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows to train on and rows to judge by.
-
-    Attributes
-    ----------
-    X, X_test : ndarray of shape (n_train, n_features), (n_test, n_features)
-    y, y_test : ndarray of shape (n_train,), (n_test,)
-        Labels -1 and +1, or a real target.
-    """
+    """Rows to train on and rows to judge by; targets are labels -1 and +1, or real."""
 
     X: FloatArray
     y: FloatArray

@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
@@ -38,32 +39,6 @@ _WEATHER = ["T_out", "Press_mm_hg", "RH_out", "Windspeed", "Visibility", "Tdewpo
 _ENERGY_COLUMNS = ["lights", *_ROOMS, *_WEATHER, "rv1", "rv2", "Appliances"]
 _AUTHORS_PARTS = [f"{kind}_{part}" for part in ("train", "alfa", "mm", "test") for kind in ("X", "y")]
 _AUTHORS_ARRAYS = [*_AUTHORS_PARTS, "alfa_flipped", "mm_poison"]
-# Which rows of UCI's file LIBSVM holds out as letter.scale.t: 20,000 bits, deflated, base 85.
-_LIBSVM_TEST_ROWS = """
-c-jq>QA`}i9mc<zn?2@^^Lg$#@PX}S?l_!-AnPE+B5o_q9%p;89cPUpvYl34Fm`e3RwRz1v`=%#;w+e0hfNY1Inseif?Z3cQCc-mT@ZFi6;&kZLt6QPxJ^Z)
-Dzc(J_Mt1y<LLh%&G&u3j~5ch29Cn}1zC>FipDSl?JP(ADnUW*^?x-(Mh#GnDDLg6(%*bI>dKsx1KJH$x66<1j^!E+M6>c{5~$z4OAG@d3?>9XSz3_sT3(fO
-E0Ye4<I0rPW~(b-mp>_LGPog3`Xd#`jJZ686(Zzts+%QLfkgIkPZvR4f)vLVrA$<PUUPVg<&k78%{QE<%20P<FH>aDRurH)nk9!c7<)}|R{TzKB1Ny_`v?fH
-$jLe!PLqXvii*&xvh5rMonq=ENTp*c<~RrD^jG;1y<D)6B7Mqq-P}ZZ>*e<-87KlAVA4!;no`PqOU-ROxfL%K#-VlGlfh2(T~B!+qeCoIZA8K2RvXJN0U>sU
-qg4MG155F!M~HPExTe5MUa#?=SWm{mNg<uENSs?K<lS*8L>a45v9v(cr+7qSueR_r75L0ffv?LO%xR`tlgz{mSU6+Y4}B<U)BKyf*>JejsLp2NWSZ>Zwdi13
-TmoMxR=m$>UD5XG-m2#ljmXEXrPBZ@U(A=+Q=2q)$fj8qsXQ*<c#$NmB`TR5VORs@l#FDL-*UA(zJfy1Oh(3by9be&!iHIyi#l$Gz@nraw)rKwmkL&ri7X{p
-Z@R=X2}}A}{;_@C2n)s~ry&Y0yYcm!ahkqP(_E2cv<uvGBSz>`KuS<5Mq1H9(OzqTvo{;+eiZ+$oz|7j*uVpP5>><>&3D`>VA{028nJT}jk+p24&D_<^RJ<}
-PiOe8&|tEwPp8bjQz?%XYU{A19BKSSA9eJUAgPmGq4jj`;n!`lu7HE5N-;gt7FpF2@3ChfqLK40!g07ag37gis(3ajy|hx*BfSGJ=4`IUw0ecHf7L-FI0V_l
-75069UnERy-F#nh%s6TMIeR6`qr{AMy~X^B{XEMG$cm{lq3e<Kossvp#=6d@CNz5}7PW%9&*-#BKB1L)a@EG60SQhj*7i`b;k)I)T7A|BJi3qzg@0U8)xZj2
-7mf4?VMq&3MZL2izZ*a)A2>8!Ne!LsaQl{|>Y>^8*ld`k0rU_;>pH$UhV5QaN?&b}zMkr&$fB1^cY#z9L$d9KF>CbmaHAw>M@#;~@acw*^Mh}tNv@iGd$9Vx
-sbGQ2M5ib;C~B@r#=90s8QX_i8<gW@%_3<-0iLkcTtV@H6>54kmS<4?V%;smk4VA5smq`E5E#%Xq)HOw+JR~Zi`E5zK_mjBG>;OM=>93xBSmVJjT7$S6ebua
-XlTd6JcV4`=w=T#&zD6;ow90WCm2yN1N*Q!U9DFkdD?2;NI&1EF3W7<InWbx85;U%m<S;oX<R%xOBj2~t|mSR)5Lx;2=;K+s3vY5=}$)n-<ddG4<&ZZ(w7YR
-w_N6yR{1j+6pB^0Tos<vW#*0(WBYYg2}3ON9o^EQxS=K<!oM&bq9NCjo+q#}kiz<y%O-tTsy@&-)OBg(_&9ZIeWhL6@UDn49w22u*tQdrn-jl&7ez{|oOn8+
-;Rg^CxLrdy)CaR9d7>3W$w^}s>&y^Aa<@D$_-nIpT&b%q%#IV=&?;OXfVyvWfqte5j=r-nb2pYW$s|2&SbF((v1J8Pb5eZYiz<u5{p!o1N91s#4uiDJ!xx)c
-zi>*UhBoCIqKztIA;!_SKOzvh!=0`4Q7=C8xi*qlUbf>=ins@lT#JX}qW6o09tp8ZEJN%rHN2EjoaUH4T&r(qkS_&Y5okB>^FX;gJ@Y6cQSEOkQ7usW`vzN?
-<s<1J`LX@z37)-N{3jQxe2%WwVhXLrU2Lz1Z54^kEZ&UoM6@Fv&|EJuV^3T&l|N8z<VDVQ;ewTVMwXa|f*WNC1RB=T>Ky&U{4{mc{6!+j!JGB^(w)51hxUD|
-ZM;lU{e^Q=lkFtm^<Z4ho7J<M(BEoBt;i2r4~1PzD0y0)ow~X8a7516p)}Ed{$Tr87OfC!%EBV8TE%-}J3*d=hwh#TtMWy{#&2YisT=-Z8sRXmK3z?euh4lP
-ESWcRsZ;|Kni9eJC>z@yDk`~k&FsK1by@7#q=DjPO+_SY>IpnfepgjPHNgwNH-Q;?KU+@4+MZSX-uyX{1leJpjTt30mEDy%{M&_gaxE0TD2iDe5ROcVrCQ~C
-p~R<Fd4t=3xjwd7(sSN)EH;z-xgMvc<6Fi~u_q0~hk4sa=Rc}o%|lB`>^FLzjp|SyxmSGF5M@CZk5*aYLNMUXa+!DKbGjl*xwJ*7<ANl*n-2X@HIcfpV)$px
-L|vORr-F=hk)~2=eh(vdGZKU5n4L{!w)F?|likkU<%;v1X9QHT&DkJ3iDqZF2;6975c!h~tK!w`Sin60^4R6ppqj(2>QuAV<8?l`b>svyatrrQZRWji8N0W<
-336-z7|(#`Y3Ln>2v|cWqp^cirimwHz_nE-eJTxSZEc%%$}0h5gz7aq{+mfNN*{CIPE?eZQ;%#sLw*UE{vW}!4IC_}F|$Zf*`AzfEc50Knz``rH3cNl;TMjC
-YKv!+^JZohJWep38Rh)d)YD;<n#d9IM$Mg`?+GpDZmf#WF`8!`AG-&Z8|ceo{j(jb_L<^9ek5|eZAYSLKTSsM2NfHK7ex-ar;Lqg=QmT0dQ!EqjquJEtd6HA
-$g5C48Q%08HE+1THT3S1)j!)5%dB>(hQCs3HN;Mc!T$rg_-*3
-"""
 
 
 class DatasetNotFoundError(FileNotFoundError):
@@ -107,6 +82,7 @@ class _Origin:
     """Where a data set comes from."""
 
     title: str
+    digest: str  # SHA-256 of the arrays
     files: tuple[str, ...]  # alternatives below data_home; the first one there is read
     read: Callable[[Path], tuple[Array, ...]]
     openml: str | None = None
@@ -119,12 +95,12 @@ class _Origin:
         local = [folder / file for file in self.files if (folder / file).exists()] if folder else []
         source: Source = "local" if local else "openml"
         arrays = self._read_local(local[0]) if local else self._fetch(folder)
-        expected = _DIGESTS[self.title]
-        found = _digest(arrays, self.decimal) if verify else expected
-        if found != expected:
+        found = _digest(arrays, self.decimal) if verify else self.digest
+        if found != self.digest:
             raise ValueError(
                 f"{self.title}: the {source} copy, of shapes {[a.shape for a in arrays]}, has the SHA-256 sum {found}, "
-                f"not {expected}. It is damaged or another version: replace it, or pass verify=False to use it anyway."
+                f"not {self.digest}. It is damaged or another version: replace it, or pass verify=False to use it "
+                "anyway."
             )
         return arrays, source
 
@@ -226,6 +202,7 @@ def _convert_adult(bunch: Any) -> tuple[Array, ...]:
 
 _LETTER = _Origin(
     "Letter Recognition",
+    "14088025bc2b111526ac89b1a0ab398b3315ba579ce180057b55301b7e4dd596",
     ("letter_full.npz",),
     lambda path: _read_npz(path, "X", "y"),
     "letter",
@@ -233,26 +210,35 @@ _LETTER = _Origin(
 )
 _AUTHORS = _Origin(
     "LETTER by the paper's authors",
+    "99b5ab8aa04007e7fff475f5828fab30b1e41c00faea63174cb6da359c0735da",
     ("letter_authors.npz",),
     lambda path: _read_npz(path, *_AUTHORS_ARRAYS),
 )
-_MNIST = _Origin("MNIST", ("mnist_idx",), _read_mnist, "mnist_784", _convert_characters)
+_MNIST = _Origin(
+    "MNIST",
+    "14496c267285682a914dff1e35d1758a71f1c8d10bdc17d6b9ce111f32f9365e",
+    ("mnist_idx",),
+    _read_mnist,
+    "mnist_784",
+    _convert_characters,
+)
 _ENERGY = _Origin(
     "Appliances Energy",
+    "31a37ed86071f6053b0fe0a792a2684659f687156090c636bc70f9e3c54f73fa",
     ("appliances_energy.npz", "energydata_complete.zip"),
     _read_energy,
     "appliances_energy_prediction",
     _convert_energy,
     decimal=True,
 )
-_ADULT = _Origin("Adult (a9a)", ("a9a.npz",), _read_adult, "a9a", _convert_adult)
-_DIGESTS = {
-    "Letter Recognition": "14088025bc2b111526ac89b1a0ab398b3315ba579ce180057b55301b7e4dd596",
-    "LETTER by the paper's authors": "99b5ab8aa04007e7fff475f5828fab30b1e41c00faea63174cb6da359c0735da",
-    "MNIST": "14496c267285682a914dff1e35d1758a71f1c8d10bdc17d6b9ce111f32f9365e",
-    "Appliances Energy": "31a37ed86071f6053b0fe0a792a2684659f687156090c636bc70f9e3c54f73fa",
-    "Adult (a9a)": "02aa244deb1100b70de64bd1f19c191c01bd36e7c73aecd6f0e09af5bbc23ee7",
-}
+_ADULT = _Origin(
+    "Adult (a9a)",
+    "02aa244deb1100b70de64bd1f19c191c01bd36e7c73aecd6f0e09af5bbc23ee7",
+    ("a9a.npz",),
+    _read_adult,
+    "a9a",
+    _convert_adult,
+)
 
 
 def load_letter(data_home: Folder = None, *, scaled: bool = False, verify: bool = True) -> Dataset:
@@ -276,7 +262,9 @@ def load_letter(data_home: Folder = None, *, scaled: bool = False, verify: bool 
     (15000, 16)
     """
     (X, y), source = _LETTER.obtain(data_home, verify)
-    bits = np.frombuffer(zlib.decompress(base64.b85decode("".join(_LIBSVM_TEST_ROWS.split()))), np.uint8)
+    # Which rows of UCI's file LIBSVM holds out as letter.scale.t: 20,000 bits, deflated, base 85.
+    stored = (files("dualcore.experiments") / "letter_test_rows.b85").read_text(encoding="ascii")
+    bits = np.frombuffer(zlib.decompress(base64.b85decode("".join(stored.split()))), np.uint8)
     test = np.unpackbits(bits, count=len(y)).astype(bool)
     X = -1.0 + 2.0 * X / 15.0 if scaled else X.astype(np.float64)
     y = y.astype(np.int64)

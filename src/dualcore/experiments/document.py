@@ -14,10 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
-from dualcore.experiments.compare import beaten_rows, compare, means, summarise
+from dualcore.experiments.compare import beaten_rows, compare, means, printed_figures, summarise
 from dualcore.experiments.figures import FIGURES, draw
 from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
-from dualcore.experiments.printed import printed_figures
 from dualcore.experiments.records import ENVIRONMENTS, Record, Store
 from dualcore.experiments.render import as_markdown, lay_out
 from dualcore.experiments.settings import STUDIES, get_table
@@ -49,12 +48,14 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
         link = Path(os.path.relpath(folder / f"{name}.svg", output.parent)).as_posix()
         return f"![{(FIGURES[name].__doc__ or name).splitlines()[0]}]({link})"
 
-    fillers: dict[str, Callable[[str], str]] = {
-        "table": lambda name: as_markdown(lay_out(get_table(name), records(get_table(name).study))),
-        "within": lambda name: within_sentence(name, records(get_table(name).study)),
-        "beaten": lambda name: beaten_sentence(name, records(get_table(name).study)),
-        "spread": lambda name: spread_sentence(name, records(get_table(name).study)),
-        "wholes": lambda name: whole_sentence(name, records(get_table(name).study)),
+    of_table: dict[str, Callable[[str, list[Record]], str]] = {
+        "table": lambda name, found: as_markdown(lay_out(get_table(name), found)),
+        "within": within_sentence,
+        "beaten": beaten_sentence,
+        "spread": spread_sentence,
+        "wholes": whole_sentence,
+    }
+    others: dict[str, Callable[[str], str]] = {
         "times": lambda study: time_sentence(records(study)),
         "cost": lambda _: cost_sentence([record for study in STUDIES for record in records(study)]),
         "environments": lambda _: environment_lines(folder),
@@ -63,9 +64,11 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
 
     def fill(place: re.Match[str]) -> str:
         what, name = place[1], place[2] or ""
-        if what not in fillers:
-            raise ValueError(f"The page has a place for {what!r}; there are only {sorted(fillers)}.")
-        return fillers[what](name)
+        if what in of_table:
+            return of_table[what](name, records(get_table(name).study))
+        if what not in others:
+            raise ValueError(f"The page has a place for {what!r}; there are only {sorted({*of_table, *others})}.")
+        return others[what](name)
 
     template = (files("dualcore.experiments") / "document.md").read_text(encoding="utf-8")
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dualcore.experiments.compare import Cell, relative_gaps, summarise, whole_risk
+from dualcore.experiments.compare import Cell, printed_figures, printed_whole, relative_gaps, summarise, whole_risk
 from dualcore.experiments.methods import WHOLE
-from dualcore.experiments.printed import printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, TABLES, Table
 
@@ -156,17 +155,7 @@ FIGURES: dict[str, Callable[[Records], Any]] = {
 
 
 def draw(records: Records, folder: Path, names: Iterable[str] = tuple(FIGURES)) -> list[Path]:
-    """Write figures as SVG; the same records give the same bytes.
-
-    Parameters
-    ----------
-    records : callable
-        Returns the records of a study by its name.
-    folder : Path
-        Made if it is not there.
-    names : iterable of str
-        Some of `FIGURES`.
-    """
+    """Write some of `FIGURES` as SVG into a folder, from the ``records`` of studies: the same give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in names:

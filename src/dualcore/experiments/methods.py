@@ -17,27 +17,14 @@ ROUNDS = 4
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a method is given.
-
-    Attributes
-    ----------
-    problem : Problem
-    X : ndarray of shape (n, m)
-    y : ndarray of shape (n,)
-    size : int
-        Rows of the coreset.
-    seed : int
-        Methods that need an anchor train it on the same pilot rows if their seeds are the same.
-    tol : float
-        Relative gap asked of every solve.
-    """
+    """What a method is given."""
 
     problem: Problem
-    X: FloatArray
-    y: FloatArray
-    size: int
-    seed: int
-    tol: float
+    X: FloatArray  # shape (n, m)
+    y: FloatArray  # shape (n,)
+    size: int  # rows of the coreset
+    seed: int  # methods that need an anchor train it on the same pilot rows if their seeds are the same
+    tol: float  # relative gap asked of every solve
 
 
 @dataclass(frozen=True, eq=False)

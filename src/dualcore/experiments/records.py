@@ -8,10 +8,11 @@ import io
 import json
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from dualcore import __version__
 
@@ -21,37 +22,19 @@ ENVIRONMENTS = "environments.csv"
 
 @dataclass(frozen=True)
 class Record:
-    """One trained model.
-
-    Attributes
-    ----------
-    study, row, method : str
-    trial, seed : int
-    size : int
-        Rows it was trained on.
-    risk : float
-        Worst-case risk on all training rows.
-    score : float
-        Test accuracy in percent, or the loss summed over the test rows.
-    lower : float or None
-        What the method proved: no model has a smaller worst-case risk.
-    seconds : float
-        CPU time of the process.
-    environment : str
-        Key of a line of ``environments.csv``: versions and CPU.
-    """
+    """One trained model."""
 
     study: str
     row: str
     method: str
     trial: int
     seed: int
-    size: int
-    risk: float
-    score: float
-    lower: float | None
-    seconds: float
-    environment: str
+    size: int  # rows it was trained on
+    risk: float  # worst-case risk on all training rows
+    score: float  # test accuracy in percent, or the loss summed over the test rows
+    lower: float | None  # what the method proved: no model has a smaller worst-case risk
+    seconds: float  # CPU time of the process
+    environment: str  # key of a line of ``environments.csv``: versions and CPU
 
     def cells(self) -> list[str]:
         """Return the fields as they are written: risks to ten significant digits, the rest to as many as it has."""
@@ -65,21 +48,15 @@ class Record:
     @classmethod
     def parse(cls, line: dict[str, str]) -> Record:
         """Return the record of one line of a file."""
-        return cls(
-            study=line["study"],
-            row=line["row"],
-            method=line["method"],
-            trial=int(line["trial"]),
-            seed=int(line["seed"]),
-            size=int(line["size"]),
-            risk=float(line["risk"]),
-            score=float(line["score"]),
-            lower=float(line["lower"]) if line["lower"] else None,
-            seconds=float(line["seconds"]),
-            environment=line["environment"],
-        )
+        return cls(**{field.name: _PARSE[str(field.type)](line[field.name]) for field in fields(cls)})
 
 
+_PARSE: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "float | None": lambda text: float(text) if text else None,
+}
 COLUMNS = [field.name for field in fields(Record)]
 
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dualcore.experiments.compare import Cell, beaten_rows, compare, relative_gaps, summarise, whole_risk
+from dualcore.experiments.compare import (
+    Cell,
+    Printed,
+    beaten_rows,
+    compare,
+    printed_figures,
+    printed_whole,
+    relative_gaps,
+    summarise,
+    whole_risk,
+)
 from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
-from dualcore.experiments.printed import Printed, printed_figures, printed_whole
 from dualcore.experiments.records import Record
 from dualcore.experiments.settings import STUDIES, Table
 
@@ -23,14 +32,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(table: Table, records: list[Record]) -> Layout:
-    """Return the table: what the paper prints, and what the records say.
-
-    Parameters
-    ----------
-    table : Table
-    records : list of Record
-        Of the table's study; cells without a record stay empty.
-    """
+    """Return the table: what the paper prints, and what the records of its study say; other cells stay empty."""
     layouts = {"risk": _values, "score": _values, "seconds": _times, "excess": _scale}
     return layouts[table.value](table, records)
 

@@ -36,14 +36,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A table and the records that it is made of.
-
-    Attributes
-    ----------
-    table : Table
-    records : list of Record
-        Of the trials that were asked for.
-    """
+    """A table and the records that it is made of, those of the trials that were asked for."""
 
     table: Table
     records: list[Record]
@@ -134,13 +127,7 @@ def run_study(
         key = store.note(environment())
         home = None if data_home is None else os.fspath(data_home)
         work = Parallel(n_jobs=n_jobs, backend="loky", return_as="generator_unordered")
-        columns = (
-            TextColumn(study.name),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
+        columns = TextColumn(study.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
         with warnings.catch_warnings(), Progress(*columns, disable=not progress) as bar:
             # A process that holds a new data set looks like a leak and is replaced; its work is not lost.
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs", category=UserWarning)

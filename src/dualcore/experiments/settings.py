@@ -8,40 +8,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 from dualcore.experiments.data import DataKey
 from dualcore.problem import Problem
 
 ALL = "all"
+# Worst-case risk, test accuracy (or loss), CPU time over that of Whole, risk over that of Whole minus one.
+Value = Literal["risk", "score", "seconds", "excess"]
 SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a table: on which data, which problem, how large a coreset.
+    """One row of a table: on which data, which problem, how large a coreset."""
 
-    Attributes
-    ----------
-    data : tuple
-        A loader of `dualcore.experiments.data.LOADERS` and its arguments.
-    problem : Problem
-    share : float
-        Coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there.
-    whole : str
-        Under which row the training on all rows is stored.
-    by_trial : bool
-        Whether the number of the trial is a last argument of the loader (one letter a trial).
-    most : int, optional
-        More trials than this are not run.
-    """
-
-    data: DataKey
+    data: DataKey  # a loader of `dualcore.experiments.data.LOADERS` and its arguments
     problem: Problem
-    share: float
-    whole: str = ALL
-    by_trial: bool = False
-    most: int | None = None
+    share: float  # coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there
+    whole: str = ALL  # under which row the training on all rows is stored
+    by_trial: bool = False  # whether the number of the trial is a last argument of the loader (one letter a trial)
+    most: int | None = None  # more trials than this are not run
 
     def key(self, trial: int) -> DataKey:
         """Return what names the data of a trial."""
@@ -54,32 +41,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Study:
-    """Runs that belong together.
+    """Runs that belong together."""
 
-    Attributes
-    ----------
-    name : str
-        Also the name of the file of its records.
-    title : str
-    cases : dict of str to Case
-        By row.
-    methods : tuple of str
-        Samplers, in the order of the columns.
-    repeats : int
-        How often the training on all rows is timed.
-    conic : tuple of str
-        The rows whose Whole is timed with the conic solver too (as in the paper); it can take minutes.
-    tol : float
-        Relative gap asked of every solve.
-    """
-
-    name: str
+    name: str  # also the name of the file of its records
     title: str
-    cases: dict[str, Case]
-    methods: tuple[str, ...] = SAMPLERS
-    repeats: int = 5
-    conic: tuple[str, ...] = (ALL,)
-    tol: float = 1e-6
+    cases: dict[str, Case]  # by row
+    methods: tuple[str, ...] = SAMPLERS  # in the order of the columns
+    repeats: int = 5  # how often the training on all rows is timed
+    conic: tuple[str, ...] = (ALL,)  # rows whose Whole is timed with the conic solver too: it can take minutes
+    tol: float = 1e-6  # relative gap asked of every solve
 
     def wholes(self) -> dict[str, Case]:
         """Return one case for each Whole there is, by the row it is stored under."""
@@ -93,37 +63,19 @@ class Study:
 class Table:
     """A view of a study.
 
-    Attributes
-    ----------
-    name : str
-        Also the file of the printed figures below ``paper/``, where the paper prints it.
-    title : str
-    study : str
-    value : {"risk", "score", "seconds", "excess"}
-        Which number: worst-case risk, test accuracy (or loss), CPU time over Whole's, risk over Whole's minus one.
-    better : {"lower", "higher"}
-    offset : float
-        Subtracted from what is shown, ours and theirs.
-    digits : int
-        Decimals shown.
-    printed : bool
-        Whether the paper prints it.
-    head : str
-        Heading of the first column.
-    own_split : bool
-        Whether the rows trained on are not the paper's, so that means cannot be compared with the printed ones, only
-        distances from Whole.
+    Where ``own_split`` is set the rows trained on are not the paper's: means cannot be compared with the printed ones,
+    only distances from Whole.
     """
 
-    name: str
+    name: str  # also the file of the printed figures below ``paper/``, where the paper prints it
     title: str
     study: str
-    value: Literal["risk", "score", "seconds", "excess"]
+    value: Value
     better: Literal["lower", "higher"] = "lower"
-    offset: float = 0.0
-    digits: int = 5
-    printed: bool = True
-    head: str = "c"
+    offset: float = 0.0  # subtracted from what is shown, ours and theirs
+    digits: int = 5  # decimals shown
+    printed: bool = True  # whether the paper prints it
+    head: str = "c"  # of the first column
     own_split: bool = False
 
 
@@ -188,45 +140,20 @@ def _scales() -> dict[str, Case]:
     }
 
 
-def _studies() -> tuple[Study, ...]:
-    wide = SVM.replace(radius=0.2)
-    bounded = HUBER.replace(loss="huber", delta=0.2)
-    return (
-        Study(
-            "letter-minmax-logistic",
-            "logistic regression, LETTER under Min-Max, radius 0.3",
-            _by_share(("letter", "minmax"), LOGISTIC),
-        ),
-        Study(
-            "letter-minmax-svm",
-            "SVM, LETTER under Min-Max, radius 0.1",
-            _by_share(("letter", "minmax"), SVM),
-        ),
-        Study(
-            "letter-minmax-svm-wide",
-            "SVM, LETTER under Min-Max, radius 0.2",
-            _by_share(("letter", "minmax"), wide),
-        ),
-        Study(
-            "letter-alfa-logistic",
-            "logistic regression, LETTER under ALFA, radius 0.3",
-            _by_share(("letter", "alfa"), LOGISTIC),
-        ),
-        Study(
-            "letter-alfa-svm",
-            "SVM, LETTER under ALFA, radius 0.1",
-            _by_share(("letter", "alfa"), SVM),
-        ),
-        Study(
-            "energy",
-            "Huber regression with delta = 1, Appliances Energy, radius 100",
-            _by_share(("energy", 0), HUBER),
-        ),
-        Study(
-            "energy-small-delta",
-            "Huber regression with delta = 0.2, Appliances Energy, radius 100",
-            _by_share(("energy", 0), bounded),
-        ),
+def _studies() -> list[Study]:
+    minmax, alfa, energy = ("letter", "minmax"), ("letter", "alfa"), ("energy", 0)
+    wide, small = SVM.replace(radius=0.2), HUBER.replace(loss="huber", delta=0.2)
+    by_share: tuple[tuple[str, str, DataKey, Problem], ...] = (
+        ("letter-minmax-logistic", "logistic regression, LETTER under Min-Max, radius 0.3", minmax, LOGISTIC),
+        ("letter-minmax-svm", "SVM, LETTER under Min-Max, radius 0.1", minmax, SVM),
+        ("letter-minmax-svm-wide", "SVM, LETTER under Min-Max, radius 0.2", minmax, wide),
+        ("letter-alfa-logistic", "logistic regression, LETTER under ALFA, radius 0.3", alfa, LOGISTIC),
+        ("letter-alfa-svm", "SVM, LETTER under ALFA, radius 0.1", alfa, SVM),
+        ("energy", "Huber regression with delta = 1, Appliances Energy, radius 100", energy, HUBER),
+        ("energy-small-delta", "Huber regression with delta = 0.2, Appliances Energy, radius 100", energy, small),
+    )
+    return [
+        *(Study(name, title, _by_share(data, problem)) for name, title, data, problem in by_share),
         Study(
             "mnist",
             "logistic regression, MNIST pairs with noise and flipped labels, radius 0.3, c = 0.5 %",
@@ -236,12 +163,7 @@ def _studies() -> tuple[Study, ...]:
             conic=("0 vs 1",),
             tol=1e-4,
         ),
-        Study(
-            "label-cost",
-            "LETTER under Min-Max with label costs 1 and 2",
-            _label_costs(),
-            conic=(),
-        ),
+        Study("label-cost", "LETTER under Min-Max with label costs 1 and 2", _label_costs(), conic=()),
         Study(
             "box",
             "LETTER under Min-Max in [0, 1], on that support, label cost 1",
@@ -258,84 +180,42 @@ def _studies() -> tuple[Study, ...]:
             repeats=1,
             conic=(),
         ),
-    )
+    ]
 
 
 STUDIES: dict[str, Study] = {study.name: study for study in _studies()}
 
 
-def _appendix(
-    name: str,
-    study: str,
-    score: str = "accuracy",
-    better: Literal["lower", "higher"] = "higher",
-    digits: int = 2,
-    head: str = "c",
-    own_split: bool = False,
-) -> tuple[Table, Table]:
+def _table(name: str, study: str, value: Value, what: str, **more: Any) -> Table:
+    return Table(name, f"{what}: {STUDIES[study].title}", study, value, **more)
+
+
+def _appendix(name: str, study: str, score: str = "accuracy", head: str = "c", **more: Any) -> tuple[Table, Table]:
     """Return the two tables that the appendix has of a study: what it scores on the test rows, and its time."""
-    setting = STUDIES[study].title
     what = "Test accuracy (%)" if score == "accuracy" else "Test Huber loss, summed"
+    shown: dict[str, Any] = {"better": "higher", "digits": 2, "head": head} | more
     return (
-        Table(
-            f"{name}-{score}",
-            f"{what}: {setting}",
-            study,
-            "score",
-            better,
-            digits=digits,
-            head=head,
-            own_split=own_split,
-        ),
-        Table(f"{name}-time", f"CPU time over that of Whole: {setting}", study, "seconds", digits=3, head=head),
+        _table(f"{name}-{score}", study, "score", what, **shown),
+        _table(f"{name}-time", study, "seconds", "CPU time over that of Whole", digits=3, head=head),
     )
 
 
 def _tables() -> tuple[Table, ...]:
+    risk, ours = "Worst-case risk", {"printed": False, "head": "setting"}
+    less = {"offset": HUBER_PENALTY, "own_split": True}
     return (
-        Table(
-            "table1", "Worst-case risk: " + STUDIES["letter-minmax-logistic"].title, "letter-minmax-logistic", "risk"
-        ),
-        Table("table2", "Worst-case risk: " + STUDIES["letter-minmax-svm"].title, "letter-minmax-svm", "risk"),
-        Table(
-            "table3",
-            f"Worst-case risk less {HUBER_PENALTY:.4f}: " + STUDIES["energy"].title,
-            "energy",
-            "risk",
-            offset=HUBER_PENALTY,
-            own_split=True,
-        ),
+        _table("table1", "letter-minmax-logistic", "risk", risk),
+        _table("table2", "letter-minmax-svm", "risk", risk),
+        _table("table3", "energy", "risk", f"{risk} less {HUBER_PENALTY:.4f}", **less),
         *_appendix("mnist", "mnist", head="pair"),
         *_appendix("letter-minmax-logistic", "letter-minmax-logistic"),
         *_appendix("letter-alfa-logistic", "letter-alfa-logistic"),
         *_appendix("letter-alfa-svm", "letter-alfa-svm"),
         *_appendix("letter-minmax-svm", "letter-minmax-svm-wide"),
-        *_appendix("energy", "energy-small-delta", "loss", "lower", digits=3, own_split=True),
-        Table(
-            "label-cost",
-            "Worst-case risk: " + STUDIES["label-cost"].title,
-            "label-cost",
-            "risk",
-            printed=False,
-            head="setting",
-        ),
-        Table(
-            "box",
-            "Worst-case risk: " + STUDIES["box"].title,
-            "box",
-            "risk",
-            printed=False,
-            head="setting",
-        ),
-        Table(
-            "scale",
-            "Relative excess risk over Whole: " + STUDIES["scale"].title,
-            "scale",
-            "excess",
-            digits=6,
-            printed=False,
-            head="data, c",
-        ),
+        *_appendix("energy", "energy-small-delta", "loss", better="lower", digits=3, own_split=True),
+        _table("label-cost", "label-cost", "risk", risk, **ours),
+        _table("box", "box", "risk", risk, **ours),
+        _table("scale", "scale", "excess", "Relative excess risk over Whole", digits=6, printed=False, head="data, c"),
     )
 
 

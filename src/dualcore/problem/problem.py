@@ -204,7 +204,7 @@ class Problem:
     def validate(self, X: Any, y: Any, sample_weight: Any = None) -> Data:
         """Check shapes, labels and weights, and return row access without copying ``X``."""
         rows = as_rows(X)
-        self._check_prices(rows.m)
+        self.check_width(rows.m)
         target = as_target(y, rows.n, self.family.target_name)
         self.family.check_target(target)
         self.family.check_rows(rows)
@@ -215,13 +215,15 @@ class Problem:
 
         ``first`` is the number of the first row, for the message.
         """
-        self._check_prices(rows.m)
+        self.check_width(rows.m)
         self.family.check_rows(rows, first)
 
-    def _check_prices(self, n_features: int) -> None:
+    def check_width(self, n_features: int) -> None:
+        """Raise ValueError where the prices or the categories are not those of so many features."""
         prices = self.geometry.norm.weights
         if prices is not None and prices.size != n_features:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {n_features} features.")
+        self.family.check_width(n_features)
 
     def signal(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.survey import stack_rows
+from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sums import Leaves, TreeSum, leaf_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor

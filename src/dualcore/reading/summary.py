@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
-from dualcore.data.sources.survey import stack_rows
+from dualcore.data.sources.chunk import stack_chunks, stack_rows
 from dualcore.data.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
@@ -218,19 +218,6 @@ def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
         else:
             runs.append([chunk])
     return [stack_chunks(run) for run in runs]
-
-
-def stack_chunks(chunks: list[Chunk]) -> Chunk:
-    """Return consecutive chunks as one."""
-    if len(chunks) == 1:
-        return chunks[0]
-    weights = [chunk.weights for chunk in chunks if chunk.weights is not None]
-    return Chunk(
-        chunks[0].start,
-        stack_rows([chunk.X for chunk in chunks]),
-        np.concatenate([chunk.y for chunk in chunks]),
-        np.concatenate(weights) if weights else None,
-    )
 
 
 def close(summary: Summary, task: Pass, extent: Extent) -> Summary:

@@ -89,7 +89,8 @@ def test_the_path_shows_risks_and_builds(fitted, coreset):
     figure = plot_path(path, marked=0.02, names=["a", "b", "c"])
     left, middle, right = figure.axes
     np.testing.assert_allclose(left.lines[0].get_ydata(), path.risk)
-    assert {text.get_text() for text in middle.get_legend().get_texts()} == {"a", "b", "c"}
+    named = {text.get_text() for text in middle.get_legend().get_texts()}
+    assert named - {"a new coreset from here"} == {"a", "b", "c", "other features", "radius of the model"}
     served = {point.build for point in path.points} - {None}
     assert sum(line.get_linestyle() == ":" for line in right.lines) == len(served)
 

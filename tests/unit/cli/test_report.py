@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dualcore import Coreset, Problem, WassersteinLogisticRegression
-from dualcore.cli.plots import add_legends, plot_weights
+from dualcore.cli.plots import plot_weights
 from dualcore.cli.report import Picture, Report, Section, compare_sizes, describe, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
@@ -166,14 +166,13 @@ def test_a_regression_has_a_report_too():
 def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
     seen = {}
 
-    def keep(figure, classes=None):
-        add_legends(figure, classes)
+    def keep(figure):
         for axes in figure.axes:
             if not axes.images and axes.get_label() != "<colorbar>":
                 seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
         return b"png"
 
-    monkeypatch.setattr("dualcore.cli.report.to_legended_png", keep)
+    monkeypatch.setattr("dualcore.cli.report.to_png", keep)
     X, y = make_data(600)
     explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
     gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()
@@ -187,21 +186,8 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
     assert {"certified relative gap", "radius of the model"} <= set(gaps)
 
 
-def test_lines_without_names_are_explained_too():
-    from matplotlib.figure import Figure
-
-    figure = Figure()
-    axes = figure.subplots()
-    axes.set_title("Coefficients")
-    axes.plot([0.1, 0.2], [1.0, 2.0])
-    axes.plot([0.1, 0.2], [1.0, 3.0])
-    axes.axvline(0.1, ls=":")
-    axes.axvline(0.2)
-    add_legends(figure)
-    found = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert found == ["coefficients", "a new coreset from here", "radius of the model"]
+def test_a_regression_has_a_legend_too():
     figure = plot_weights(Coreset(np.arange(3), np.eye(3), np.arange(3.0), np.full(3, 1 / 3), 9), np.ones(3))
-    add_legends(figure, None)
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["row of the coreset"]
 
 

@@ -242,6 +242,19 @@ def test_dask_collections_need_no_source(tables):
         classifier().fit(X, da.from_array(np.array(["a", "b", "c"])[np.arange(N) % 3], chunks=700))
 
 
+@pytest.mark.needs("dask", "pandas")
+@pytest.mark.parametrize("named", [True, False])
+def test_rows_of_a_dask_frame_are_predicted_by_all_their_columns(tables, named):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = tables[False, True]
+    frame = pd.DataFrame(table.X, columns=[f"x{j}" for j in range(M)])
+    model = classifier().fit(frame if named else table.X, table.y)
+    expected = model.predict(frame if named else table.X)
+    np.testing.assert_array_equal(model.predict(dd.from_pandas(frame, npartitions=3)), expected)
+
+
 @pytest.mark.needs("pyarrow")
 def test_a_file_is_not_opened_before_the_parameters_are_right(tmp_path):
     with pytest.raises(ValueError, match="tol must be positive"):

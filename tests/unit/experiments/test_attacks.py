@@ -346,7 +346,7 @@ def test_the_poison_of_the_authors_lies_on_our_spheres(shared_data):
         ({"rate": True}, TypeError, "rate must be a number, got bool"),
         ({"C": 0.0}, ValueError, "C must be positive and finite, got 0.0"),
         ({"max_iter": 0}, ValueError, "max_iter must be at least 1, got 0"),
-        ({"max_iter": 2.0}, TypeError, "max_iter must be an integer, got float"),
+        ({"max_iter": 2.0}, TypeError, "max_iter must be a whole number, got float"),
         ({"X": np.zeros(4)}, ValueError, r"got shape \(4,\)"),
         ({"X": np.array([[np.nan], [0.0], [1.0], [2.0]])}, ValueError, "NaN or infinite"),
         ({"X": np.zeros((3, 1))}, ValueError, "3 rows but y has 4 labels"),

@@ -52,19 +52,11 @@ class Reading:
 
 
 class Layout(ABC):
-    """The columns of a file or folder.
-
-    Attributes
-    ----------
-    path : Path
-    names : list of str
-        Of all columns; for a matrix without names, x0, x1 and so on.
-    coding : dict of str to tuple
-        Values of the columns that are one-hot coded. Any other value of such a column becomes a row of zeros.
-    """
+    """The columns of a file or folder."""
 
     path: Path
-    names: list[str]
+    names: list[str]  # of all columns; for a matrix without names, x0, x1 and so on
+    # Values of the columns that are one-hot coded. Any other value of such a column becomes a row of zeros.
     coding: dict[str, tuple[Any, ...]]
     # The target where rows have one that is no column.
     own_target: str | None = None

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore import (
     WassersteinHuberRegressor,
@@ -149,11 +148,3 @@ def text_target(source: str, target: str) -> TableError:
         f"Column {target!r} of {source} is not numeric, and a regression learns numbers. For labels use --loss "
         "logistic or --loss hinge."
     )
-
-
-def signs(y: npt.NDArray[Any], command: str) -> tuple[npt.NDArray[np.float64], list[Any]]:
-    """Return the labels of two classes as -1 and +1, and the classes."""
-    classes = np.unique(y)
-    if classes.size != 2:
-        raise TableError(f"{command} takes two classes, the target holds {classes.size}. Keep the rows of two.")
-    return np.where(y == classes[1], 1.0, -1.0), classes.tolist()

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dualcore.cli.commands.outcome import Output
@@ -51,19 +48,14 @@ class WatchedSource(PreparedSource):
         self.seen = seen
 
     def _run(
-        self,
-        function: Callable[[Chunk], Any],
-        merge: Callable[[list[Any]], Any] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Callable[[Chunk], Any], merge: Any = None, *, features: bool = True, **settings: Any
     ) -> Iterator[Any]:
         def counted(chunk: Chunk) -> Any:
             result = function(chunk)
             self.seen(len(chunk.y))
             return result
 
-        return self.inner._run(counted if features else function, merge, features=features, wanted=wanted)
+        return self.inner._run(counted if features else function, merge, features=features, **settings)
 
 
 class Watch:
@@ -106,12 +98,8 @@ def watching(output: Output, text: str, total: int | None = None) -> Iterator[Wa
     if not output.shows_progress:
         yield Watch(None, total)
         return
-    with _progress(output.errors) as progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+    with Progress(*columns, console=output.errors, transient=True) as progress:
         watch = Watch(progress, total)
         watch.say(text)
         yield watch
-
-
-def _progress(console: Console) -> Progress:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True)

@@ -63,7 +63,7 @@ def write_report(
             random_state=seed,
             progress=watch.say,
         )
-        if problem.geometry.categories is not None:
+        if model.settings.get("categories"):
             watch.say("looking at categories")
             changes = explain_changes(
                 problem,
@@ -116,22 +116,9 @@ def explain_changes(
     unseen: Sequence[str] = (),
     most: int = 10,
 ) -> Section:
-    """Say which categories the adversary changes most against a model: a table and a picture.
+    """Say which categories the adversary changes most against a model: a table and a picture of the ``most`` first.
 
-    Parameters
-    ----------
-    problem : Problem
-        With categories.
-    coef, intercept
-        Of the model.
-    X, y
-        The full data; labels -1 and +1 in classification.
-    names : sequence of str
-        Of the features.
-    unseen : sequence of str
-        What to call the category without a column, for every group; "none" by default.
-    most : int, default=10
-        Changes shown.
+    ``names`` are those of the features, ``unseen`` those of the category without a column, one for every group.
     """
     worst = worst_case_distribution(problem, coef, intercept, X, y)
     changes = changed_categories(problem, worst, X)

@@ -14,6 +14,7 @@ from dualcore import Source
 from dualcore.cli.commands.layout import MOST_CLASSES, Layout, Reading, open_layout
 from dualcore.cli.commands.options import text_target
 from dualcore.cli.commands.outcome import OptionError
+from dualcore.cli.commands.progress import Watch, WatchedSource
 from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import TableError
@@ -26,11 +27,10 @@ from dualcore.data.sources import (
     coded_groups,
     coded_names,
     format_of,
-    list_tables,
     standardised,
 )
+from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.rows import source_target, whole_chunk
-from dualcore.data.sources.survey import stack_rows
 
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
@@ -38,37 +38,20 @@ _LARGE = 1 << 28
 
 @dataclass(frozen=True)
 class Stream:
-    """A source ready to train on.
+    """A source ready to train on, its features scaled.
 
-    Attributes
-    ----------
-    source : Source
-        Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in
-        regression. Features are scaled.
-    names : tuple of str
-        Of the columns that are features, one-hot coded or not.
-    target : str
-    classes : tuple or None
-    scaling : Scaling or None
-    fill : dict of str to float
-        What is put for missing values.
-    n_dropped : int
-        Rows left out because something is missing.
-    zero_based : bool or None
-        Whether the first feature of SVMlight text has the index 0.
-    coding : dict of str to tuple
-        Values of the columns that are one-hot coded.
+    Its targets are -1 and +1 for two classes. For more they are the places in ``classes``, and numbers in regression.
     """
 
     source: Source
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns that are features, one-hot coded or not
     target: str
     classes: tuple[Any, ...] | None
     scaling: Scaling | None
-    fill: dict[str, float] = field(default_factory=dict)
-    n_dropped: int = 0
-    zero_based: bool | None = None
-    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)  # what is put for missing values
+    n_dropped: int = 0  # rows left out because something is missing
+    zero_based: bool | None = None  # whether the first feature of SVMlight text has the index 0
+    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)  # values of the columns that are one-hot coded
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -78,12 +61,30 @@ class Stream:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in memory, ready to train on; ``y`` holds labels, or numbers in regression."""
+    """Rows ready to train on: in memory, where ``y`` holds labels or numbers, or a source for ``X`` without ``y``."""
 
     X: Any
-    y: npt.NDArray[Any]
+    y: npt.NDArray[Any] | None
     weights: FloatArray | None
     stream: Stream
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return self.stream.source.n_rows if self.y is None else int(self.y.size)
+
+    def watched(self, watch: Watch) -> Any:
+        """Return ``X``, a source so that progress shows."""
+        return WatchedSource(self.X, watch.rows) if self.y is None else self.X
+
+    def signs(self, command: str) -> tuple[npt.NDArray[Any] | None, tuple[Any, ...] | None]:
+        """Return the labels of two classes as -1 and +1 where they are in memory, targets as they are; the classes."""
+        if self.y is None or self.stream.classes is None:
+            return self.y, self.stream.classes
+        classes = np.unique(self.y)
+        if classes.size != 2:
+            raise TableError(f"{command} takes two classes, the target holds {classes.size}. Keep the rows of two.")
+        return np.where(self.y == classes[1], 1.0, -1.0), tuple(classes.tolist())
 
 
 def can_stream(path: Path) -> bool:
@@ -126,13 +127,14 @@ def open_stream(
     else:
         source, classes = _with_classes(layout, names, target, weight)
         _check_classes(where, classes)
-    inner = source
-    scaling = None
+    inner, scaling = source, None
     if options.standardize:
         groups = coded_groups(names, layout.coding)
         prepared = standardised(source, [column for group in groups for column in group if column is not None])
         source, scaling = prepared, Scaling.of(prepared)
     rows = inner.inner if isinstance(inner, PreparedSource) else inner
+    if options.drop_missing:
+        _ = rows.n_rows  # a CSV file does not know before it was read
     return Stream(
         source,
         names,
@@ -140,15 +142,10 @@ def open_stream(
         classes,
         scaling,
         dict(getattr(rows, "fill_values", {})),
-        _dropped(rows) if options.drop_missing else 0,
+        getattr(rows, "n_dropped", 0) if options.drop_missing else 0,
         rows.zero_based if isinstance(rows, SvmlightSource) else None,
         layout.coding,
     )
-
-
-def _dropped(source: Source) -> int:
-    _ = source.n_rows  # a CSV file does not know before it was read
-    return int(getattr(source, "n_dropped", 0))
 
 
 def _target(layout: Layout, name: str | None) -> str:
@@ -185,9 +182,7 @@ def _check_classes(where: str, classes: tuple[Any, ...]) -> None:
 
 def load_rows(stream: Stream) -> Rows:
     """Read all rows into memory."""
-    parts = list(stream.source.map(whole_chunk))
-    y = np.concatenate([part.y for part in parts])
-    weights = [part.weights for part in parts if part.weights is not None]
+    _, X, y, weights = stack_chunks(list(stream.source.map(whole_chunk)))
     if stream.classes is not None:
         labels = np.array(stream.classes)
         if len(stream.classes) == 2:
@@ -196,7 +191,7 @@ def load_rows(stream: Stream) -> Rows:
             y = y.astype(labels.dtype)
         else:
             y = labels[y.astype(np.int64)]
-    return Rows(stack_rows([part.X for part in parts]), y, np.concatenate(weights) if weights else None, stream)
+    return Rows(X, y, weights, stream)
 
 
 def refuse_many_classes(stream: Stream) -> None:
@@ -251,11 +246,7 @@ def load_for_model(
     layout = open_layout(path, reading)
     wanted = model.target if target is None else target
     names = _model_features(layout, model)
-    is_svmlight = (
-        format_of(list_tables(path)[0]) == "SVMlight" if path.suffix.lower() not in (".npy", ".npz") else False
-    )
-    known = wanted in layout.names or (is_svmlight and wanted == "target")
-    if optional_target and not known:
+    if optional_target and wanted not in (*layout.names, layout.own_target):
         found = load_rows(Stream(layout.open(names, None, None), names, wanted, None, None))
         return found.X, None, None
     name = layout.find(wanted)

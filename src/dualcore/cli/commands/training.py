@@ -18,12 +18,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from dualcore import Certificate, Problem, __version__, assess, certify
-from dualcore.cli.commands.options import ESTIMATORS, parse_separator, signs
+from dualcore.cli.commands.options import ESTIMATORS, parse_separator
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import Observed, WatchedSource, watching
 from dualcore.cli.commands.streams import (
     Rows,
-    Stream,
     can_stream,
     is_large,
     load_for_model,
@@ -56,9 +55,8 @@ def fit_model(
     sampler = training.sampler()
     check_output(out, ".json")
     rows = open_rows(data, problem.is_classification, sampler, output)
-    stream = rows.stream if isinstance(rows, Rows) else rows
+    stream, n_rows = rows.stream, rows.n_rows
     settings = problem.settings(stream.coding, stream.names)
-    n_rows = rows.source.n_rows if isinstance(rows, Stream) else int(rows.y.size)
     arguments = {name: value for name, value in settings.items() if name != "loss"}
     began = time.perf_counter()
     with watching(output, "training", None if sampler is None else training.rounds + 1) as watch:
@@ -72,10 +70,7 @@ def fit_model(
         with warnings.catch_warnings():
             for said_below in ("the certificate leaves open", "more than the target_gap"):  # in terms of options
                 warnings.filterwarnings("ignore", f"(?s).*{said_below}")
-            if isinstance(rows, Stream):
-                estimator.fit(WatchedSource(rows.source, watch.rows))
-            else:
-                estimator.fit(rows.X, rows.y, sample_weight=rows.weights)
+            estimator.fit(rows.watched(watch), rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
     solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
@@ -164,14 +159,10 @@ def draw_coreset(
         raise OptionError("coreset needs --size.")
     check_output(out, ".npz", ".csv")
     rows = open_rows(data, problem.is_classification, sampler, output)
-    stream = rows.stream if isinstance(rows, Rows) else rows
-    settings = problem.settings(stream.coding, stream.names)
+    stream = rows.stream
+    at = Problem(**problem.settings(stream.coding, stream.names))
     with watching(output, "reading the data and drawing") as watch:
-        if isinstance(rows, Stream):
-            coreset = sampler.build(Problem(**settings), WatchedSource(rows.source, watch.rows))
-        else:
-            y = signs(rows.y, "coreset")[0] if problem.is_classification else rows.y
-            coreset = sampler.build(Problem(**settings), rows.X, y, rows.weights)
+        coreset = sampler.build(at, rows.watched(watch), rows.signs("coreset")[0], rows.weights)
     coreset = replace(coreset, details=coreset.details | {"feature_names": list(stream.features)})
     with writing(out):
         if out.suffix.lower() == ".npz":
@@ -303,18 +294,11 @@ def follow_path(
     check_output(picture, ".png")
     in_memory = suggest or (folds is not None and len(radii) > 1)  # folds and the bootstrap need all rows at once
     rows = open_rows(data, problem.is_classification, None if in_memory else sampler, output)
-    stream = rows.stream if isinstance(rows, Rows) else rows
+    stream, weights = rows.stream, rows.weights
     at = Problem(**problem.settings(stream.coding, stream.names))
-    X: Any
-    y: Any
-    classes: Sequence[Any] | None
-    if isinstance(rows, Stream):
-        X, y, weights, classes = rows.source, None, None, rows.classes
-    else:
-        X, weights = rows.X, rows.weights
-        y, classes = signs(rows.y, "path") if problem.is_classification else (rows.y, None)
+    y, classes = rows.signs("path")
     with watching(output, "training", len(radii)) as watch:
-        X = WatchedSource(X, watch.rows) if isinstance(rows, Stream) else X
+        X = rows.watched(watch)
         path = radius_path(
             at, X, y, radii, sampler, weights,
             tol=training.tol, max_iter=training.max_iter, random_state=training.seed, callback=watch.step,
@@ -363,14 +347,14 @@ def follow_path(
     return Exit.OK
 
 
-def open_rows(data: DataOptions, classification: bool, sampler: Any, output: Output) -> Rows | Stream:
+def open_rows(data: DataOptions, classification: bool, sampler: Any, output: Output) -> Rows:
     """Return the rows of a file: streamed where a coreset is asked for and the file is made for it, else loaded."""
     with watching(output, "opening"):
         stream = open_stream(data, classification)
     two = stream.classes is None or len(stream.classes) == 2
     if sampler is not None and can_stream(data.path) and (two or data.path.is_dir()):
         refuse_many_classes(stream)
-        return stream
+        return Rows(stream.source, None, None, stream)
     with watching(output, "loading"):
         return load_rows(stream)
 

@@ -24,7 +24,7 @@ from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
 
 Indices = npt.NDArray[np.int64]
-Scoring = str | Callable[[Problem, FloatArray, Any, Data], float]
+Scorer = Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
 # Then so many draws share a pass over the rows, which keeps their sums in the cache ...
@@ -95,7 +95,7 @@ def select_radius(
     radii: npt.ArrayLike,
     cv: int | Iterable[tuple[Indices, Indices]] = 5,
     coreset: float | int | Sampler | None = None,
-    scoring: Scoring = "loss",
+    scoring: str | Scorer = "loss",
     sample_weight: Any = None,
     *,
     rule: str = "best",
@@ -135,7 +135,10 @@ def select_radius(
     >>> chosen.scores.shape, chosen.radius < 10.0
     ((3, 4), True)
     """
-    score = _scorer(scoring)
+    scorers: dict[Any, Scorer] = {"loss": held_out_loss, "error": _held_out_error}
+    if not callable(scoring) and scoring not in scorers:
+        raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(scorers)}, or a callable.")
+    score = scoring if callable(scoring) else scorers[scoring]
     if rule not in ("best", "one_standard_error"):
         raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
     _refuse_source(X, "select_radius splits rows into folds")
@@ -143,20 +146,11 @@ def select_radius(
     columns = []
     order: FloatArray | None = None
     for train, test in _folds(problem, data, cv, random_state):
-        part = Data(
-            as_rows(data.rows.take(train)), data.y[train], None if data.weights is None else data.weights[train]
-        )
-        asked = {"tol": fold_tolerance(problem, part, settings.get("solver", "auto"), settings.get("tol", 1e-6))}
-        path = radius_path(
-            problem,
-            part.rows,
-            part.y,
-            radii,
-            coreset,
-            part.weights,
-            random_state=random_state,
-            **settings | (asked if coreset is None else {}),
-        )
+        weights = None if data.weights is None else data.weights[train]
+        part, asked = Data(as_rows(data.rows.take(train)), data.y[train], weights), dict(settings)
+        if coreset is None:
+            asked["tol"] = fold_tolerance(problem, part, settings.get("solver", "auto"), settings.get("tol", 1e-6))
+        path = radius_path(problem, *part[:2], radii, coreset, weights, random_state=random_state, **asked)
         order = path.radii
         held = Data(as_rows(data.rows.take(test)), data.y[test], _part(data.weights, test))
         columns.append([score(problem, p.solution.coef, p.solution.intercept, held) for p in path.points])
@@ -213,15 +207,6 @@ def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable
     return [(np.asarray(train), np.asarray(test)) for train, test in cv]
 
 
-def _scorer(scoring: Scoring) -> Callable[[Problem, FloatArray, Any, Data], float]:
-    if callable(scoring):
-        return scoring
-    scorers = {"loss": held_out_loss, "error": _held_out_error}
-    if scoring not in scorers:
-        raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(scorers)}, or a callable.")
-    return scorers[scoring]
-
-
 def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
     """Return the mean loss of a model, without radius or ridge."""
     return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
@@ -254,8 +239,7 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
     1.0
     """
     data = problem.validate(X, y, sample_weight)
-    constant = _constant(problem, data)
-    t = data.y * constant if problem.is_classification else constant - data.y
+    t = _constant_signal(problem, data)
     slope, bar = _slopes(problem, data, t)
     weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
     if problem.is_classification and problem.fit_intercept:
@@ -361,7 +345,7 @@ def suggest_radius(
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     rng = np.random.default_rng(seed_from(random_state))
-    t = data.y * _constant(problem, data) if problem.is_classification else _constant(problem, data) - data.y
+    t = _constant_signal(problem, data)
     first_draws = draws if data.rows.m <= _COVARIANCE_FEATURES else min(draws, _FIRST_DRAWS)
     radius = _noise_quantile(problem, data, t, confidence, first_draws, rng)
     if radius == 0.0:
@@ -375,9 +359,10 @@ def suggest_radius(
     return _noise_quantile(problem, data, t, confidence, draws, rng)
 
 
-def _constant(problem: Problem, data: Data) -> float:
-    """Return the best constant score; 0 without an intercept."""
-    return best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
+def _constant_signal(problem: Problem, data: Data) -> FloatArray:
+    """Return the margins or residuals of the best constant score, which is 0 without an intercept."""
+    constant = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
+    return np.asarray(data.y * constant if problem.is_classification else constant - data.y)
 
 
 def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:

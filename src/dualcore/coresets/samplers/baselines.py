@@ -18,8 +18,8 @@ from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
+from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.rows import whole_chunk
-from dualcore.data.sources.survey import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge

@@ -115,7 +115,8 @@ def open_source(
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if callable(data):
-        _refuse(y is not None or sample_weight is not None, "Parts carry their own targets and weights.")
+        if y is not None or sample_weight is not None:
+            raise TypeError("Parts carry their own targets and weights.")
         return PartsSource(data, **options)
     if y is None:
         raise TypeError("Rows in memory need y, one target per row.")
@@ -193,10 +194,11 @@ def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any
         names = " and ".join(sorted(map(str, kinds)))
         raise SourceError(f"The files are of different kinds ({names}): open them apart.")
     if kinds == {"SVMlight"}:
-        _refuse(y is not None, f"{files[0]} has its target on every line: leave y out.")
+        if y is not None:
+            raise TypeError(f"{files[0]} has its target on every line: leave y out.")
         return SvmlightSource(files, sample_weight=sample_weight, **options)
-    named = isinstance(y, str) and (sample_weight is None or isinstance(sample_weight, str))
-    _refuse(not named, f"{files[0]} is a file: y and sample_weight are the names of its columns.")
+    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
+        raise TypeError(f"{files[0]} is a file: y and sample_weight are the names of its columns.")
     opened = ParquetSource if kinds == {"Parquet"} else CsvSource
     return opened(files, y, weight=sample_weight, **options)
 
@@ -207,8 +209,3 @@ def _check_format(file: Path) -> None:
             f"{file} is no Parquet, CSV, SVMlight, .npy or .npz file: its name ends in {file.suffix or 'nothing'!r}. "
             "SvmlightSource and CsvSource open a file of any name."
         )
-
-
-def _refuse(wrong: bool, why: str) -> None:
-    if wrong:
-        raise TypeError(why)

@@ -1,11 +1,10 @@
-"""One class of a source against the rest, or classes by their numbers: labels change on the way, weights follow."""
+"""The classes of a source by their numbers, or one against the rest: labels change on the way, weights follow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
@@ -15,61 +14,54 @@ from dualcore.data.sources.survey import Survey
 
 
 @dataclass(frozen=True)
-class _AgainstRest(_Preparation):
+class _Coded(_Preparation):
     """What happens to a chunk; it travels to the workers of a cluster, so it is small."""
 
     classes: FloatArray
     class_factors: FloatArray | None
-    positive: int
+    positive: int | None
 
     def __call__(self, chunk: Chunk) -> Chunk:
         code = np.minimum(np.searchsorted(self.classes, chunk.y), self.classes.size - 1)
         known = self.classes[code] == chunk.y
         if not known.all():
-            row = int(np.flatnonzero(~known)[0])
+            row = int(np.argmin(known))
             raise RowError(chunk.start + row, f"The target is {chunk.y[row]:g}, which is none of the classes")
         weights = chunk.weights
         if self.class_factors is not None:
             factors = self.class_factors[code]
             weights = factors if weights is None else weights * factors
-        return Chunk(chunk.start, chunk.X, self._targets(code), weights)
-
-    def _targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
-        return np.where(code == self.positive, 1.0, -1.0)
+        y = code.astype(np.float64) if self.positive is None else np.where(code == self.positive, 1.0, -1.0)
+        return Chunk(chunk.start, chunk.X, y, weights)
 
 
-@dataclass(frozen=True)
-class _Coded(_AgainstRest):
-    """As `_AgainstRest`, but the target becomes the number of the class."""
-
-    def _targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
-        return code.astype(np.float64)
-
-
-class AgainstRestSource(PreparedSource):
-    """The rows of another source, one class +1 and all others -1.
+class ClassSource(PreparedSource):
+    """The rows of another source, every class by its number, or one class +1 and all others -1.
 
     Parameters
     ----------
     inner : Source
     classes : ndarray of shape (n_classes,)
         The different targets of ``inner``, ascending.
-    positive : int
-        Number of the class that becomes +1.
+    positive : int, optional
+        Number of the class that becomes +1; without it targets are the numbers of the classes.
     factors : ndarray of shape (n_classes,), optional
         What the weights of the rows of each class are multiplied by.
 
     Examples
     --------
     >>> from dualcore.data.sources import ArraySource
-    >>> source = AgainstRestSource(ArraySource(np.eye(3), np.array([0.0, 5.0, 7.0])), np.array([0.0, 5.0, 7.0]), 1)
-    >>> source.take(np.arange(3))[1]
-    array([-1.,  1., -1.])
+    >>> rows, classes = ArraySource(np.eye(3), np.array([7.0, 5.0, 0.0])), np.array([0.0, 5.0, 7.0])
+    >>> ClassSource(rows, classes).take(np.arange(3))[1], ClassSource(rows, classes, 1).take(np.arange(3))[1]
+    (array([2., 1., 0.]), array([-1.,  1., -1.]))
     """
 
-    def __init__(self, inner: Source, classes: FloatArray, positive: int, factors: FloatArray | None = None) -> None:
+    def __init__(
+        self, inner: Source, classes: FloatArray, positive: int | None = None, factors: FloatArray | None = None
+    ) -> None:
         super().__init__(inner)
-        self._preparation = _AgainstRest(None, None, None, None, classes, factors, positive)
+        self._factors = factors
+        self._preparation = _Coded(None, None, None, None, classes, factors, positive)
         self.is_weighted = inner.is_weighted or factors is not None
 
     def survey(self) -> Survey:
@@ -79,32 +71,7 @@ class AgainstRestSource(PreparedSource):
     @property
     def weights(self) -> FloatArray | None:
         """The weights of all rows, where they are at hand and unchanged."""
-        factors = isinstance(self._preparation, _AgainstRest) and self._preparation.class_factors is not None
-        return None if factors else getattr(self.inner, "weights", None)
-
-
-class CodedSource(AgainstRestSource):
-    """The rows of another source, every class by its number.
-
-    Parameters
-    ----------
-    inner : Source
-    classes : ndarray of shape (n_classes,)
-        The different targets of ``inner``, ascending.
-    factors : ndarray of shape (n_classes,), optional
-        What the weights of the rows of each class are multiplied by.
-
-    Examples
-    --------
-    >>> from dualcore.data.sources import ArraySource
-    >>> source = CodedSource(ArraySource(np.eye(3), np.array([7.0, 5.0, 0.0])), np.array([0.0, 5.0, 7.0]))
-    >>> source.take(np.arange(3))[1]
-    array([2., 1., 0.])
-    """
-
-    def __init__(self, inner: Source, classes: FloatArray, factors: FloatArray | None = None) -> None:
-        super().__init__(inner, classes, 0, factors)
-        self._preparation = _Coded(None, None, None, None, classes, factors, 0)
+        return None if self._factors is not None else getattr(self.inner, "weights", None)
 
 
 def class_masses(source: Source) -> dict[float, float]:

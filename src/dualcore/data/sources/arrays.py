@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import mmap
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
-from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
-from dualcore.data.sources.release import is_mapped, release_pages
+from dualcore.data.sources.chunk import Chunk, SourceError, as_signs, chunk_spans, two_labels
+from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 
 # Rows of a mapped file that are looked up before their pages are given back.
 _MAPPED_ROWS = 512
@@ -75,9 +75,7 @@ class ArraySource(LocalSource):
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
         self._checked = checked
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
             yield lambda start=start, stop=stop: self._piece(start, stop, features)  # type: ignore[misc]
@@ -101,13 +99,7 @@ class ArraySource(LocalSource):
     def _targets(self, part: Any, start: int = 0) -> FloatArray:
         if self.labels is None:
             return np.asarray(self.y[part], dtype=np.float64)
-        y = np.asarray(self.y[part])
-        positive = y == self.labels[1]
-        known = positive | (y == self.labels[0])
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            raise RowError(start + row, f"The target is {y[row]!r}, not among {self.labels!r}")
-        return np.where(positive, 1.0, -1.0)
+        return as_signs(np.asarray(self.y[part]), self.labels, start)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
@@ -140,3 +132,36 @@ def as_row_weights(weights: Any, n: int) -> FloatArray:
     largest = float(array.max(initial=0.0))
     out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
     return array / largest if out_of_range else array
+
+
+def release_pages(array: Any) -> None:
+    """Give back the pages that hold an array, where it shows a file mapped for reading only.
+
+    Only the process lets go: the system may keep the file in its cache, and what is asked for again is there again.
+    Maps that can be written to are left alone, and so is everything else.
+
+    Examples
+    --------
+    >>> release_pages(np.ones(3))
+    """
+    root = _map_of(array)
+    if root is None or not array.size:
+        return
+    beginning = root.ctypes.data - root.offset % mmap.ALLOCATIONGRANULARITY
+    first, last = np.lib.array_utils.byte_bounds(array)
+    start = (first - beginning) // mmap.PAGESIZE * mmap.PAGESIZE
+    root._mmap.madvise(mmap.MADV_DONTNEED, start, min(last - beginning, len(root._mmap)) - start)
+
+
+def is_mapped(array: Any) -> bool:
+    """Whether an array shows a file mapped for reading only, whose pages can be given back."""
+    return _map_of(array) is not None
+
+
+def _map_of(array: Any) -> Any:
+    """Return the map that an array is a view of; None where it is none, or one that can be written to."""
+    root = array
+    while isinstance(getattr(root, "base", None), np.ndarray):
+        root = root.base
+    known = isinstance(root, np.memmap) and root.mode == "r" and isinstance(getattr(root, "_mmap", None), mmap.mmap)
+    return root if known and hasattr(mmap, "MADV_DONTNEED") else None

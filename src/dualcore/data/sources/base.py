@@ -53,6 +53,12 @@ class Smallest(NamedTuple):
         return np.concatenate(rows), np.concatenate(weights)
 
 
+def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
+    """Return which pieces hold these rows, given the first row of every piece."""
+    found: list[int] = np.unique(np.searchsorted(starts, rows, side="right") - 1).tolist()
+    return found
+
+
 class Source(ABC):
     """Rows that can be read more than once.
 
@@ -90,6 +96,8 @@ class Source(ABC):
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
     random_access: bool = False
+    # How many pieces can be read apart from each other.
+    _n_pieces: int = 1
 
     def __init__(self) -> None:
         self.n_reads = 0
@@ -129,7 +137,7 @@ class Source(ABC):
 
     def _expected_take_share(self, size: int) -> float:
         """Return the share of a read that looking up ``size`` random rows would cost."""
-        return 0.0 if self.random_access else 1.0
+        return 0.0 if self.random_access else 1.0 - (1.0 - 1.0 / self._n_pieces) ** size
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 
@@ -40,6 +44,26 @@ def two_labels(found: Iterable[Any], where: str) -> tuple[Any, Any]:
     return labels[0], labels[1]
 
 
+def as_signs(y: npt.NDArray[Any], labels: tuple[Any, Any], start: int) -> FloatArray:
+    """Return a target of two labels as -1 and +1; another label is a `RowError`, ``start`` being the first row."""
+    positive = y == labels[1]
+    known = positive | (y == labels[0])
+    if not known.all():
+        row = int(np.argmin(known))
+        shown = (*y[row : row + 1].tolist(), *labels)
+        found, low, high = (f"{label:g}" if isinstance(label, float) else repr(label) for label in shown)
+        raise RowError(start + row, f"The target is {found}, but the classes are {low} and {high}")
+    return np.where(positive, 1.0, -1.0)
+
+
+def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield ``(first, last)`` for the chunks of rows ``[start, stop)``; they end at multiples of ``step``."""
+    while start < stop:
+        last = min((start // step + 1) * step, stop)
+        yield start, last
+        start = last
+
+
 class Chunk(NamedTuple):
     """Consecutive rows: global number of the first, features (array or CSR), targets, weights (None: equal).
 
@@ -50,3 +74,36 @@ class Chunk(NamedTuple):
     X: Any
     y: FloatArray
     weights: FloatArray | None
+
+    def part(self, first: int, last: int) -> Chunk:
+        """Return the rows of the global numbers ``[first, last)``."""
+        span = slice(first - self.start, last - self.start)
+        X = None if self.X is None else self.X[span]
+        return Chunk(first, X, self.y[span], None if self.weights is None else self.weights[span])
+
+    def cut(self, step: int) -> Iterator[Chunk]:
+        """Yield the rows in chunks of up to ``step``, which end at multiples of it."""
+        for first, last in chunk_spans(self.start, self.start + self.y.size, step):
+            yield self.part(first, last)
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Stack arrays or CSR matrices."""
+    if len(parts) == 1:
+        return parts[0]
+    return sp.vstack(parts, format="csr") if any(sp.issparse(part) for part in parts) else np.concatenate(parts)
+
+
+def stack_weights(parts: Iterable[FloatArray | None]) -> FloatArray | None:
+    """Return weights one after the other; None where rows have none."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None
+
+
+def stack_chunks(chunks: Sequence[Chunk]) -> Chunk:
+    """Return consecutive chunks as one."""
+    if len(chunks) == 1:
+        return chunks[0]
+    X = None if chunks[0].X is None else stack_rows([chunk.X for chunk in chunks])
+    weights = stack_weights(chunk.weights for chunk in chunks)
+    return Chunk(chunks[0].start, X, np.concatenate([chunk.y for chunk in chunks]), weights)

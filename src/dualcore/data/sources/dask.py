@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
-from dualcore.data.sources.local import chunk_spans, default_chunk_rows
+from dualcore.data.sources.base import Source, touched
+from dualcore.data.sources.chunk import Chunk, SourceError, as_signs, two_labels
+from dualcore.data.sources.local import default_chunk_rows
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class _Work:
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if self.labels is not None:
-            y = _signs(y, self.labels, start)
+            y = as_signs(y, self.labels, start)
         if self.features:
             X = plain_array("X", X)  # widened chunk by chunk: a partition of single precision would double
             if len(X) != len(y):
@@ -77,10 +77,8 @@ class _Work:
         return X, y, weights
 
     def _chunks(self, X: Any, y: Any, weights: Any, start: int) -> Iterator[Chunk]:
-        for first, last in chunk_spans(start, start + len(y), self.chunk_rows):
-            span = slice(first - start, last - start)
-            block = None if X is None else np.ascontiguousarray(X[span], dtype=np.float64)
-            yield Chunk(first, block, y[span], None if weights is None else weights[span])
+        for chunk in Chunk(start, X, y, weights).cut(self.chunk_rows):
+            yield chunk if X is None else chunk._replace(X=np.ascontiguousarray(chunk.X, dtype=np.float64))
 
 
 def _vector(y: Any) -> npt.NDArray[Any]:
@@ -88,23 +86,11 @@ def _vector(y: Any) -> npt.NDArray[Any]:
     return np.asarray(y, dtype=object)
 
 
-def _signs(y: npt.NDArray[Any], labels: tuple[Any, Any], start: int) -> npt.NDArray[np.float64]:
-    positive, negative = (np.array([value == label for value in y], dtype=bool) for label in reversed(labels))
-    if not (positive | negative).all():
-        row = int(np.flatnonzero(~(positive | negative))[0])
-        raise RowError(start + row, f"The target is {y[row]!r}, not among {labels!r}")
-    return np.where(positive, 1.0, -1.0)
-
-
 def _values(part: Any, name: str | None) -> set[Any]:
     """Return the different targets of a partition; what is missing is none."""
     found = np.ravel(_vector(part if name is None else part[name]))
     missing = [value is None or value != value or type(value).__name__ in ("NAType", "NaTType") for value in found]
     return set(found[~np.array(missing, dtype=bool)].tolist())
-
-
-def _length(y: Any) -> int:
-    return len(y)
 
 
 class DaskSource(Source):
@@ -167,7 +153,7 @@ class DaskSource(Source):
             self._from_frame(X, y, sample_weight, features)
         else:
             self._from_array(X, y, sample_weight)
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self.chunk_rows, self._n_pieces = chunk_rows or default_chunk_rows(self.n_features), len(self._whole)
         self._offsets: list[int] | None = None
         if all(length == length for length in self._lengths):  # NaN: not known yet
             self._number([int(length) for length in self._lengths])
@@ -201,7 +187,7 @@ class DaskSource(Source):
         self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         aside = [name for name in (target, weight) if name]
         n = X.npartitions
-        whole = X[chosen + aside].to_delayed()
+        whole = X[list(dict.fromkeys(chosen + aside))].to_delayed()
         labels = X[aside].to_delayed() if aside else [None] * n
         others = [
             _blocks(part, n) if part is not None and not isinstance(part, str) else [None] * n for part in (y, weights)
@@ -250,11 +236,9 @@ class DaskSource(Source):
         """Return the global number of each partition's first row; counts the rows if nobody knows them."""
         if self._offsets is None:
             self.partial_reads += self._label_share()
-            tasks = [self._dask.delayed(_length)(block if y is None else y) for block, y, _ in self._labels]
-            self._number([result for result in self._results(tasks)])
-        if self._offsets is None:
-            raise RuntimeError("the partitions were just counted")
-        return self._offsets
+            tasks = [self._dask.delayed(len)(block if y is None else y) for block, y, _ in self._labels]
+            self._number(list(self._results(tasks)))
+        return self._offsets or []
 
     @property
     def n_rows(self) -> int:
@@ -272,12 +256,8 @@ class DaskSource(Source):
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return len(self._touched(rows)) / sum(count > 0 for count in self._counts)
 
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._whole)) ** size
-
     def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
-        places = np.unique(np.searchsorted(self._starts()[:-1], rows, side="right") - 1)
-        return [int(place) for place in places]
+        return touched(self._starts()[:-1], rows)
 
     def _run(
         self,
@@ -292,7 +272,9 @@ class DaskSource(Source):
         packed = _client() is not None
         work = _Work(function, merge, self.chunk_rows, features, self._names, packed, self.labels)
         if packed:
-            self.bytes_moved += len(_dumps(work)) * len(list(places))
+            from distributed.protocol import pickle as wire
+
+            self.bytes_moved += len(wire.dumps(work)) * len(list(places))  # type: ignore[no-untyped-call]
         token, run = uuid.uuid4().hex, self._dask.delayed(work, pure=False, traverse=False)
         blocks = self._whole if features else self._labels
         tasks = [
@@ -359,9 +341,3 @@ def _client() -> Any:
         return get_client()
     except ValueError:
         return None
-
-
-def _dumps(work: Any) -> bytes:
-    from distributed.protocol import pickle as wire
-
-    return bytes(wire.dumps(work))  # type: ignore[no-untyped-call]

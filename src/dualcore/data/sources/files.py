@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.sources.arrow import import_arrow
-from dualcore.data.sources.chunk import Chunk, SourceError
-from dualcore.data.sources.coding import find_levels
-from dualcore.data.sources.local import LocalSource, default_chunk_rows
-from dualcore.data.sources.missing import Fill
+from dualcore.data.sources.base import touched
+from dualcore.data.sources.chunk import Chunk, SourceError, two_labels
+from dualcore.data.sources.coding import find_values
+from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
-from dualcore.data.sources.tables import Block, Columns, aligned_chunks, find_labels, find_values, is_text
+from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
@@ -30,14 +30,6 @@ _TEXT_BLOCK = 1 << 23
 
 # Stands for the labels of a target of text until they are found.
 _UNKNOWN: tuple[Any, Any] = ("", "")
-
-
-def _given(labels: Sequence[Any] | str | None) -> tuple[Any, ...] | None:
-    return None if labels is None or isinstance(labels, str) else tuple(labels)
-
-
-def _pair(labels: tuple[Any, ...] | None) -> tuple[Any, Any] | None:
-    return (labels[0], labels[1]) if labels is not None and len(labels) == 2 else None
 
 
 class _RowGroup(NamedTuple):
@@ -57,6 +49,25 @@ class _TableSource(LocalSource):
     columns: Columns
     n_dropped = 0
 
+    def __init__(self, path: Paths, suffixes: tuple[str, ...], columns: Columns, chunk_rows: int | None) -> None:
+        super().__init__()
+        self.files = [FileState.of(file) for file in list_files(path, suffixes)]
+        self.columns = columns
+        for place, (file, *_) in enumerate(self.files):
+            schema = self._schema(file)
+            if place:
+                self.columns.check(schema, str(file), exactly=not columns.features)
+                continue
+            if columns.labels == "find":
+                self.columns = replace(columns, labels=_UNKNOWN if is_text(schema, columns.target) else None)
+            self.columns = self.columns.resolve(schema, str(file))
+        self.is_weighted, self.n_features = columns.weight is not None, self.columns.n_features
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+
+    @abstractmethod
+    def _schema(self, path: Path) -> Any:
+        """Return the schema of a file."""
+
     @abstractmethod
     def _all_batches(self, features: bool) -> Iterator[Any]:
         """Yield the record batches of all files, without the features unless asked for."""
@@ -65,17 +76,13 @@ class _TableSource(LocalSource):
     def _target_batches(self) -> Iterator[Any]:
         """Yield the record batches without the features, and count the read."""
 
-    def _resolved(self, columns: Columns) -> None:
-        """Keep the columns, the features of which are known."""
-        self.columns, self.is_weighted = columns, columns.weight is not None
-        self.n_features = columns.n_features
-
     def _set_labels(self) -> None:
         """Find labels that are not known yet, and name the features."""
         if self.columns.labels is _UNKNOWN:
-            found = find_labels(self._target_batches(), self.columns.target)
+            found = two_labels(self.target_values(2), f"Column {self.columns.target!r}")
             self.columns = replace(self.columns, labels=found)
-        self.labels, self.feature_names = _pair(self.columns.labels), self.columns.plain_names
+        labels, self.feature_names = self.columns.labels, self.columns.plain_names
+        self.labels = (labels[0], labels[1]) if labels is not None and len(labels) == 2 else None
 
     @property
     def fill_values(self) -> dict[str, float]:
@@ -84,7 +91,8 @@ class _TableSource(LocalSource):
 
     def target_values(self, most: int) -> list[Any]:
         """Return the different targets as they are in the files, or the first ``most`` and one."""
-        return find_values(self._target_batches(), self.columns.target, most)
+        target = self.columns.target
+        return find_values(self._target_batches(), [target], most)[target]
 
     def category_values(self, most: int) -> dict[str, list[Any]]:
         """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
@@ -92,7 +100,7 @@ class _TableSource(LocalSource):
         What ``categories`` lists for them plays no part.
         """
         self.n_reads += 1
-        return find_levels(self._all_batches(True), self.columns.categories, most)
+        return find_values(self._all_batches(True), self.columns.categories, most)
 
     def _place(self, row: int) -> str:
         """Return the words for a row of a file or row group, counted from its first row."""
@@ -163,35 +171,20 @@ class ParquetSource(_TableSource):
         drop_missing: bool = False,
         chunk_rows: int | None = None,
     ) -> None:
-        super().__init__()
         self._parquet = import_arrow("pyarrow.parquet")
-        wanted = tuple(features) if features else None
-        columns = Columns(target, wanted, weight, _given(labels), dict(categories or {}), fill, drop_missing, unknown)
-        self.files = [FileState.of(file) for file in list_files(path, PARQUET)]
         self._footers: list[Any] = []
-        self._groups: list[_RowGroup] = []
-        resolved: Columns | None = None
-        for place, file in enumerate(self.files):
-            footer, schema = self._footer(file.path)
-            if resolved is None:
-                to_find = labels == "find" and is_text(schema, target)
-                resolved = replace(columns, labels=_UNKNOWN if to_find else _given(labels))
-                resolved = resolved.resolve(schema, str(file.path))
-            else:
-                resolved.check(schema, str(file.path), exactly=features is None)
-            self._footers.append(footer)
-            self._list_groups(place, footer, resolved)
-        if resolved is None or not self._groups:
+        columns = Columns(target, features, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
+        super().__init__(path, PARQUET, columns, chunk_rows)
+        self._groups = list(self._list_groups())
+        if not self._groups:
             raise SourceError(
                 f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
             )
-        self._resolved(resolved)
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
-        self.labels_alone = resolved.labels_alone
-        if resolved.needs_pass or drop_missing:
+        self.labels_alone = self.columns.labels_alone
+        if self.columns.needs_pass or drop_missing:
             self._count_missing()
         self._set_labels()
-        self._starts = [group.start for group in self._groups]
+        self._starts, self._n_pieces = [group.start for group in self._groups], len(self._groups)
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
 
     def _count_missing(self) -> None:
@@ -223,26 +216,27 @@ class ParquetSource(_TableSource):
         self.partial_reads += self._label_share()
         yield from self._all_batches(False)
 
-    def _footer(self, path: Path) -> tuple[Any, Any]:
+    def _schema(self, path: Path) -> Any:
         try:
             file = self._parquet.ParquetFile(path)
         except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
             raise SourceError(f"{path} is not a whole Parquet file: {error}") from None
         with file:
-            return file.metadata, file.schema_arrow
+            self._footers.append(file.metadata)
+            return file.schema_arrow
 
-    def _list_groups(self, place: int, footer: Any, columns: Columns) -> None:
-        wanted, labels = set(columns.names(features=True)), set(columns.names(features=False))
-        for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            if group.num_rows == 0:
-                continue
-            sizes = [(group.column(k).path_in_schema.split(".")[0], group.column(k).total_compressed_size)
-                     for k in range(group.num_columns)]  # fmt: skip
-            start = self._groups[-1].start + self._groups[-1].n_rows if self._groups else 0
-            total = sum(size for name, size in sizes if name in wanted)
-            alone = sum(size for name, size in sizes if name in labels)
-            self._groups.append(_RowGroup(place, number, start, group.num_rows, total, alone))
+    def _list_groups(self) -> Iterator[_RowGroup]:
+        wanted, labels = (set(self.columns.names(features=features)) for features in (True, False))
+        start = 0
+        for place, footer in enumerate(self._footers):
+            for number in range(footer.num_row_groups):
+                group = footer.row_group(number)
+                columns = [group.column(k) for k in range(group.num_columns)]
+                sizes = [(column.path_in_schema.split(".")[0], column.total_compressed_size) for column in columns]
+                total, alone = (sum(size for name, size in sizes if name in some) for some in (wanted, labels))
+                if group.num_rows:
+                    yield _RowGroup(place, number, start, group.num_rows, total, alone)
+                start += group.num_rows
 
     def __repr__(self) -> str:
         return f"<ParquetSource of {self.n_rows} rows, {self.n_features} features, {len(self._groups)} row groups>"
@@ -251,9 +245,7 @@ class ParquetSource(_TableSource):
         group = self._groups[bisect.bisect_right(self._starts, row) - 1]
         return f"{self.files[group.file].path}, row group {group.number}, {self._place(row - group.start)}"
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         groups = self._groups if wanted is None else [self._groups[k] for k in self._touched(wanted)]
         for group in groups:
             self.bytes_read += group.bytes_all if features else group.bytes_labels
@@ -284,8 +276,7 @@ class ParquetSource(_TableSource):
 
     def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
         """Return which row groups hold these rows."""
-        places = np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
-        return [int(place) for place in places]
+        return touched(self._starts, rows)
 
     def _label_share(self) -> float:
         return sum(g.bytes_labels for g in self._groups) / max(sum(g.bytes_all for g in self._groups), 1)
@@ -295,9 +286,6 @@ class ParquetSource(_TableSource):
         if len(touched) == len(self._groups):
             return 1.0
         return sum(self._groups[k].bytes_all for k in touched) / max(sum(g.bytes_all for g in self._groups), 1)
-
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._groups)) ** size
 
 
 class CsvSource(_TableSource):
@@ -345,31 +333,28 @@ class CsvSource(_TableSource):
         delimiter: str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
-        super().__init__()
         self._csv = import_arrow("pyarrow.csv")
-        self.separator = _one_character(separator if delimiter is None else delimiter)
-        self.files = [FileState.of(file) for file in list_files(path, (*TEXT, ".gz", ".bz2"))]
-        schema = self._reader(self.files[0].path, None).schema
-        chosen = _UNKNOWN if labels == "find" and is_text(schema, target) else _given(labels)
-        wanted = tuple(features) if features else None
-        columns = Columns(target, wanted, weight, chosen, dict(categories or {}), fill, drop_missing, unknown)
-        self._resolved(columns.resolve(_as_text(schema, columns), str(self.files[0].path)))
-        for file in self.files[1:]:
-            found = _as_text(self._reader(file.path, None).schema, columns)
-            self.columns.check(found, str(file.path), exactly=features is None)
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self.separator = separator if delimiter is None else delimiter
+        if self.separator is not None and len(self.separator) != 1:
+            raise ValueError(f"separator must be one character, got {self.separator!r}.")
+        columns = Columns(target, features, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
+        super().__init__(path, (*TEXT, ".gz", ".bz2"), columns, chunk_rows)
         self._starts: list[int] = [0]
-        if self.columns.needs_pass:
-            self._find_fills()
+        if self.columns.needs_pass:  # the numbers that fill take a read
+            self.n_reads += 1
+            statistics = self.columns.statistics()
+            for batch in self._all_batches(True):
+                statistics.add(batch)
+            self.columns = self.columns.filled(statistics.numbers())
         self._set_labels()
 
-    def _find_fills(self) -> None:
-        """Find the numbers that fill, in one read."""
-        self.n_reads += 1
-        statistics = self.columns.statistics()
-        for batch in self._all_batches(True):
-            statistics.add(batch)
-        self.columns = self.columns.filled(statistics.numbers())
+    def _schema(self, path: Path) -> Any:
+        """Return the schema of a file, category columns as text whatever their values look like."""
+        pa, schema = import_arrow("pyarrow"), self._reader(path, None).schema
+        for name in self.columns.categories:
+            if name in schema.names:
+                schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+        return schema
 
     def _all_batches(self, features: bool) -> Iterator[Any]:
         for file in self.files:
@@ -400,9 +385,7 @@ class CsvSource(_TableSource):
         place = bisect.bisect_right(self._starts, row) - 1
         return f"{self.files[place].path}, data {self._place(row - self._starts[place])}"
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         start, self._starts, self._dropped = 0, [], 0
         leaf = leaf_rows(self.n_features)
         for file in self.files:
@@ -435,18 +418,3 @@ class CsvSource(_TableSource):
                     yield kept
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
             raise SourceError(f"Could not read {path} after data row {start - first}: {error}") from None
-
-
-def _as_text(schema: Any, columns: Columns) -> Any:
-    """Return the schema with category columns as text, whatever their values look like."""
-    pa = import_arrow("pyarrow")
-    for name in columns.categories:
-        if name in schema.names:
-            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
-    return schema
-
-
-def _one_character(separator: str | None) -> str | None:
-    if separator is not None and len(separator) != 1:
-        raise ValueError(f"separator must be one character, got {separator!r}.")
-    return separator

@@ -19,6 +19,8 @@ from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 
 T = TypeVar("T")
+# Pieces in row order; each is called by a thread and gives its chunks.
+Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
 # Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
 # does once a chunk stays small beside them.
@@ -35,14 +37,6 @@ def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
     """
     wanted = 1 << max(10, round(math.log2(_CHUNK_NUMBERS / n_features)))
     return max(wanted, leaf_rows(n_features, sparse=sparse))
-
-
-def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
-    """Yield ``(first, last)`` for the chunks of rows ``[start, stop)``; they end at multiples of ``step``."""
-    while start < stop:
-        last = min((start // step + 1) * step, stop)
-        yield start, last
-        start = last
 
 
 class LocalSource(Source):
@@ -63,10 +57,8 @@ class LocalSource(Source):
     extra_threads: int = 0
 
     @abstractmethod
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
-        """Yield the pieces in row order; each is called by a thread and gives its chunks."""
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        """Yield the pieces in row order, without features unless asked for, or only those that hold wanted rows."""
 
     def check_files(self) -> None:
         """Raise SourceError if a file has gone or changed since the source was opened."""

@@ -135,37 +135,50 @@ def open_npz(
     labels : (negative, positive) or "find", optional
         As in `ArraySource`.
     """
-    files = [FileState.of(path)]
-    if _is_sparse(path):
-        _refuse_features(path, features)
-        return _open_sparse(path, target, weight, chunk_rows, labels)
-    if not isinstance(target, str) or not isinstance(weight, str | None):
+    files, is_sparse = [FileState.of(path)], _is_sparse(path)
+    if is_sparse and features is not None:
+        raise TypeError(f"{path} holds one sparse matrix: leave features out.")
+    if is_sparse and target is None:
+        raise TypeError(f"{path} holds the features only: give y, an array or the path of an .npy file.")
+    if not is_sparse and not (isinstance(target, str) and isinstance(weight, str | None)):
         raise TypeError(f"{path} is a file: y and sample_weight are the names of its columns, arrays in it.")
-    arrays = map_npz(path)
+    arrays = _read_sparse(path) if is_sparse else map_npz(path)
 
-    def get(name: str) -> npt.NDArray[Any]:
-        if name not in arrays:
-            raise SourceError(f"{path} holds no array {name!r}; it holds {sorted(arrays)[:20]}.")
-        return arrays[name]
+    def get(part: Any) -> Any:
+        if isinstance(part, str) and part in arrays:
+            return arrays[part]
+        if not is_sparse:
+            raise SourceError(f"{path} holds no array {part!r}; it holds {sorted(arrays)[:20]}.")
+        if not isinstance(part, (str, Path)):
+            return part
+        if Path(part).suffix.lower() != ".npy":
+            raise SourceError(
+                f"{path} holds no array {str(part)!r} beside the matrix {MATRIX}; it holds {sorted(arrays)[:20]}. Give "
+                "the targets as an array, or as the path of an .npy file."
+            )
+        files.append(FileState.of(part))
+        return _map_npy(part)
 
     y, weights = get(target), None if weight is None else get(weight)
     if features is None:
-        features = "X" if "X" in arrays else [name for name in arrays if name not in (target, weight)]
-    if isinstance(features, str):
-        source = ArraySource(get(features), y, weights, chunk_rows=chunk_rows, labels=labels)
-        source.files = files
-        return source
-    columns = [get(name) for name in features]
-    for name, column in zip(features, columns, strict=True):
-        if column.ndim != 1 or column.size != y.size or column.dtype.kind not in "fiub":
-            raise SourceError(
-                f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {y.size} numbers."
-            )
-    if not columns:
-        raise SourceError(f"{path} holds no features besides {target!r}.")
-    source = ArraySource(ColumnRows(columns), y, weights, chunk_rows=chunk_rows, labels=labels)
-    source.feature_names, source.files = tuple(features), files
+        named = [name for name in arrays if name not in (target, weight)]
+        features = MATRIX if is_sparse else "X" if "X" in arrays else named
+    X = get(features) if isinstance(features, str) else _columns(path, {name: get(name) for name in features}, y.size)
+    source = ArraySource(X, y, weights, chunk_rows=chunk_rows, labels=labels)
+    source.feature_names, source.files = None if isinstance(features, str) else tuple(features), files
     return source
+
+
+def _columns(path: str | Path, columns: dict[str, Any], n_rows: int) -> ColumnRows:
+    """Return vectors as features, after checking them."""
+    if not columns:
+        raise SourceError(f"{path} holds no features besides its target.")
+    for name, column in columns.items():
+        if column.ndim != 1 or column.size != n_rows or column.dtype.kind not in "fiub":
+            raise SourceError(
+                f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {n_rows} numbers."
+            )
+    return ColumnRows(list(columns.values()))
 
 
 # Archives of scipy.sparse
@@ -173,6 +186,8 @@ def open_npz(
 SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
 # How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
 _GROWTH = 200.0
+# What the matrix is called beside the other arrays of its archive.
+MATRIX = "X"
 
 
 def _is_sparse(path: str | Path) -> bool:
@@ -184,39 +199,19 @@ def _is_sparse(path: str | Path) -> bool:
         return False  # the reader of archives says what is wrong
 
 
-def _refuse_features(path: str | Path, features: Any) -> None:
-    if features is not None:
-        raise TypeError(f"{path} holds one sparse matrix: leave features out.")
-
-
-def _open_sparse(path: str | Path, target: Any, weight: Any, chunk_rows: int | None, labels: Labels) -> ArraySource:
-    files = [FileState.of(path)]
+def _read_sparse(path: str | Path) -> dict[str, Any]:
     try:
-        arrays = read_archive(path, growth=_GROWTH)
-        X = sparse_matrix(arrays)
+        return with_matrix(read_archive(path, growth=_GROWTH))
     except ArchiveError as error:
         raise SourceError(f"{path} is not an archive of scipy.sparse: {error}.") from None
 
-    def get(part: Any) -> Any:
-        if isinstance(part, str) and part in arrays:
-            return arrays[part]
-        if isinstance(part, (str, Path)):
-            if Path(part).suffix.lower() != ".npy":
-                held = sorted(set(arrays) - SPARSE_PARTS)[:20]
-                raise SourceError(
-                    f"{path} holds no array {str(part)!r} beside the matrix; it holds {held}. Give the targets as an "
-                    "array, or as the path of an .npy file."
-                )
-            files.append(FileState.of(part))
-            return _map_npy(part)
-        return part
 
-    if target is None:
-        raise TypeError(f"{path} holds the features only: give y, an array or the path of an .npy file.")
-    y, weights = get(target), None if weight is None else get(weight)
-    source = ArraySource(X, y, weights, chunk_rows=chunk_rows, labels=labels)
-    source.files = files
-    return source
+def with_matrix(arrays: Arrays) -> dict[str, Any]:
+    """Return the arrays of an archive, the parts of a sparse matrix put together under the name `MATRIX`."""
+    if not set(arrays) >= SPARSE_PARTS:
+        return arrays
+    others = {name: part for name, part in arrays.items() if name not in (*SPARSE_PARTS, MATRIX)}
+    return {MATRIX: sparse_matrix(arrays)} | others
 
 
 def sparse_matrix(arrays: Arrays) -> sp.csr_matrix:

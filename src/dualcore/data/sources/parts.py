@@ -11,9 +11,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import SparseRows, as_rows
-from dualcore.data.sources.chunk import Chunk, SourceError
-from dualcore.data.sources.local import LocalSource, chunk_spans, default_chunk_rows
-from dualcore.data.sources.survey import stack_rows
+from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
+from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 
 
 class PartsSource(LocalSource):
@@ -75,21 +74,22 @@ class PartsSource(LocalSource):
             yield chunk
             start += chunk.y.size
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        def cut(parts: list[Chunk]) -> Callable[[], Iterable[Chunk]]:
+            return lambda: stack_chunks(parts).cut(self.chunk_rows)
+
         n_rows, small = 0, []
         for number, part in enumerate(self._all()):
             if part.y.size == 0:
                 continue
             self._check(part, number)
             n_rows += part.y.size
-            small.append(part)
+            small.append(part if features else part._replace(X=None))
             if sum(chunk.y.size for chunk in small) >= self.chunk_rows:
-                yield lambda parts=small: self._cut(parts, features)  # type: ignore[misc]
+                yield cut(small)
                 small = []
         if small:
-            yield lambda parts=small: self._cut(parts, features)  # type: ignore[misc]
+            yield cut(small)
         if self._n_rows is not None and n_rows != self._n_rows:
             raise SourceError(f"The parts hold {n_rows} rows now but held {self._n_rows} before: they must not change.")
 
@@ -100,17 +100,6 @@ class PartsSource(LocalSource):
             raise SourceError(f"Part {number} and the first part differ in whether they have weights.")
         if sp.issparse(part.X) != self._sparse:
             raise SourceError(f"Part {number} and the first part differ in whether they are sparse.")
-
-    def _cut(self, parts: list[Chunk], features: bool) -> Iterator[Chunk]:
-        """Yield chunks of up to ``chunk_rows`` rows of consecutive parts."""
-        start = parts[0].start
-        y = np.concatenate([part.y for part in parts])
-        weighted = [part.weights for part in parts if part.weights is not None]
-        weights = np.concatenate(weighted) if weighted else None
-        X = stack_rows([part.X for part in parts]) if features else None
-        for first, last in chunk_spans(start, start + y.size, self.chunk_rows):
-            span = slice(first - start, last - start)
-            yield Chunk(first, None if X is None else X[span], y[span], None if weights is None else weights[span])
 
 
 def _as_chunk(part: Any, start: int, name: str) -> Chunk:

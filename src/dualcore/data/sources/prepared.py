@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_signs
 from dualcore.data.sources.survey import Survey
 
 T = TypeVar("T")
@@ -30,31 +30,20 @@ class _Preparation:
     def __call__(self, chunk: Chunk) -> Chunk:
         X, y, weights = chunk.X, chunk.y, chunk.weights
         if X is not None and self.scale is not None:
-            X = self.scaled(X)
+            X = scale_rows(X, self.centre, self.scale)
         if self.labels is not None:
-            y = self.signs(y, chunk.start)
+            y = as_signs(y, self.labels, chunk.start)
         if self.factors is not None:
             factors = np.where(y > 0.0, self.factors[1], self.factors[0])
             weights = factors if weights is None else weights * factors
         return Chunk(chunk.start, X, y, weights)
 
-    def scaled(self, X: Any) -> Any:
-        """Return the features scaled; sparse ones stay sparse, so they cannot be centred."""
-        if sp.issparse(X):
-            return sp.csr_matrix(X.multiply(1.0 / np.asarray(self.scale)))
-        return (X if self.centre is None else X - self.centre) / self.scale
 
-    def signs(self, y: FloatArray, start: int) -> FloatArray:
-        """Return the labels as -1 and +1."""
-        if self.labels is None:
-            return y
-        positive = y == self.labels[1]
-        known = positive | (y == self.labels[0])
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            shown = " and ".join(f"{label:g}" for label in self.labels)
-            raise RowError(start + row, f"The target is {y[row]:g}, but the classes are {shown}")
-        return np.where(positive, 1.0, -1.0)
+def scale_rows(X: Any, centre: FloatArray | None, scale: FloatArray) -> Any:
+    """Return ``(X - centre) / scale``; sparse features stay sparse, so they are not centred."""
+    if sp.issparse(X):
+        return sp.csr_matrix(X.multiply(1.0 / scale))
+    return (X if centre is None else X - centre) / scale
 
 
 @dataclass(frozen=True)
@@ -125,15 +114,8 @@ class PreparedSource(Source):
     def __repr__(self) -> str:
         return f"<{self.inner!r}, prepared>"
 
-    def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
-    ) -> Iterator[T]:
-        return self.inner._run(_Prepared(function, self._preparation), merge, features=features, wanted=wanted)
+    def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
+        return self.inner._run(_Prepared(function, self._preparation), merge, **settings)
 
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either class; known already where only labels change."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk
+from dualcore.data.sources.chunk import Chunk, stack_chunks
 
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.
@@ -21,10 +21,6 @@ _SAME = 16.0 * float(np.finfo(np.float64).eps)
 
 class SourceRows(Rows):
     """The rows of a source. They are never all loaded: products are summed chunk by chunk.
-
-    Parameters
-    ----------
-    source : Source
 
     Examples
     --------
@@ -44,25 +40,22 @@ class SourceRows(Rows):
             yield slice(chunk.start, chunk.start + chunk.y.size), chunk.X
 
     def dot(self, coef: FloatArray) -> FloatArray:
-        return np.concatenate(list(self.source.map(_Dot(coef))))
+        return np.concatenate(list(self.source.map(partial(_dot, coef=coef))))
+
+    def _sum(self, task: Callable[..., FloatArray], vector: FloatArray, *shape: int) -> FloatArray:
+        out = np.zeros(shape)
+        for part in self.source.map(partial(task, vector=vector)):
+            out += part
+        return out
 
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
-        out = np.zeros((self.m, *vector.shape[1:]))
-        for part in self.source.map(_TransposeDot(vector)):
-            out += part
-        return out
+        return self._sum(_transpose_dot, vector, self.m, *vector.shape[1:])
 
     def gram(self, weights: FloatArray) -> FloatArray:
-        out = np.zeros((self.m, self.m))
-        for part in self.source.map(_Gram(weights)):
-            out += part
-        return out
+        return self._sum(_gram, weights, self.m, self.m)
 
     def column_squares(self, weights: FloatArray) -> FloatArray:
-        out = np.zeros(self.m)
-        for part in self.source.map(_Squares(weights)):
-            out += part
-        return out
+        return self._sum(_squares, weights, self.m)
 
     def block(self, part: slice) -> Any:
         return self.take(np.arange(part.start, part.stop))
@@ -70,9 +63,7 @@ class SourceRows(Rows):
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         order = np.unique(indices)
         X = self.source.take(order)[0]
-        return (
-            X if order.size == len(indices) and np.array_equal(order, indices) else X[np.searchsorted(order, indices)]
-        )
+        return X if np.array_equal(order, indices) else X[np.searchsorted(order, indices)]
 
     def check_finite(self) -> None:
         """Do nothing: the first read of a source refuses such values, and says where they are."""
@@ -83,10 +74,6 @@ class RememberedRows(SourceRows):
 
     Whoever reads may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
     the mean squares of the columns for the masses of the data.
-
-    Parameters
-    ----------
-    source : Source
 
     Examples
     --------
@@ -137,14 +124,7 @@ class RememberedRows(SourceRows):
 
 
 class KnownRows(Rows):
-    """Rows with the moments of a few vectors known: a combination of these costs no product.
-
-    Parameters
-    ----------
-    rows : Rows
-    vectors : ndarray of shape (k, n)
-    moments : ndarray of shape (k, m)
-        ``vectors @ X``.
+    """Rows with the moments ``vectors @ X`` of k vectors, shape (k, n), known: a combination of these costs no product.
 
     Examples
     --------
@@ -196,9 +176,9 @@ def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
     """Return targets and masses of all rows, one look at the targets for both; None for equal masses."""
     if not source.is_weighted:
         return source_target(source), None
-    parts = list(source.map_targets(_target_and_weights))
-    weights = np.concatenate([weights for _, weights in parts])
-    return np.concatenate([y for y, _ in parts]), weights / source.total_weight
+    whole = stack_chunks(list(source.map_targets(whole_chunk)))
+    weights = np.ones(whole.y.size) if whole.weights is None else whole.weights
+    return np.asarray(whole.y, dtype=np.float64), weights / source.total_weight
 
 
 # What travels to the workers of a cluster: small objects, never the source.
@@ -213,45 +193,25 @@ def _target(chunk: Chunk) -> FloatArray:
     return np.asarray(chunk.y, dtype=np.float64)
 
 
-def _target_and_weights(chunk: Chunk) -> tuple[FloatArray, FloatArray]:
-    return _target(chunk), np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
+def _dot(chunk: Chunk, coef: FloatArray) -> FloatArray:
+    return np.asarray(chunk.X @ coef, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Dot:
-    coef: FloatArray
-
-    def __call__(self, chunk: Chunk) -> FloatArray:
-        return np.asarray(chunk.X @ self.coef, dtype=np.float64)
+def _part(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    """Return the entries of a chunk's rows, of a vector with one entry (or row) for every row of the data."""
+    return vector[chunk.start : chunk.start + chunk.y.size]
 
 
-@dataclass(frozen=True)
-class _OfRows:
-    """A vector with one entry (or row) for every row of the data; a chunk uses its own part."""
-
-    vector: FloatArray
-
-    def part(self, chunk: Chunk) -> FloatArray:
-        """Return the entries of a chunk's rows."""
-        return self.vector[chunk.start : chunk.start + chunk.y.size]
+def _transpose_dot(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    return np.asarray(chunk.X.T @ _part(chunk, vector), dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _TransposeDot(_OfRows):
-    def __call__(self, chunk: Chunk) -> FloatArray:
-        return np.asarray(chunk.X.T @ self.part(chunk), dtype=np.float64)
+def _gram(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    w = _part(chunk, vector)[:, None]
+    square = chunk.X.T @ (chunk.X.multiply(w) if hasattr(chunk.X, "multiply") else chunk.X * w)
+    return np.asarray(square.toarray() if hasattr(square, "toarray") else square, dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Gram(_OfRows):
-    def __call__(self, chunk: Chunk) -> FloatArray:
-        w = self.part(chunk)[:, None]
-        square = chunk.X.T @ (chunk.X.multiply(w) if hasattr(chunk.X, "multiply") else chunk.X * w)
-        return np.asarray(square.toarray() if hasattr(square, "toarray") else square, dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class _Squares(_OfRows):
-    def __call__(self, chunk: Chunk) -> FloatArray:
-        square = chunk.X.multiply(chunk.X) if hasattr(chunk.X, "multiply") else chunk.X * chunk.X
-        return np.asarray(square.T @ self.part(chunk), dtype=np.float64).ravel()
+def _squares(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    square = chunk.X.multiply(chunk.X) if hasattr(chunk.X, "multiply") else chunk.X * chunk.X
+    return np.asarray(square.T @ _part(chunk, vector), dtype=np.float64).ravel()

@@ -11,9 +11,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk
+from dualcore.data.sources.chunk import Chunk, stack_rows, stack_weights
 from dualcore.data.sources.prepared import PreparedSource
-from dualcore.data.sources.survey import stack_rows
 from dualcore.data.sums import TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
 
 
@@ -150,5 +149,4 @@ def _tree(first: int, leaves: list[_Moments]) -> TreeSum:
 
 
 def _glued(edges: list[tuple[int, Any, FloatArray | None]]) -> _Moments:
-    weights = [weight for _, _, weight in edges if weight is not None]
-    return _Moments.of(stack_rows([X for _, X, _ in edges]), np.concatenate(weights) if weights else None)
+    return _Moments.of(stack_rows([X for _, X, _ in edges]), stack_weights(weights for _, _, weights in edges))

@@ -5,29 +5,20 @@ Every task here is called with a chunk and gives something small that merges.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import Chunk, RowError
+from dualcore.data.sources.chunk import Chunk, RowError, stack_rows, stack_weights
 from dualcore.data.sums import RowSum
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
-
-
-def stack_rows(parts: Sequence[Any]) -> Any:
-    """Stack arrays or CSR matrices."""
-    if len(parts) == 1:
-        return parts[0]
-    return sp.vstack(parts, format="csr") if any(sp.issparse(part) for part in parts) else np.concatenate(parts)
 
 
 @dataclass(frozen=True)
@@ -110,13 +101,7 @@ def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """Count a chunk, check its targets and weights.
-
-    Attributes
-    ----------
-    labels : tuple of float
-        The classes to count.
-    """
+    """Count the rows of each label in a chunk, check its targets and weights."""
 
     labels: tuple[float, ...] = BOTH
 
@@ -164,28 +149,12 @@ class Candidates(NamedTuple):
     def first(self, size: int) -> Candidates:
         """Return the rows of the ``size`` smallest keys, ascending by key; ties by row number."""
         order = np.lexsort((self.rows, self.keys))[:size]
-        return Candidates(
-            self.keys[order],
-            self.rows[order],
-            self.y[order],
-            None if self.weights is None else self.weights[order],
-            None if self.X is None else self.X[order],
-        )
+        return Candidates._make(None if part is None else part[order] for part in self)
 
 
 @dataclass(frozen=True)
 class SmallestTask:
-    """Find the rows of a chunk whose keys are below a limit, in each group.
-
-    Attributes
-    ----------
-    seed : int
-    limits : tuple of float
-        One for each group.
-    groups : tuple of float or None
-        Labels; None for all rows.
-    with_features : bool
-    """
+    """Find the rows of a chunk whose keys are below a limit, in each group: a label, or None for all rows."""
 
     seed: int
     limits: tuple[float, ...]
@@ -219,13 +188,12 @@ class SmallestTask:
         """Return the candidates of all parts together."""
         joined = []
         for groups in zip(*parts, strict=True):
-            weighted = [group.weights for group in groups if group.weights is not None]
             joined.append(
                 Candidates(
                     np.concatenate([group.keys for group in groups]),
                     np.concatenate([group.rows for group in groups]),
                     np.concatenate([group.y for group in groups]),
-                    np.concatenate(weighted) if weighted else None,
+                    stack_weights(group.weights for group in groups),
                     None if groups[0].X is None else stack_rows([group.X for group in groups]),
                 )
             )

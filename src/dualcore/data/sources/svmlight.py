@@ -7,7 +7,7 @@ import bz2
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.arrays import as_row_weights
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError
-from dualcore.data.sources.local import LocalSource, chunk_spans
+from dualcore.data.sources.base import touched
+from dualcore.data.sources.chunk import Chunk, SourceError, as_signs
+from dualcore.data.sources.local import LocalSource, Pieces
 from dualcore.data.sources.paths import SVMLIGHT, Paths, compression_of, list_files
 from dualcore.data.sources.survey import Survey, SurveyTask
 from dualcore.data.storage import FileState
@@ -129,6 +130,7 @@ class SvmlightSource(LocalSource):
         if self.is_weighted or self.labels is not None:
             self._survey = None  # of other targets, and without weights
         self.chunk_rows = chunk_rows or _chunk_rows(found.n_entries / self._n_rows)
+        self._n_pieces = len(self._blocks)
 
     def __repr__(self) -> str:
         return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
@@ -205,9 +207,7 @@ class SvmlightSource(LocalSource):
             stream.seek(block.offset)
             return _whole(stream, block.size, self.files[block.file].path)
 
-    def _pieces(
-        self, *, features: bool, wanted: npt.NDArray[np.int64] | None
-    ) -> Iterator[Callable[[], Iterable[Chunk]]]:
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         places = range(len(self._blocks)) if wanted is None else self._touched(wanted)
         stream: Any = None
         at, opened = 0, -1
@@ -240,32 +240,19 @@ class SvmlightSource(LocalSource):
             indices = X.indices if self.zero_based else X.indices - 1
             X = sp.csr_matrix((X.data, indices.astype(np.int32), X.indptr), shape=(y.size, self.n_features))
         if self.labels is not None:
-            y = self._signs(y, block.start)
-        for first, last in chunk_spans(block.start, block.start + block.n_rows, self.chunk_rows):
-            span = slice(first - block.start, last - block.start)
-            weights = None if self.weights is None else self.weights[first:last]
-            yield Chunk(first, X[span] if features else None, y[span], weights)
-
-    def _signs(self, y: FloatArray, start: int) -> FloatArray:
-        low, high = self.labels or (-1.0, 1.0)
-        known = (y == low) | (y == high)
-        if not known.all():
-            row = int(np.flatnonzero(~known)[0])
-            raise RowError(start + row, f"The target is {y[row]:g}, but the classes are {low:g} and {high:g}")
-        return np.where(y == high, 1.0, -1.0)
+            y = as_signs(y, self.labels, block.start)
+        weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
+        yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
 
     def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
         """Return which blocks hold these rows."""
-        return [int(place) for place in np.unique(np.searchsorted(self._starts, rows, side="right") - 1)]
+        return touched(self._starts, rows)
 
     def _label_share(self) -> float:
         return 1.0  # a line has to be read to its end, wherever its target stands
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return len(self._touched(rows)) / len(self._blocks)
-
-    def _expected_take_share(self, size: int) -> float:
-        return 1.0 - (1.0 - 1.0 / len(self._blocks)) ** size
 
 
 def _two_numbers(labels: tuple[Any, Any] | str | None, path: Path) -> tuple[float, float] | None:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -20,9 +21,15 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.arrow import import_arrow
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, two_labels
-from dualcore.data.sources.local import chunk_spans
-from dualcore.data.sources.missing import RULES, Fill, FillStatistics, check_fill, rule_of, without_missing
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, chunk_spans, stack_chunks
+from dualcore.data.sums import RowSum
+
+# A number for all features, "mean" or "median", or one of these for each feature.
+Fill = float | str | Mapping[str, float | str]
+
+RULES = ("mean", "median")
+# Numbers kept at a time to find medians: 160 MB.
+_MOST_KEPT = 20_000_000
 
 
 class Block(NamedTuple):
@@ -44,31 +51,12 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features, target and weight, and how they become numbers.
-
-    Parameters
-    ----------
-    target : str
-    features : sequence of str, optional
-        In this order; all columns but target and weight by default.
-    weight : str, optional
-    labels : tuple, optional
-        The values of the target of a classifier, as they are in the table: two become -1 and +1, more become 0, 1, 2
-        and so on.
-    categories : mapping of str to sequence
-        Values of category columns.
-    unknown : "error" or "zeros"
-        What a value becomes that ``categories`` does not list.
-    fill : float, "mean", "median", or mapping of str to these, optional
-        What to put for nulls and NaN in features.
-    drop_missing : bool
-        Whether to leave out rows in which something is missing that is not filled.
-    """
+    """Which columns of a table are features, target and weight, and how they become numbers; see `ParquetSource`."""
 
     target: str
-    features: tuple[str, ...] | None = None
+    features: Sequence[str] | None = None
     weight: str | None = None
-    labels: tuple[Any, ...] | None = None
+    labels: Sequence[Any] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Fill | None = None
     drop_missing: bool = False
@@ -81,8 +69,8 @@ class Columns:
 
     def resolve(self, schema: Any, where: str) -> Columns:
         """Return the columns with the features written out, after checking ``schema`` (of the first file)."""
-        names = tuple(name for name in schema.names if name not in (self.target, self.weight))
-        chosen = replace(self, features=names if self.features is None else tuple(self.features))
+        names = [name for name in schema.names if name not in (self.target, self.weight)]
+        chosen = replace(self, features=tuple(self.features or names))
         if not chosen.features:
             raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
         strangers = sorted(set(self.categories) - set(chosen.features))
@@ -173,7 +161,7 @@ class Columns:
     @property
     def plain_names(self) -> tuple[str, ...] | None:
         """Names of the features, None where a category becomes several."""
-        return None if self.categories else self.features
+        return None if self.categories else tuple(self.features or ())
 
     def block(self, batch: Any, start: int, *, features: bool) -> Block:
         """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
@@ -229,21 +217,6 @@ def is_text(schema: Any, name: str) -> bool:
     return kind_of(kind) == "category" or types.is_boolean(kind)
 
 
-def find_labels(batches: Iterable[Any], target: str) -> tuple[Any, Any]:
-    """Return the two values of a column of text, in their order."""
-    return two_labels(find_values(batches, target, 2), f"Column {target!r}")
-
-
-def find_values(batches: Iterable[Any], target: str, most: int) -> list[Any]:
-    """Return the different values of a column, in their order; the search ends when there are more than ``most``."""
-    pc, found = import_arrow("pyarrow.compute"), set[Any]()
-    for batch in batches:
-        found |= {value for value in pc.unique(batch.column(target)).to_pylist() if value is not None}
-        if len(found) > most:
-            break
-    return sorted(found)
-
-
 def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
     """Return a numeric column as a vector, without a copy where it has no nulls."""
     pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
@@ -296,7 +269,7 @@ def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *,
         size, first = block.y.size, 0
         if rest is not None:  # the rows before this block began a leaf
             first = min(-(start) % leaf, size)
-            rest = _glue(rest, block.chunk(start, 0, first, features=features))
+            rest = stack_chunks([rest, block.chunk(start, 0, first, features=features)])
             start += first
             if start % leaf:
                 continue
@@ -314,9 +287,90 @@ def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *,
         yield rest
 
 
-def _glue(first: Chunk, second: Chunk) -> Chunk:
-    X = None if first.X is None else np.concatenate([first.X, second.X])
-    weights = None
-    if first.weights is not None and second.weights is not None:
-        weights = np.concatenate([first.weights, second.weights])
-    return Chunk(first.start, X, np.concatenate([first.y, second.y]), weights)
+# Missing values: which rows to drop, and the numbers that fill the others
+
+
+def check_fill(fill: Fill | None) -> None:
+    """Raise ValueError unless every entry is a finite number, "mean" or "median"."""
+    for value in fill.values() if isinstance(fill, Mapping) else [fill]:
+        known = value in RULES if isinstance(value, str) else value is None or math.isfinite(value)
+        if not known:
+            raise ValueError(f'fill must be a finite number, "mean" or "median", got {value!r}.')
+
+
+def rule_of(fill: Fill | None, name: str) -> float | str | None:
+    """Return what is put for missing values of one feature."""
+    return fill.get(name) if isinstance(fill, Mapping) else fill
+
+
+def is_missing(column: Any) -> npt.NDArray[np.bool_]:
+    """Return which entries of an Arrow column are null or NaN."""
+    return np.asarray(column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def without_missing(batch: Any, names: list[str]) -> Any:
+    """Return the rows of a record batch in which none of these columns is missing."""
+    missing = np.zeros(batch.num_rows, dtype=bool)
+    for name in names:
+        missing |= is_missing(batch.column(name))
+    if not missing.any():
+        return batch
+    return batch.filter(import_arrow("pyarrow").array(~missing))
+
+
+class FillStatistics:
+    """Means and medians of the values that are there, gathered batch by batch, by a rule for each feature.
+
+    The mean does not depend on how the rows are cut into batches.
+    """
+
+    def __init__(self, rules: dict[str, str]) -> None:
+        self.rules = rules
+        self._counts = dict.fromkeys(rules, 0)
+        self._sums: dict[str, RowSum] = {}
+        self._kept: dict[str, list[FloatArray]] = {name: [] for name, rule in rules.items() if rule == "median"}
+        self._n_kept = self._n_rows = 0
+
+    def add(self, batch: Any) -> None:
+        """Take in the next rows."""
+        for name, rule in self.rules.items():
+            values = _floats(batch.column(name))
+            missing = np.isnan(values)
+            self._counts[name] += int(values.size - np.count_nonzero(missing))
+            if rule == "median":
+                self._keep(name, values[~missing])
+                continue
+            part = RowSum.of(self._n_rows, np.where(missing, 0.0, values))
+            self._sums[name] = RowSum.join([self._sums[name], part]) if name in self._sums else part
+        self._n_rows += batch.num_rows
+
+    def _keep(self, name: str, values: FloatArray) -> None:
+        self._n_kept += values.size
+        if self._n_kept > _MOST_KEPT:
+            raise SourceError(
+                f'fill="median" needs all values at once, more than {_MOST_KEPT:,} of them here: use fill="mean" or '
+                "numbers."
+            )
+        self._kept[name].append(values)
+
+    def numbers(self) -> dict[str, float]:
+        """Return the number for each feature."""
+        found = {}
+        for name, rule in self.rules.items():
+            if not self._counts[name]:
+                raise SourceError(
+                    f"Column {name!r} holds no value, so it has no {rule}: leave it out, or give fill= a number for it."
+                )
+            if rule == "median":
+                found[name] = float(np.median(np.concatenate(self._kept[name])))
+            else:
+                found[name] = self._sums[name].total() / self._counts[name]
+            if not math.isfinite(found[name]):
+                raise SourceError(f"Column {name!r} holds infinite or huge values: its {rule} is {found[name]}.")
+        return found
+
+
+def _floats(column: Any) -> FloatArray:
+    """Return a numeric column with NaN for nulls."""
+    pa = import_arrow("pyarrow")
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -164,6 +164,10 @@ class Family(ABC):
         """Return the number of every row's stratum."""
         return (y > 0.0).astype(np.intp)
 
+    def check_width(self, n_features: int) -> None:
+        """Raise ValueError where the family names a feature that is not there."""
+        return
+
     def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row has features it may not have; ``first`` is the number of the first row."""
         return

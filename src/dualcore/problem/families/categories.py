@@ -238,7 +238,7 @@ class CategoriesFamily(BoxFamily):
 
     def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row is not one-hot in a group, or lies outside the box."""
-        self._require_columns(rows.m)
+        self.check_width(rows.m)
         for part, X in rows.dense_blocks():
             for number, (columns, dropped) in enumerate(zip(self.columns, self.is_dropped, strict=True)):
                 values = X[:, columns]
@@ -258,13 +258,14 @@ class CategoriesFamily(BoxFamily):
         if self.has_walls:
             super().check_rows(rows, first)
 
-    def _require_columns(self, n_features: int) -> None:
+    def check_width(self, n_features: int) -> None:
+        """Raise ValueError where a group names a column that is not there."""
         highest = int(self.one_hot.max())
         if highest >= n_features:
             raise ValueError(f"categories name column {highest}, but X has {n_features} features.")
 
     def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> _CategoryPath:
-        self._require_columns(coef.size)
+        self.check_width(coef.size)
         movable = np.isfinite(self.costs)
         by_group = np.zeros((coef.size, self.costs.size))
         by_group[self.one_hot, self.group_of] = coef[self.one_hot]

@@ -167,7 +167,7 @@ def test_labels_of_a_dask_frame_are_found(frame):
         np.testing.assert_array_equal(rows_of(source)[1], Y)
         given = DaskSource(data, target, labels=("yes", "no"))
         np.testing.assert_array_equal(rows_of(given)[1], -Y)
-    with pytest.raises(SourceError, match=r"The target is 'no', not among \('yes', 'maybe'\) \(partition \d"):
+    with pytest.raises(SourceError, match=r"The target is 'no', but the classes are 'yes' and 'maybe' \(partition \d"):
         rows_of(DaskSource(frame, "y", labels=("yes", "maybe")))
     with pytest.raises(SourceError, match="encode it first"):
         DaskSource(frame, "y")
