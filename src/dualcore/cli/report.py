@@ -371,8 +371,8 @@ def explain_fit(
                     _draw(
                         "sizes",
                         "Risk and accuracy against coreset size",
-                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its excess over "
-                        "the certified lower bound.",
+                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full "
+                        "data, as its excess over the certified lower bound.",
                         plot_sizes(
                             results,
                             optimum=certificate.lower if certificate.lower > 0.0 else None,
