@@ -80,22 +80,38 @@ def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm
     assert solved(19, -17) == solved(-20, 11) == solved(0, 0)
 
 
-def run_boxed(loss, norm, target, weight):
-    """Solve on a support with the target and the weights times powers of two; return in the old units."""
-    c = 2.0**target
+def run_boxed(loss, norm, *, column=0, target=0, weight=0):
+    """Solve on a support with the second column, the target and the weights times powers of two; as in `run`."""
+    factors, c = np.array([1.0, 2.0**column, 1.0]), 2.0**target
     own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
-    problem = Problem(loss, radius=0.05, norm=norm, support=(-4.0, 4.0), **own)
+    walls = (-4.0 * factors, 4.0 * factors)
+    problem = Problem(loss, radius=0.05, norm=norm, feature_weights=1.0 / factors, support=walls, **own)
     y = LABELS[:40] if loss in CLASSIFIERS else c * TARGET[:40]
-    found = solve(problem, X[:40], y, WEIGHTS[:40] * 2.0**weight, solver="box")
+    found = solve(problem, X[:40] * factors, y, WEIGHTS[:40] * 2.0**weight, solver="box")
     power = 2 if loss == "huber" else 1
-    return found.iterations, found.status, found.value / c**power, *(found.coef / c), found.intercept / c
+    return found.iterations, found.status, found.value / c**power, *(found.coef * factors / c), found.intercept / c
+
+
+BOXED = [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")]
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")])
+@pytest.mark.parametrize("loss", BOXED)
 def test_powers_of_two_change_no_digit_on_a_support(loss, norm):
     target = 0 if loss in CLASSIFIERS else 18
-    assert run_boxed(loss, norm, target, 15) == run_boxed(loss, norm, 0, 0)
+    assert run_boxed(loss, norm, target=target, weight=15) == run_boxed(loss, norm)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("loss", BOXED)
+def test_the_unit_of_a_column_changes_no_iteration_on_a_support(loss, norm):
+    iterations, status, *numbers = run_boxed(loss, norm)
+    for column in (-20, -13, 13):
+        steps, outcome, *found = run_boxed(loss, norm, column=column)
+        assert (steps, outcome) == (iterations, status)
+        # The linear programme of l1 mixes columns in its sums; all others keep every digit.
+        programme = norm == "l1" and loss in ("hinge", "pinball", "absolute", "epsilon_insensitive")
+        assert found == (pytest.approx(numbers, rel=1e-11) if programme else numbers)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])

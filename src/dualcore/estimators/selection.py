@@ -16,9 +16,11 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 
+from dualcore.coresets.auto import choose_rows
 from dualcore.coresets.path import RadiusSelection, fold_tolerance, held_out_loss, radius_grid, radius_path
+from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows, as_weights
+from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import WassersteinLinearModel, numbered
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
@@ -26,13 +28,17 @@ from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
 from dualcore.problem import Data, Problem
 
+# Up to so many numbers (rows times features) a path on all rows takes less time than one by coresets, and is exact.
+_FEW_NUMBERS = 400_000
+
 
 @estimator
 class RadiusSearch(WassersteinLinearModel):
     """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``.
 
     ``tol`` is that of the model trained on all rows. Where features are so many that "descent" solves, models of folds
-    are trained to a relative gap of a thousandth: see `dualcore.coresets.path.fold_tolerance`.
+    are trained to a relative gap of a thousandth: see `dualcore.coresets.path.fold_tolerance`. Folds of up to 400,000
+    numbers are trained on all their rows also where ``coreset`` is a size: that is quicker; a sampler is always used.
 
     Parameters
     ----------
@@ -167,9 +173,10 @@ class RadiusSearch(WassersteinLinearModel):
         """Yield a model for every radius, trained along a path; more classes have a path each."""
         rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
-        if self.coreset is None:
+        coreset = self._fold_coreset(problem, rows)
+        if coreset is None:
             settings["tol"] = fold_tolerance(problem, Data(rows, targets[0], masses), self.solver, self.tol)
-        paths = [radius_path(problem, rows, target, radii, self.coreset, masses, **settings) for target in targets]
+        paths = [radius_path(problem, rows, target, radii, coreset, masses, **settings) for target in targets]
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
@@ -177,6 +184,13 @@ class RadiusSearch(WassersteinLinearModel):
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
             yield model
+
+    def _fold_coreset(self, problem: Problem, rows: Rows) -> Any:
+        """Return what to train the models of a fold on: all rows (None) where a size would only take longer."""
+        if is_auto(self.coreset):
+            return choose_rows(problem, rows.n, rows.m, in_memory=True, tol=self.tol).size
+        is_size = isinstance(self.coreset, (int, float, np.integer, np.floating))
+        return None if is_size and rows.n * rows.m <= _FEW_NUMBERS else self.coreset
 
     def _score(self, model: Any, problem: Problem, held: Any, labels: Any, masses: FloatArray | None) -> float:
         """Return the score of a model on rows left out; larger is better."""

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler, scale
 
 from dualcore import (
     Problem,
+    UniformCoreset,
     WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
     WassersteinLinearSVC,
@@ -209,3 +210,28 @@ def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
     model = WassersteinLogisticRegressionCV(radii=4, cv=3, coreset=40, random_state=seed).fit(X, y)
     assert np.isfinite(model.scores_).all()
     assert model.scores_.shape == (4, 3)
+
+
+def test_the_choice_between_a_coreset_and_all_rows_is_made_for_folds_too():
+    """Few rows: "auto" takes all of them, as without a coreset."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    y = np.sign(X[:, 0] + rng.normal(size=300))
+    auto = WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=3, coreset="auto").fit(X, y)
+    whole = WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=3).fit(X, y)
+    np.testing.assert_array_equal(auto.scores_, whole.scores_)
+    assert "all rows" in auto.solution_.solver
+
+
+def test_small_folds_take_all_rows_unless_a_sampler_is_given():
+    """A size is about time, and on few rows a coreset takes longer; a sampler may be what is studied."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 3))
+    y = np.sign(X[:, 0] + rng.normal(size=1000))
+    settings = {"radii": [0.01, 0.1], "cv": 3, "random_state": 0}
+    whole = WassersteinLinearSVCCV(**settings).fit(X, y)
+    size = WassersteinLinearSVCCV(coreset=100, **settings).fit(X, y)
+    sampled = WassersteinLinearSVCCV(coreset=UniformCoreset(size=50), refit=False, **settings).fit(X, y)
+    np.testing.assert_array_equal(size.scores_, whole.scores_)
+    assert len(size.coreset_) <= 100  # the model itself is trained through a coreset
+    assert (sampled.scores_ != whole.scores_).any()

@@ -100,11 +100,13 @@ class Bundle:
         shifted = problem.fit_intercept and not problem.is_classification
         self.middle = float(w @ data.y) if shifted else 0.0
         # Unit steps of the scaled variables move the scores alike. A feature that hardly varies still matters: the
-        # adversary moves it as much as others.
+        # adversary moves it as much as others. Features are compared by what moving them costs, whatever their units.
         spread = np.sqrt(mean_squares(data, self.centre))
         typical = float(spread.mean()) or 1.0
         prices = self.box.prices(m)
-        self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(typical, self._room(prices)))
+        priced = np.isfinite(prices)
+        usual = float((spread[priced] * prices[priced]).mean()) if priced.any() else 0.0
+        self.spread = np.maximum(spread, _LEAST_SPREAD * np.minimum(usual / prices, self._room(prices)))
         self.spread[self.spread == 0.0] = typical
         self.parts = 2 if self.box.has_edges(m) else 1
         # A multiplier is of the size of the largest coefficient, in units of its price.
