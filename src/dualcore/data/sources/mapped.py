@@ -161,8 +161,8 @@ def open_npz(
 
     y, weights = get(target), None if weight is None else get(weight)
     if features is None:
-        named = [name for name in arrays if name not in (target, weight)]
-        features = MATRIX if is_sparse else "X" if "X" in arrays else named
+        one = is_sparse or "X" in arrays
+        features = MATRIX if one else [name for name in arrays if name not in (target, weight)]
     X = get(features) if isinstance(features, str) else _columns(path, {name: get(name) for name in features}, y.size)
     source = ArraySource(X, y, weights, chunk_rows=chunk_rows, labels=labels)
     source.feature_names, source.files = None if isinstance(features, str) else tuple(features), files
@@ -186,7 +186,7 @@ def _columns(path: str | Path, columns: dict[str, Any], n_rows: int) -> ColumnRo
 SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
 # How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
 _GROWTH = 200.0
-# What the matrix is called beside the other arrays of its archive.
+# What the matrix of features is called beside the other arrays of its archive.
 MATRIX = "X"
 
 

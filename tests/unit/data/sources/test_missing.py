@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dualcore import CsvSource, DaskSource, DualCoreset, ParquetSource, Problem, open_source
-from dualcore.data.sources import SourceError, missing, open_labelled
+from dualcore.data.sources import SourceError, open_labelled, tables
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -134,7 +134,7 @@ def test_what_is_wrong_is_said(tmp_path, monkeypatch):
         ParquetSource(tmp_path / "a.parquet", "y", drop_missing=True)
     with pytest.raises(ValueError, match="separator must be one character"):
         CsvSource(path, "y", separator="ab")
-    monkeypatch.setattr(missing, "_MOST_KEPT", 1)
+    monkeypatch.setattr(tables, "_MOST_KEPT", 1)
     with pytest.raises(SourceError, match="median"):
         CsvSource(path, "y", features=["a"], fill="median")
     with pytest.raises(SourceError, match=r"Column 'b' has a null; give fill= a number for it, or drop_missing=True"):
