@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from latex2mathml.converter import convert
 from markdown import Markdown
 from markdown.extensions import Extension
+from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File
 
@@ -21,6 +22,7 @@ ENTRY = re.compile(r"^::: dualcore\.([\w.]+)$")
 # A block of a docstring goes on as long as its lines are indented; a fenced block is what GitHub renders, too.
 DIRECTIVE = re.compile(r"^( *)\.\. math::[ \t]*(.*(?:\n\1[ \t]+\S.*)*)", re.MULTILINE)
 FENCED = re.compile(r"^```math\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+INLINE = r"\$(?!\s)([^$\n]+?)(?<!\s)\$"
 # Operators whose index stands below them in a displayed formula.
 LIMITS = {"min", "max", "sup", "inf", "\u2211"}
 BELOW = {"msub": "munder", "msubsup": "munderover"}
@@ -84,11 +86,15 @@ def _link(found: re.Match[str]) -> str:
 
 
 class Formulas(Extension):
-    """Markdown in which ``.. math::`` blocks and fenced ``math`` blocks are formulas."""
+    """Markdown in which ``.. math::`` blocks, fenced ``math`` blocks and what is between dollars are formulas."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 (the name Markdown gives it)
-        """Render before fenced blocks are looked for (25), after control characters are removed (30)."""
+        """Render before fenced blocks are looked for (25), after control characters are removed (30).
+
+        Within a line after code (190), in which a dollar is a dollar, and before a backslash escapes anything (180).
+        """
         md.preprocessors.register(_Blocks(md), "formulas", 28)
+        md.inlinePatterns.register(_Inline(INLINE, md), "formulas", 185)
 
 
 class _Blocks(Preprocessor):
@@ -100,17 +106,26 @@ class _Blocks(Preprocessor):
         return f"\n{self.md.htmlStash.store(to_mathml(formula))}\n"
 
 
-def to_mathml(formula: str) -> str:
-    r"""Return a displayed formula of LaTeX as MathML in a box that scrolls.
+class _Inline(InlineProcessor):
+    def handleMatch(self, found: re.Match[str], text: str) -> tuple[str, int, int]:  # noqa: N802
+        return self.md.htmlStash.store(to_mathml(found[1], inline=True)), found.start(), found.end()
+
+
+def to_mathml(formula: str, *, inline: bool = False) -> str:
+    r"""Return a formula of LaTeX as MathML: displayed in a box that scrolls, or within a line.
 
     >>> "munder" in to_mathml(r"\min_x x^2")
     True
+    >>> "formula" in to_mathml("x_i", inline=True)
+    False
     """
     ElementTree.register_namespace("", MATHML)
     latex = " ".join(textwrap.dedent(formula).split()).replace(r"\|", "\u2016")  # after \Bigl a command is no delimiter
-    markup = convert(latex, display="block")
+    markup = convert(latex, display="inline" if inline else "block")
     if "\\" in markup:
         raise ValueError(f"latex2mathml left a command as it was in {latex!r}: write the formula with another one.")
+    if inline:
+        return str(markup)
     root = ElementTree.fromstring(markup)
     for node in root.iter():
         kind = node.tag.rpartition("}")[2]

@@ -61,7 +61,8 @@ CLIPPED = """
 })()
 """
 RAW_MATHEMATICS = r"""
-[...document.body.innerText.matchAll(/\.\. math::|:math:|\$\$|\\(?:min|sup|frac|lambda|theta)/g)].map(m => m[0])
+[...document.body.innerText
+  .matchAll(/\.\. math::|:math:|\$[$a-zA-Z\\]|\\(?:min|sup|frac|lambda|theta)/g)].map(m => m[0])
 """
 MISSING_IMAGES = """
 (async () => {

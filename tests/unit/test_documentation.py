@@ -112,7 +112,7 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
         exec(compile(block, str(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide.md"])
 def test_a_page_shows_what_its_code_prints(page, capsys):
     blocks = list(PRINTED.finditer((REPOSITORY / page).read_text(encoding="utf-8")))
     assert blocks
