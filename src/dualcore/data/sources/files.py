@@ -53,14 +53,14 @@ class _TableSource(LocalSource):
         super().__init__()
         self.files = [FileState.of(file) for file in list_files(path, suffixes)]
         self.columns = columns
-        for place, (file, *_) in enumerate(self.files):
-            schema = self._schema(file)
+        for place, file in enumerate(self.files):
+            schema, where = self._schema(file.path), str(file.path)
             if place:
-                self.columns.check(schema, str(file), exactly=not columns.features)
+                self.columns.check(schema, where, exactly=not columns.features)
                 continue
             if columns.labels == "find":
                 self.columns = replace(columns, labels=_UNKNOWN if is_text(schema, columns.target) else None)
-            self.columns = self.columns.resolve(schema, str(file))
+            self.columns = self.columns.resolve(schema, where)
         self.is_weighted, self.n_features = columns.weight is not None, self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
 
