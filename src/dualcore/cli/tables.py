@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
-from dualcore.data.sources.kinds import is_number
+from dualcore.data.sources.coding import is_number
 from dualcore.data.sources.mapped import with_matrix
 from dualcore.data.storage import FileState, read_archive
 

@@ -28,7 +28,7 @@ from dualcore.data.sources import (
     format_of,
     list_tables,
 )
-from dualcore.data.sources.kinds import is_number
+from dualcore.data.sources.coding import is_number
 
 # A target of more different labels than these is taken for that of a regression.
 MOST_CLASSES = 100

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.base import touched
 from dualcore.data.sources.chunk import Chunk, SourceError, two_labels
 from dualcore.data.sources.coding import find_values
 from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
-from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, is_text
+from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, import_arrow, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
