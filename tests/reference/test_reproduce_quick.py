@@ -7,7 +7,7 @@ if our spread is the paper's; the seeds are fixed.
 import pytest
 
 from dualcore.experiments import TABLES, reproduce
-from dualcore.experiments.compare import beaten_rows, compare, printed_figures, summarise, whole_risk
+from dualcore.experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
 
 
 @pytest.mark.slow

@@ -98,12 +98,8 @@ class ProblemOptions:
     def settings(self, coding: Coding | None = None, columns: Sequence[str] = ()) -> dict[str, Any]:
         """Return the arguments of `Problem`, checked; of the parameters of losses only that of the loss asked for.
 
-        Parameters
-        ----------
-        coding : mapping of str to sequence, optional
-            Values of the columns of text; None where they are not known yet.
-        columns : sequence of str
-            All columns that are features.
+        ``coding`` holds the values of the columns of text, None where they are not known yet; ``columns`` are all that
+        are features.
         """
         from dualcore import Problem
         from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER, category_costs

@@ -219,9 +219,10 @@ class Model:
 
     def _check(self) -> None:
         """See that the parts fit together."""
-        strangers = set(self.coding) - set(self.feature_names)
-        if strangers:
-            raise ValueError(f"coding names {sorted(strangers)[:5]}, which are no features")
+        for what, named in (("coding", self.coding), ("fill", self.fill)):
+            strangers = sorted(set(named) - set(self.feature_names))
+            if strangers:
+                raise ValueError(f"{what} names {strangers[:5]}, which are no features")
         groups = coded_groups(self.feature_names, self.coding)
         if self.coding and [list(group) for group in self.settings.get("categories") or ()] != groups:
             raise ValueError("coding and the categories of the problem do not fit together")
@@ -233,10 +234,6 @@ class Model:
         for name, (found, expected) in shapes.items():
             if found != expected:
                 raise ValueError(f"{name} has shape {found}, expected {expected}")
-        if not set(self.fill) <= set(self.feature_names):
-            raise ValueError(
-                f"fill names {sorted(set(self.fill) - set(self.feature_names))[:5]}, which are no features"
-            )
         if len(set(self.coef_names)) < m:
             raise ValueError("two features have the same name")
         if self.scaling is not None and not (self.scaling.scale > 0.0).all():

@@ -275,62 +275,30 @@ def explain_fit(
     X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
     accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
     accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
-    pictures = _pictures_of(problem, fit, X, y, classes) if draw else ()
-    sections: tuple[Section, ...] = (
-        Section(
-            "The fit",
-            f"Trained on {size:,} of {n:,} rows; the data were read {certificate.n_reads} times. {describe(problem)}.",
-            (
-                ("read", "rows trained on", "worst-case risk", "no model is below", "relative gap"),
-                *(
-                    (str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}")
-                    for r in _rounds(fit)
-                ),
-            ),
-            pictures,
-        ),
-    )
+    table = [("read", "rows trained on", "worst-case risk", "no model is below", "relative gap")]
+    for r in _rounds(fit):
+        table.append((str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}"))
+    text = f"Trained on {size:,} of {n:,} rows; the data were read {certificate.n_reads} times. {describe(problem)}."
+    sections = [Section("The fit", text, tuple(table), _pictures_of(problem, fit, X, y, classes) if draw else ())]
     if draw:
-        sections += (
-            Section(
-                "Size of the coreset",
-                "The same problem through coresets of other sizes, and through the samplers that are usual.",
-                pictures=(
-                    _draw(
-                        "sizes",
-                        "Risk and accuracy against coreset size",
-                        f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full "
-                        "data, as its excess over the certified lower bound.",
-                        plot_sizes(
-                            results,
-                            optimum=certificate.lower if certificate.lower > 0.0 else None,
-                            reference=accuracy,
-                            accuracy_name=accuracy_name,
-                        ),
-                    ),
-                ),
-            ),
+        least = certificate.lower if certificate.lower > 0.0 else None
+        figure = plot_sizes(results, optimum=least, reference=accuracy, accuracy_name=accuracy_name)
+        caption = (
+            f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its "
+            "excess over the certified lower bound."
         )
-    sections += (
-        Section(
-            "Other radii",
-            f"{len(path.points)} radii, {path.n_builds} coresets, {path.n_reads} reads; the largest certified relative "
-            f"gap is {path.relative_gap.max():.2e}.",
-            pictures=_path_picture(path, at, names) if draw else (),
-        ),
-    )
-    return certificate, sections
+        text = "The same problem through coresets of other sizes, and through the samplers that are usual."
+        drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
+        sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
+    counts = f"{len(path.points)} radii, {path.n_builds} coresets, {path.n_reads} reads"
+    text = f"{counts}; the largest certified relative gap is {path.relative_gap.max():.2e}."
+    pictures = (_path_picture(path, at, names),) if draw else ()
+    return certificate, (*sections, Section("Other radii", text, pictures=pictures))
 
 
-def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> tuple[Picture, ...]:
-    return (
-        _draw(
-            "path",
-            "Radius path",
-            "A dotted line is where a new coreset begins to serve, a red one the radius of the model.",
-            plot_path(path, marked=at, names=names),
-        ),
-    )
+def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> Picture:
+    caption = "A dotted line is where a new coreset begins to serve, a red one the radius of the model."
+    return _draw("path", "Radius path", caption, plot_path(path, marked=at, names=names))
 
 
 def _rounds(fit: CoresetFit) -> list[Round]:
@@ -353,27 +321,24 @@ def _pictures_of(
         h = family.moves(dense, coreset.y, anchor.coef, anchor.intercept, full.multiplier).lower
     else:
         h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
-    pictures = (
-        _draw(
-            "rounds",
-            "Certified gap per read",
-            "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-            plot_rounds(_rounds(fit)),
-        ),
-        _draw(
-            "cells",
-            "The grid of cells",
-            "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-            plot_cells(count_cells(problem, coreset, anchor, X, y)),
-        )
-        if family.is_closed
-        else None,
-        _draw(
-            "weights",
-            "Weights against the dual loss",
-            "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
-            plot_weights(coreset, h, classes),
-        ),
+    rounds = _draw(
+        "rounds",
+        "Certified gap per read",
+        "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
+        plot_rounds(_rounds(fit)),
     )
-    # Cells are assigned by margins or residuals, which tell all only of closed forms.
-    return tuple(picture for picture in pictures if picture is not None)
+    weights = _draw(
+        "weights",
+        "Weights against the dual loss",
+        "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
+        plot_weights(coreset, h, classes),
+    )
+    if not family.is_closed:  # cells are assigned by margins or residuals, which tell all only of closed forms
+        return rounds, weights
+    cells = _draw(
+        "cells",
+        "The grid of cells",
+        "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
+        plot_cells(count_cells(problem, coreset, anchor, X, y)),
+    )
+    return rounds, cells, weights

@@ -18,14 +18,7 @@ _INTERRUPTED = 130
 
 
 def is_command(run: list[str], script: str) -> bool:
-    """Whether the interpreter was started as the command line.
-
-    Parameters
-    ----------
-    run : list of str
-        What the interpreter was started with, ``sys.orig_argv``.
-    script : str
-        The program it was given, ``sys.argv[0]``.
+    """Whether the interpreter was started as the command line, by ``sys.orig_argv`` and ``sys.argv[0]``.
 
     Examples
     --------

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
-from dualcore.data.sources.kinds import is_number
+from dualcore.data.sources.coding import is_number
 from dualcore.data.sources.mapped import with_matrix
 from dualcore.data.storage import FileState, read_archive
 
@@ -81,9 +81,7 @@ class Table:
             return column
         if column.dtype.kind == "b":
             return column
-        numbers = self.numbers(name)
-        whole = np.all(numbers == np.round(numbers)) and np.abs(numbers).max(initial=0.0) < 2**53
-        return numbers.astype(np.int64) if whole else numbers
+        return as_labels(self.numbers(name))
 
     def numbers(self, name: str) -> FloatArray:
         """Return a column as finite numbers."""
@@ -131,6 +129,12 @@ class Table:
             f"Column {name!r} of {self.source} has a missing or infinite value in row {row + 1}. "
             "Drop or fill such rows first."
         )
+
+
+def as_labels(numbers: FloatArray) -> Column:
+    """Return numbers as integers, where all are whole."""
+    whole = np.all(numbers == np.round(numbers)) and np.abs(numbers).max(initial=0.0) < 2**53
+    return numbers.astype(np.int64) if whole else numbers
 
 
 def find_column(source: str, names: Sequence[str], name: str) -> str:

@@ -31,25 +31,12 @@ NO_WEIGHT = "All rows so far have weight zero."
 
 @dataclass
 class Group:
-    """Rows summarised at one anchor.
+    """Rows summarised at one anchor."""
 
-    Attributes
-    ----------
-    task : Pass
-        Its ``keep`` holds, for each cell, the key below which a row is among the smallest so far.
-    capacity : ndarray of shape (n_cells,)
-        Rows kept of each cell.
-    extent : Extent
-        Its weight is a power of two that makes all masses of a stream sum to less than one.
-    reserve : int
-        This many rows of smallest keys are kept whatever their cells: a uniform sample of all rows.
-    summary : Summary
-    """
-
-    task: Pass
-    capacity: npt.NDArray[np.int64]
-    extent: Extent
-    reserve: int
+    task: Pass  # its ``keep`` holds, for each cell, the key below which a row is among the smallest so far
+    capacity: npt.NDArray[np.int64]  # rows kept of each cell, shape (n_cells,)
+    extent: Extent  # its weight is a power of two that makes all masses of a stream sum to less than one
+    reserve: int  # so many rows of smallest keys are kept whatever their cells: a uniform sample of all rows
     summary: Summary | None = None
 
     def add(self, chunks: Iterable[Chunk]) -> None:

@@ -12,41 +12,17 @@ from types import ModuleType
 __all__ = ["RENAMED", "install"]
 
 # Deprecated: they go with the next version but one.
-RENAMED = {
-    "attacks": "experiments.attacks",
-    "bounds": "problem.bounds",
-    "boxform": "problem.families.box",
-    "boxmoves": "problem.families.boxmoves",
-    "bundle": "certificates.bundle",
-    "cells": "reading.cells",
-    "commands": "cli.commands",
-    "coreset": "coresets.coreset",
-    "datasets": "experiments.datasets",
-    "forms": "problem.forms",
-    "geometry": "problem.geometry",
-    "keys": "data.keys",
-    "losses": "problem.losses",
-    "measure": "coresets.measure",
-    "model": "cli.model",
-    "normal": "problem.normal",
-    "path": "coresets.path",
-    "plots": "cli.plots",
-    "psd": "certificates.psd",
-    "refine": "coresets.refine",
-    "report": "cli.report",
-    "rows": "data.rows",
-    "samplers": "coresets.samplers",
-    "softmax": "coresets.softmax",
-    "sources": "data.sources",
-    "storage": "data.storage",
-    "stream": "coresets.stream",
-    "streamfile": "coresets.streamfile",
-    "summary": "reading.summary",
-    "sums": "data.sums",
-    "tables": "cli.tables",
-    "threads": "data.threads",
-    "worstcase": "problem.worstcase",
+_MOVED = {
+    "certificates": ("bundle", "psd"),
+    "cli": ("commands", "model", "plots", "report", "tables"),
+    "coresets": ("coreset", "measure", "path", "refine", "samplers", "softmax", "stream", "streamfile"),
+    "data": ("keys", "rows", "sources", "storage", "sums", "threads"),
+    "experiments": ("attacks", "datasets"),
+    "problem": ("bounds", "forms", "geometry", "losses", "normal", "worstcase"),
+    "reading": ("cells", "summary"),
 }
+RENAMED = {name: f"{package}.{name}" for package, names in _MOVED.items() for name in names}
+RENAMED |= {"boxform": "problem.families.box", "boxmoves": "problem.families.boxmoves"}
 
 
 class _Renamed(MetaPathFinder, Loader):

@@ -74,10 +74,12 @@ class Rows(ABC):
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield ``(rows, block)`` in order, in cache-sized blocks."""
-        step = self.block_rows
-        for start in range(0, self.n, step):
-            part = slice(start, min(start + step, self.n))
+        for part in self._spans():
             yield part, self.block(part)
+
+    def _spans(self) -> Iterator[slice]:
+        for start in range(0, self.n, self.block_rows):
+            yield slice(start, min(start + self.block_rows, self.n))
 
     def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield ``(rows, block)`` in order, not widened to float64 where the container holds fewer digits."""
@@ -179,9 +181,7 @@ class DenseRows(Rows):
         return np.asarray(self.X[indices], dtype=np.float64)
 
     def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
-        step = self.block_rows
-        for start in range(0, self.n, step):
-            part = slice(start, min(start + step, self.n))
+        for part in self._spans():
             yield part, np.asarray(self.X[part])
 
     def dot(self, coef: FloatArray) -> FloatArray:

@@ -247,14 +247,7 @@ def read_json(text: bytes) -> dict[str, Any]:
 
 
 class Record:
-    """What a file holds, a JSON object and named arrays; every entry is checked as it is taken.
-
-    Parameters
-    ----------
-    values : dict
-    arrays : dict of str to ndarray
-    prefix : str, default=""
-        What the names of the arrays begin with.
+    """What a file holds, a JSON object and arrays whose names begin with ``prefix``; entries are checked when taken.
 
     Examples
     --------
@@ -328,19 +321,9 @@ class Record:
     def array(
         self, name: str, kind: str, shape: tuple[int | None, ...], least: float = -math.inf, *, may_be_inf: bool = False
     ) -> Any:
-        """Return an array.
+        """Return an array of real numbers ("f"), whole ones ("i") or truth values ("b"); None in a shape is any length.
 
-        Parameters
-        ----------
-        name : str
-        kind : {"f", "i", "b"}
-            Real numbers, whole numbers or truth values.
-        shape : tuple of int or None
-            None for any length.
-        least : float, optional
-            No entry may be smaller.
-        may_be_inf : bool, default=False
-            Whether infinite numbers are allowed. NaN never is.
+        No entry may be smaller than ``least``. Infinite numbers are allowed by ``may_be_inf``, NaN never is.
         """
         if not self.has(name):
             raise ArchiveError(f"{name!r} is missing")

@@ -167,12 +167,8 @@ class Leaves:
     BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
     so a row's product depends on nothing but the row and its place in its leaf.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, m), C order, or CSR matrix
-        Rows that begin at a leaf; only the last leaf may be short.
-    rows : int, optional
-        Of a leaf; `leaf_rows` says how many if this does not.
+    ``X`` is an array in C order or a CSR matrix. Its rows begin at a leaf, and only the last leaf may be short;
+    `leaf_rows` says how many rows a leaf has unless ``rows`` does.
     """
 
     def __init__(self, X: Any, rows: int | None = None) -> None:

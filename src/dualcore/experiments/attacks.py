@@ -83,25 +83,13 @@ def flip_labels(y: npt.ArrayLike, rate: float, random_state: RandomState = None)
 
 @dataclass(frozen=True, eq=False)
 class AlfaResult:
-    """What `alfa_attack` did.
+    """What `alfa_attack` did."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        The rows, unchanged.
-    y, flipped : ndarray of shape (n_samples,)
-        The labels after the flips, and which rows were flipped.
-    n_iter : int
-        Models trained on flipped labels.
-    converged : bool
-        Whether the set of flips stopped changing.
-    """
-
-    X: FloatArray
-    y: LabelArray
-    flipped: npt.NDArray[np.bool_]
-    n_iter: int
-    converged: bool
+    X: FloatArray  # the rows, unchanged, shape (n_samples, n_features)
+    y: LabelArray  # the labels after the flips, shape (n_samples,)
+    flipped: npt.NDArray[np.bool_]  # which rows were flipped
+    n_iter: int  # models trained on flipped labels
+    converged: bool  # whether the set of flips stopped changing
 
 
 def alfa_attack(
@@ -189,31 +177,15 @@ def alfa_attack(
 
 @dataclass(frozen=True, eq=False)
 class MinMaxResult:
-    """What `minmax_attack` did.
+    """What `minmax_attack` did."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n_samples + n_poison, n_features)
-        The clean rows in their order, then the poison.
-    y, poisoned : ndarray of shape (n_samples + n_poison,)
-        Their labels, and which rows are poison.
-    n_iter : int
-        AdaGrad steps taken.
-    train_loss : float
-        The SVM's objective, poison rows added at weight 1/n each, of the SVM trained on ``X, y``.
-    upper_bound : float
-        No poison of this size in the feasible sets makes the least such objective larger.
-    converged : bool
-        Whether ``train_loss`` is within one percent of ``upper_bound``.
-    """
-
-    X: FloatArray
-    y: LabelArray
-    poisoned: npt.NDArray[np.bool_]
-    n_iter: int
-    train_loss: float
-    upper_bound: float
-    converged: bool
+    X: FloatArray  # the clean rows in their order, then the poison, shape (n_samples + n_poison, n_features)
+    y: LabelArray  # their labels, shape (n_samples + n_poison,)
+    poisoned: npt.NDArray[np.bool_]  # which rows are poison
+    n_iter: int  # AdaGrad steps taken
+    train_loss: float  # objective, poison rows added at weight 1/n each, of the SVM trained on ``X, y``
+    upper_bound: float  # no poison of this size in the feasible sets makes the least such objective larger
+    converged: bool  # whether ``train_loss`` is within one percent of ``upper_bound``
 
 
 def minmax_attack(

@@ -49,16 +49,7 @@ class DatasetNotFoundError(FileNotFoundError):
 class Dataset:
     """Rows ``(X_train, y_train)`` to learn from and ``(X_test, y_test)`` to judge by.
 
-    Attributes
-    ----------
-    X_train, X_test : ndarray of shape (n_train, n_features), (n_test, n_features)
-    y_train, y_test : ndarray of shape (n_train,), (n_test,)
-        Labels -1 and +1, class numbers, or the target of a regression.
-    source : {"local", "openml", "generated"}
-    feature_names : tuple of str
-        Empty where the columns have no names.
-    contaminated : ndarray of bool of shape (n_train,), optional
-        Which training rows an attack changed or added, where that is known.
+    Targets are labels -1 and +1, class numbers, or those of a regression.
 
     Examples
     --------
@@ -73,8 +64,8 @@ class Dataset:
     X_test: Array
     y_test: Array
     source: Source
-    feature_names: tuple[str, ...] = ()
-    contaminated: npt.NDArray[np.bool_] | None = None
+    feature_names: tuple[str, ...] = ()  # empty where the columns have no names
+    contaminated: npt.NDArray[np.bool_] | None = None  # training rows that an attack changed or added, where known
 
 
 @dataclass(frozen=True)

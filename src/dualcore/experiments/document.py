@@ -14,28 +14,17 @@ from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
-from dualcore.experiments.compare import beaten_rows, compare, means, printed_figures, summarise
 from dualcore.experiments.figures import FIGURES, draw
 from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
 from dualcore.experiments.records import ENVIRONMENTS, Record, Store
-from dualcore.experiments.render import as_markdown, lay_out
+from dualcore.experiments.render import as_markdown, beaten_rows, compare, lay_out, means, printed_figures, summarise
 from dualcore.experiments.settings import STUDIES, get_table
 
 PLACE = re.compile(r"\{\{(\w+)(?: ([^}]+))?\}\}")
 
 
 def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str], *, figures: bool = True) -> Path:
-    """Write the page, and its figures beside the records; nothing is run.
-
-    Parameters
-    ----------
-    folder : path
-        Of the records, and of the figures.
-    output : path
-        The Markdown file to write.
-    figures : bool, default=True
-        Whether to draw the figures (needs matplotlib).
-    """
+    """Write the page to a Markdown file, and its figures (which need matplotlib) beside the records; nothing is run."""
     folder, output = Path(folder), Path(output)
 
     @cache

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dualcore.coresets.samplers import DualCoreset, ImportanceCoreset, LayeredCoreset, Sampler, UniformCoreset
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
-from dualcore.solvers import solve
+from dualcore.solvers import Solution, solve
 
 WHOLE, WHOLE_CONIC = "Whole", "Whole (conic)"
 ROUNDS = 4
@@ -41,35 +41,41 @@ class Trained:
 Method = Callable[[Job], Trained]
 
 
-def _whole(solver: str) -> Method:
+# A model, the rows it was trained on, and what is known about the optimum.
+Found = tuple[Solution, int, float | None]
+
+
+def _timed(train: Callable[[Job], Found]) -> Method:
     def run(job: Job) -> Trained:
         began = time.process_time()
-        found = solve(job.problem, job.X, job.y, solver=solver, tol=job.tol)
-        seconds = time.process_time() - began
-        return Trained(found.coef, found.intercept, len(job.y), found.lower_bound, seconds)
+        found, size, lower = train(job)
+        return Trained(found.coef, found.intercept, size, lower, time.process_time() - began)
 
     return run
+
+
+def _whole(solver: str) -> Method:
+    def train(job: Job) -> Found:
+        found = solve(job.problem, job.X, job.y, solver=solver, tol=job.tol)
+        return found, len(job.y), found.lower_bound
+
+    return _timed(train)
 
 
 def _once(make: Callable[[Job], Sampler]) -> Method:
     """Draw a coreset and train on it; the full data are not read again, for this yields no certificate."""
 
-    def run(job: Job) -> Trained:
-        began = time.process_time()
+    def train(job: Job) -> Found:
         coreset = make(job).build(job.problem, job.X, job.y)
-        found = solve(job.problem, coreset.X, coreset.y, coreset.weights, tol=job.tol)
-        seconds = time.process_time() - began
-        return Trained(found.coef, found.intercept, len(coreset), None, seconds)
+        return solve(job.problem, coreset.X, coreset.y, coreset.weights, tol=job.tol), len(coreset), None
 
-    return run
+    return _timed(train)
 
 
-def _refined(job: Job) -> Trained:
+def _refined(job: Job) -> Found:
     """Train through calibrated, re-anchored coresets; pilot, reads and certificate are in the time."""
-    began = time.process_time()
     fit = DualCoreset(size=job.size, rounds=ROUNDS, random_state=job.seed).fit(job.problem, job.X, job.y, tol=job.tol)
-    seconds = time.process_time() - began
-    return Trained(fit.solution.coef, fit.solution.intercept, job.size, fit.certificate.lower, seconds)
+    return fit.solution, job.size, fit.certificate.lower
 
 
 def _algorithm_one(job: Job) -> Sampler:
@@ -85,5 +91,5 @@ METHODS: dict[str, Method] = {
     "ImpSamp": _once(lambda job: ImportanceCoreset(size=job.size, random_state=job.seed)),
     "LayerSamp": _once(lambda job: LayeredCoreset(size=job.size, random_state=job.seed)),
     "DualCore": _once(_algorithm_one),
-    "Ours": _refined,
+    "Ours": _timed(_refined),
 }

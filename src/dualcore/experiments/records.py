@@ -89,13 +89,7 @@ class Store:
     """The records of a study in ``folder / (study + ".csv")``.
 
     Records are only ever appended, a batch in one write that is on the disk before the next begins. A line that
-    was cut short by a crash has no end and is dropped when the file is opened again.
-
-    Parameters
-    ----------
-    folder : path
-        Made if it is not there.
-    study : str
+    was cut short by a crash has no end and is dropped when the file is opened again. The folder is made where needed.
 
     Examples
     --------

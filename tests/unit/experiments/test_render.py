@@ -5,11 +5,19 @@ from dataclasses import replace
 import pytest
 
 from dualcore.experiments import STUDIES, TABLES, write_document
-from dualcore.experiments.compare import beaten_rows, compare, printed_figures, relative_gaps, summarise
 from dualcore.experiments.document import beaten_sentence, spread_sentence, time_sentence, within_sentence
 from dualcore.experiments.figures import FIGURES, draw
 from dualcore.experiments.records import Record, Store
-from dualcore.experiments.render import as_latex, as_markdown, lay_out
+from dualcore.experiments.render import (
+    as_latex,
+    as_markdown,
+    beaten_rows,
+    compare,
+    lay_out,
+    printed_figures,
+    relative_gaps,
+    summarise,
+)
 
 
 def records_of(study, *, shift=0.0, ours=0.0, trials=3):

@@ -3,9 +3,9 @@
 import pytest
 
 from dualcore.experiments import STUDIES, TABLES
-from dualcore.experiments.compare import printed_figures, printed_whole
 from dualcore.experiments.data import LOADERS, load_split
 from dualcore.experiments.methods import METHODS
+from dualcore.experiments.render import printed_figures, printed_whole
 from dualcore.experiments.settings import get_table
 
 PRINTED = [name for name, table in TABLES.items() if table.printed]

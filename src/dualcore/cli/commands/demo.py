@@ -62,12 +62,12 @@ class Line:
     accuracy_poisoned: float
 
 
-def make_large(n: int, seed: int = _SEED) -> tuple[FloatArray, FloatArray]:
+def make_large(n: int) -> tuple[FloatArray, FloatArray]:
     """Return rows of 20 features, and labels: 5 features tell much and vary much, 15 tell little and hardly vary.
 
     A model that trusts the data leans on the small ones, whose scale makes them cheap to move.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(_SEED)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     means = np.concatenate([np.full(5, 0.6), np.full(15, 0.04)])
     scales = np.concatenate([np.full(5, 1.0), np.full(15, 0.12)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,12 @@ from dualcore.data.sources import (
     format_of,
     list_tables,
 )
-from dualcore.data.sources.kinds import is_number
+from dualcore.data.sources.coding import is_number
 
 # A target of more different labels than these is taken for that of a regression.
 MOST_CLASSES = 100
+# Stands for the name of a target where there is none; no column is called so.
+NO_TARGET = "\0"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,14 @@ class Reading:
     def missing(self) -> dict[str, Any]:
         """What sources are told about missing values."""
         return {"fill": self.fill, "drop_missing": self.drop_missing}
+
+
+class Chosen(NamedTuple):
+    """The columns of a file that are used: those of the features, the target and the weight."""
+
+    names: tuple[str, ...]
+    target: str
+    weight: str | None = None
 
 
 class Layout(ABC):
@@ -77,10 +87,10 @@ class Layout(ABC):
         """Names of features that have none in the file, x0, x1 and so on; none where columns have names."""
         return ()
 
-    def code_texts(self, names: Sequence[str], target: str, weight: str | None) -> None:
+    def code_texts(self, chosen: Chosen) -> None:
         """Find the values of the columns of text among these, in one read: they are one-hot coded from now on."""
-        texts = [name for name in names if self.is_category(name)]
-        found = self._levels(texts, names, target, weight) if texts else {}
+        texts = [name for name in chosen.names if self.is_category(name)]
+        found = self._levels(texts, chosen) if texts else {}
         for name, values in found.items():
             self._check_levels(name, values)
         self.coding = {name: tuple(values) for name, values in found.items()}
@@ -116,9 +126,7 @@ class Layout(ABC):
         """Whether a column holds text that can be coded."""
         return False
 
-    def _levels(
-        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
-    ) -> dict[str, list[Any]]:
+    def _levels(self, texts: Sequence[str], chosen: Chosen) -> dict[str, list[Any]]:
         """Return the different values of columns of text, in their order; of a column with too many, some of them."""
         return {}
 
@@ -135,11 +143,11 @@ class Layout(ABC):
         """Whether a column holds text."""
 
     @abstractmethod
-    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
-        """Return the rows with targets that are numbers; without a target those of the source mean nothing."""
+    def open(self, chosen: Chosen) -> Source:
+        """Return the rows with targets that are numbers; where the target is `NO_TARGET` they mean nothing."""
 
     @abstractmethod
-    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+    def open_labelled(self, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
         """Return the rows with labels of text as -1 and +1 (two of them) or 0, 1, 2, ..., and the labels.
 
         Labels that are numbers stay as they are; no labels are returned then.
@@ -186,33 +194,33 @@ class _Columns(Layout):
     def _first_text(self, name: str) -> tuple[str, int] | None:
         return first_text(self.path, name, self.reading.separator)
 
-    def _levels(
-        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
-    ) -> dict[str, list[Any]]:
+    def _levels(self, texts: Sequence[str], chosen: Chosen) -> dict[str, list[Any]]:
         # Which rows are left out depends on all columns; else those of text are enough. A number fills as any other.
         drops, fill = self.reading.drop_missing, None if self.reading.fill is None else 0.0
-        others = [name for name in names if drops and self.kinds[name] == "number"]
+        others = [name for name in chosen.names if drops and self.kinds[name] == "number"]
         self.coding = dict.fromkeys(texts, ("",))  # until the values are known
-        source = self._open([*texts, *others], target, weight, ("", ""), fill=fill, drop_missing=drops)
+        columns = chosen._replace(names=(*texts, *others))
+        source = self._open(columns, ("", ""), fill=fill, drop_missing=drops)
         found: dict[str, list[Any]] = source.category_values(MOST_LEVELS)
         return found
 
-    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
-        target = names[0] if target is None else target
-        source: Source = self._open(names, target, weight, None, **self.reading.missing)
+    def open(self, chosen: Chosen) -> Source:
+        if chosen.target == NO_TARGET:
+            chosen = chosen._replace(target=chosen.names[0])
+        source: Source = self._open(chosen, None, **self.reading.missing)
         return source
 
-    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
+    def open_labelled(self, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
         try:
-            source = self._open(names, target, weight, "find", **self.reading.missing)
+            source = self._open(chosen, "find", **self.reading.missing)
             return source, source.labels or ()
         except ClassError:  # not two of them
-            every = self._open(names, target, weight, ("", "")).target_values(MOST_CLASSES)
-            source = self._open(names, target, weight, tuple(every), **self.reading.missing)
+            every = self._open(chosen, ("", "")).target_values(MOST_CLASSES)
+            source = self._open(chosen, tuple(every), **self.reading.missing)
             return source, tuple(every)
 
-    def _open(self, names: Sequence[str], target: str, weight: str | None, labels: Any, **missing: Any) -> Any:
-        files = list_tables(self.path)
+    def _open(self, chosen: Chosen, labels: Any, **missing: Any) -> Any:
+        files, (names, target, weight) = list_tables(self.path), chosen
         coding = {name: values for name, values in self.coding.items() if name in names}
         options: dict[str, Any] = {"features": names, "weight": weight, "labels": labels, **missing}
         options |= {"categories": coding, "unknown": "zeros"}
@@ -267,26 +275,25 @@ class _Arrays(Layout):
         texts = self.table.columns[name].tolist()
         return next(((text, row) for row, text in enumerate(texts) if not is_number(text)), None)
 
-    def _levels(
-        self, texts: Sequence[str], names: Sequence[str], target: str, weight: str | None
-    ) -> dict[str, list[Any]]:
+    def _levels(self, texts: Sequence[str], chosen: Chosen) -> dict[str, list[Any]]:
         return {name: sorted(set(self.table.labels(name).tolist())) for name in texts}
 
-    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
-        y = np.zeros(self.table.n_rows) if target is None else self.table.numbers(target)
-        return self._open(names, y, weight, None)
+    def open(self, chosen: Chosen) -> Source:
+        is_known = chosen.target != NO_TARGET
+        y = self.table.numbers(chosen.target) if is_known else np.zeros(self.table.n_rows)
+        return self._open(chosen, y, None)
 
-    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
-        y = self.table.labels(target)
+    def open_labelled(self, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
+        y = self.table.labels(chosen.target)
         if y.dtype.kind in "fiu":
-            return self._open(names, y, weight, None), ()
+            return self._open(chosen, y, None), ()
         labels, place = np.unique(y, return_inverse=True)
         if labels.size == 2:
-            return self._open(names, y, weight, tuple(labels.tolist())), tuple(labels.tolist())
-        return self._open(names, place.astype(np.float64), weight, None), tuple(labels.tolist())
+            return self._open(chosen, y, tuple(labels.tolist())), tuple(labels.tolist())
+        return self._open(chosen, place.astype(np.float64), None), tuple(labels.tolist())
 
-    def _open(self, names: Sequence[str], y: Any, weight: str | None, labels: Any) -> Source:
-        matrix = self.table.matrix
+    def _open(self, chosen: Chosen, y: Any, labels: Any) -> Source:
+        (names, _, weight), matrix = chosen, self.table.matrix
         if self.coding and matrix is None:
             X, found = np.hstack([self._coded(name) for name in names]), tuple(names)
         else:
@@ -330,10 +337,10 @@ class _Svmlight(Layout):
     def is_text(self, name: str) -> bool:
         return False
 
-    def open(self, names: Sequence[str], target: str | None, weight: str | None) -> Source:
-        if weight is not None or target not in (None, self.own_target):
+    def open(self, chosen: Chosen) -> Source:
+        if chosen.weight is not None or chosen.target not in (NO_TARGET, self.own_target):
             raise OptionError(f"{self.path.name} has no columns with names: leave --target and --weight out.")
         return self.source
 
-    def open_labelled(self, names: Sequence[str], target: str, weight: str | None) -> tuple[Source, tuple[Any, ...]]:
-        return self.open(names, target, weight), ()
+    def open_labelled(self, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
+        return self.open(chosen), ()

@@ -43,13 +43,18 @@ def parse_size(text: str) -> float | int:
     try:
         size: float | int = int(text)
     except ValueError:
-        try:
-            size = float(text)
-        except ValueError:
-            raise OptionError(f"A coreset size is a number of rows or a share like 0.05, got {text!r}.") from None
+        size = _as_float(text)
     if not (size >= 1 if isinstance(size, int) else 0.0 < size <= 1.0):
-        raise OptionError(f"A coreset size is a number of rows or a share in (0, 1], got {text!r}.")
+        raise OptionError(f"A coreset size is a number of rows or a share in (0, 1] like 0.05, got {text!r}.")
     return size
+
+
+def _as_float(text: str) -> float:
+    """Return a number, NaN where the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def parse_radii(text: str) -> list[float]:
@@ -84,10 +89,7 @@ def parse_fill(text: str | None) -> float | str | None:
     """
     if text is None or text in ("mean", "median"):
         return text
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = _as_float(text)
     if not math.isfinite(number):
         raise OptionError(f"--fill takes mean, median or a number, got {text!r}.")
     return number
@@ -106,10 +108,7 @@ def category_costs(texts: Sequence[str], coding: Coding | None) -> list[float]:
     every, own = 1.0, dict[str, float]()
     for text in texts:
         name, equals, price = text.rpartition("=")
-        try:
-            cost = float(price)
-        except ValueError:
-            cost = math.nan
+        cost = _as_float(price)
         if not cost > 0.0:
             raise OptionError(f"--category-cost takes a positive number, inf, or COLUMN=PRICE, got {text!r}.")
         if equals:

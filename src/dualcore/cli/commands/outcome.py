@@ -76,11 +76,7 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
                 code = _fail("interrupted; no file is left half-written", Exit.INTERRUPTED)
             except OptionError as error:
                 code = _fail(error, Exit.USAGE)
-            except (
-                FileError,
-                ValueError,
-                ImportError,
-            ) as error:  # tables, models and sources raise kinds of ValueError
+            except (FileError, ValueError, ImportError) as error:  # tables, models, sources raise kinds of ValueError
                 code = _fail(error, Exit.DATA)
             except BrokenPipeError:  # whoever read our output has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -156,29 +156,25 @@ def _largest(model: Model, count: int = 10) -> list[tuple[str, str]]:
 
 def reproduce(model: Model, model_path: Path, data_path: Path, out: Path, seeds: int) -> str:
     """Return the commands that make the model and its report again."""
-    made, settings = model.provenance, model.settings
+    made = model.provenance
     fit = ["dualcore", "fit", str(made.get("data", data_path.name)), "--target", model.target, "--out", model_path.name]
-    for name, value in settings.items():
-        if name == "fit_intercept":
-            fit += [] if value else ["--no-intercept"]
-        elif name == "category_cost":
-            for column, cost in zip(model.coding, value, strict=True):
-                fit += ["--category-cost", f"{column}={cost}"]
-        elif name != "categories":  # they follow from the file
-            fit += [f"--{name.replace('_', '-')}", str(value)]
-    if made.get("coreset") is not None:
-        fit += ["--coreset", str(made["coreset"]), "--rounds", str(made.get("rounds")), "--gap", str(made.get("gap"))]
-    for name in ("seed", "tol", "max_iter"):
-        if made.get(name) is not None:
-            fit += [f"--{name.replace('_', '-')}", str(made[name])]
+    # Categories follow from the file.
+    own = {name: value for name, value in model.settings.items() if name not in ("categories", "category_cost")}
+    if not own.pop("fit_intercept", True):
+        fit.append("--no-intercept")
+    fit += _options(own)
+    for column, cost in zip(model.coding, model.settings.get("category_cost") or (), strict=True):
+        fit += ["--category-cost", f"{column}={cost}"]
+    names = ("coreset", "rounds", "gap") if made.get("coreset") is not None else ()
+    fit += _options({name: made[name] for name in (*names, "seed", "tol", "max_iter") if made.get(name) is not None})
     fit += ["--standardize"] if model.scaling is not None else []
-    for column in made.get("drop", ()):
-        fit += ["--drop", str(column)]
-    fit += ["--weight", str(made["weight"])] if made.get("weight") else []
-    fit += ["--fill", str(made["fill"])] if made.get("fill") else []
+    fit += [part for column in made.get("drop", ()) for part in ("--drop", str(column))]
+    fit += _options({name: made[name] for name in ("weight", "fill") if made.get(name)})
     fit += ["--drop-missing"] if made.get("drop_missing") else []
-    separator = ["--separator", str(made["separator"])] if made.get("separator") else []
-    fit += separator
+    separator = _options({"separator": made["separator"]} if made.get("separator") else {})
     report = ["dualcore", "report", model_path.name, data_path.name, "--seeds", str(seeds), "--out", out.name]
-    report += separator
-    return shlex.join(fit) + "\n" + shlex.join(report)
+    return shlex.join(fit + separator) + "\n" + shlex.join(report + separator)
+
+
+def _options(values: dict[str, Any]) -> list[str]:
+    return [part for name, value in values.items() for part in (f"--{name.replace('_', '-')}", str(value))]

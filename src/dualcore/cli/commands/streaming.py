@@ -99,18 +99,13 @@ def _read_notes(state: Path) -> dict[str, Any]:
         return notes | {"coding": check_coding(notes.get("coding", {}))}
     except ArchiveError as error:
         raise TableError(f"{state.name} is a damaged stream: {error}.") from None
-    except ValueError as error:
-        raise TableError(str(error)) from None
 
 
 def _open_state(problem: Problem, size: int, seed: int, state: Path | None) -> CoresetStream:
     """Return the stream that goes on, or a new one."""
     if state is None or not state.exists():
         return CoresetStream(problem, size, random_state=seed)
-    try:
-        stream = CoresetStream.load(state, problem)
-    except ValueError as error:
-        raise TableError(str(error)) from None
+    stream = CoresetStream.load(state, problem)
     if stream.size != size:
         raise OptionError(f"{state} is a stream of --size {stream.size}, got {size}.")
     return stream

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore import Source
-from dualcore.cli.commands.layout import MOST_CLASSES, Layout, Reading, open_layout
+from dualcore.cli.commands.layout import MOST_CLASSES, NO_TARGET, Chosen, Layout, Reading, open_layout
 from dualcore.cli.commands.options import text_target
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.commands.progress import Watch, WatchedSource
 from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
-from dualcore.cli.tables import TableError
+from dualcore.cli.tables import TableError, as_labels
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import (
     Chunk,
@@ -105,27 +105,30 @@ def open_stream(
     A coding that is given is used as it is, and no other column may hold text; else one read finds the values.
     """
     layout = open_layout(options.path, replace(options.reading, coding=coding or {}))
-    target = _target(layout, options.target)
+    name = options.target or layout.own_target
+    if name is None:
+        raise OptionError("--target is missing: which column is to be learned, by name or position?")
+    target = layout.find(name)
     weight = None if options.weight is None else layout.find(options.weight)
     aside = {layout.find(name) for name in options.drop or ()}
     names = layout.features([target, *aside, *([] if weight is None else [weight])])
     if not classification and layout.is_text(target):
         raise text_target(options.path.name, target)
-    where = f"Column {target!r} of {layout.path.name}"
+    chosen, where = Chosen(names, target, weight), f"Column {target!r} of {layout.path.name}"
     try:
         if coding is None:
-            layout.code_texts(names, target, weight)
+            layout.code_texts(chosen)
         layout.check_numbers([*names, *([] if weight is None else [weight])])
     except TableError:
         plain = tuple(name for name in names if not layout.is_text(name))
         if classification and 0 < len(plain) < len(names):  # a wrong target is the greater fault
-            _check_classes(where, _with_classes(layout, plain, target, None)[1])
+            _check_classes(where, _with_classes(layout, Chosen(plain, target))[1])
         raise
     source: Source
     if not classification:
-        source, classes = layout.open(names, target, weight), None
+        source, classes = layout.open(chosen), None
     else:
-        source, classes = _with_classes(layout, names, target, weight)
+        source, classes = _with_classes(layout, chosen)
         _check_classes(where, classes)
     inner, scaling = source, None
     if options.standardize:
@@ -148,23 +151,13 @@ def open_stream(
     )
 
 
-def _target(layout: Layout, name: str | None) -> str:
-    name = name or layout.own_target
-    if name is not None:
-        return layout.find(name)
-    raise OptionError("--target is missing: which column is to be learned, by name or position?")
-
-
-def _with_classes(
-    layout: Layout, names: tuple[str, ...], target: str, weight: str | None
-) -> tuple[Source, tuple[Any, ...]]:
+def _with_classes(layout: Layout, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
     """Return the rows with coded labels, and the classes."""
-    source, classes = layout.open_labelled(names, target, weight)
+    source, classes = layout.open_labelled(chosen)
     if not classes:  # the labels are numbers
         tally = source.survey().tally
         found = np.unique(source_target(source)) if tally is None else np.array([value for value, _ in tally])
-        whole = np.all(found == np.round(found)) and np.abs(found).max(initial=0.0) < 2**53
-        classes = tuple(found.astype(np.int64).tolist() if whole else found.tolist())
+        classes = tuple(as_labels(found).tolist())
         if len(classes) == 2:
             source = PreparedSource(source, labels=(classes[0], classes[1]))
     return source, classes
@@ -219,18 +212,17 @@ def model_reading(model: Model, separator: str | None, *, drop: bool = True) -> 
 def stream_for_model(model: Model, path: Path, target: str | None, weight: str | None, reading: Reading) -> Source:
     """Open the rows of a file as a model of two classes, or a regression, takes them."""
     layout = open_layout(path, reading)
-    name = layout.find(target or model.target)
-    names = _model_features(layout, model)
-    weight = None if weight is None else layout.find(weight)
+    name, names = layout.find(target or model.target), _model_features(layout, model)
+    chosen = Chosen(names, name, None if weight is None else layout.find(weight))
     source: Source
     if model.classes is not None:
-        source, labels = layout.open_labelled(names, name, weight)
+        source, labels = layout.open_labelled(chosen)
         if labels and tuple(labels) != tuple(model.classes):
             raise TableError(f"{path.name} has the labels {list(labels)[:5]}, the model {list(model.classes)[:5]}.")
         if not labels:
             source = PreparedSource(source, labels=(float(model.classes[0]), float(model.classes[1])))
     else:
-        source = layout.open(names, name, weight)
+        source = layout.open(chosen)
     if model.scaling is None:
         return source
     return PreparedSource(source, centre=model.scaling.centre, scale=model.scaling.scale)
@@ -247,17 +239,17 @@ def load_for_model(
     wanted = model.target if target is None else target
     names = _model_features(layout, model)
     if optional_target and wanted not in (*layout.names, layout.own_target):
-        found = load_rows(Stream(layout.open(names, None, None), names, wanted, None, None))
+        found = load_rows(Stream(layout.open(Chosen(names, NO_TARGET)), names, wanted, None, None))
         return found.X, None, None
     name = layout.find(wanted)
-    weight = None if weight is None else layout.find(weight)
+    chosen = Chosen(names, name, None if weight is None else layout.find(weight))
     classes: tuple[Any, ...] | None = None
     if model.is_classifier:
-        source, classes = _with_classes(layout, names, name, weight)
+        source, classes = _with_classes(layout, chosen)
     elif layout.is_text(name):
         raise text_target(path.name, name)
     else:
-        source = layout.open(names, name, weight)
+        source = layout.open(chosen)
     rows = load_rows(Stream(source, names, name, classes, None))
     return rows.X, rows.y, rows.weights
 

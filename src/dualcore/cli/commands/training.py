@@ -228,8 +228,7 @@ def _show_certified(
 
     def show(console: Console) -> None:
         show_certificates(console, model, certificates)
-        for name, value in quality.items():
-            console.print(f"{name.replace('_', ' ')}: {value:.4f}")
+        _show_quality(console, quality)
 
     output.result(values, show)
     return Exit.OK
@@ -253,9 +252,7 @@ def predict_rows(
             columns["score"] = found[:, 0].tolist()
         else:
             columns |= {f"score {label}": found[:, k].tolist() for k, label in enumerate(model.classes or ())}
-    quality: dict[str, float] = {}
-    if labels is not None:
-        quality = measure_quality(model, X, labels)
+    quality = {} if labels is None else measure_quality(model, X, labels)
     if out is not None:
         with writing(out):
             write_atomically(out, write_csv(columns).encode())
@@ -267,8 +264,7 @@ def predict_rows(
 
     def show(console: Console) -> None:
         console.print(f"{n_rows:,} predictions written to {out}.", markup=False)
-        for name, value in quality.items():
-            console.print(f"{name.replace('_', ' ')}: {value:.4f}")
+        _show_quality(console, quality)
 
     output.result(values, show)
     return Exit.OK
@@ -365,6 +361,11 @@ def measure_quality(model: Model, X: Any, labels: npt.NDArray[Any]) -> dict[str,
     if model.is_classifier:
         return {"accuracy": float(np.mean(found == labels))}
     return {"mean_absolute_error": float(np.mean(np.abs(found - labels)))}
+
+
+def _show_quality(console: Console, quality: dict[str, float]) -> None:
+    for name, value in quality.items():
+        console.print(f"{name.replace('_', ' ')}: {value:.4f}")
 
 
 def certificate_values(certificate: Certificate) -> dict[str, Any]:

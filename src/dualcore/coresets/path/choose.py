@@ -38,24 +38,12 @@ _FOLD_TOL = 1e-3
 
 @dataclass(frozen=True)
 class RadiusSelection:
-    """What cross-validation says about each radius.
+    """What cross-validation says about each radius."""
 
-    Attributes
-    ----------
-    radius : float
-        The chosen one.
-    radii : ndarray of shape (n_radii,)
-        Ascending.
-    scores : ndarray of shape (n_radii, n_folds)
-        Held-out scores; smaller is better.
-    rule : str
-        How the choice was made.
-    """
-
-    radius: float
-    radii: FloatArray
-    scores: FloatArray
-    rule: str
+    radius: float  # the chosen one
+    radii: FloatArray  # ascending, shape (n_radii,)
+    scores: FloatArray  # held-out scores, smaller is better, shape (n_radii, n_folds)
+    rule: str  # how the choice was made
 
     @classmethod
     def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str) -> RadiusSelection:
@@ -223,14 +211,7 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
 
     with ``s_i`` the slope of the loss at the best constant model: the gradient of the mean loss there is within what
     the penalty ``sigma Lip ||theta||_*`` balances. It is exact for smooth losses without flips. Where the loss has
-    kinks or labels move coefficients are zero sooner.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its own radius is not used.
-    X, y, sample_weight
-        The data.
+    kinks or labels move coefficients are zero sooner. The radius of ``problem`` itself is not used.
 
     Examples
     --------

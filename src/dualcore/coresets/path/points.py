@@ -14,22 +14,12 @@ from dualcore.solvers import Solution
 
 @dataclass(frozen=True)
 class PathPoint:
-    """The model of one radius.
-
-    Attributes
-    ----------
-    radius : float
-    solution : Solution
-        Its ``value``, ``lower_bound`` and ``gap`` are about the full data.
-    certificate : Certificate
-    build : int or None
-        Which coreset of the path it was trained on; None for the whole data.
-    """
+    """The model of one radius."""
 
     radius: float
-    solution: Solution
+    solution: Solution  # its ``value``, ``lower_bound`` and ``gap`` are about the full data
     certificate: Certificate
-    build: int | None
+    build: int | None  # which coreset of the path it was trained on; None for the whole data
 
 
 @dataclass(frozen=True)

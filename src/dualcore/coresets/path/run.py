@@ -403,10 +403,8 @@ class _CoresetPath:
                 risk, multiplier = old.certificate.upper, old.solution.dual_variable
                 solution, build = old.solution, old.build if old.build is not None else build
                 rounding = old.certificate.rounding  # of the model that is kept
-            reads = self.source.n_reads
-            fit = finish(
-                solution, risk, multiplier, self.lower[k], self.coresets[build], (), reads, rounding
-            )  # fmt: skip
+            known = (self.lower[k], self.coresets[build], (), self.source.n_reads, rounding)
+            fit = finish(solution, risk, multiplier, *known)
             self.best[k] = PathPoint(self.radii[k], fit.solution, fit.certificate, build)
         self._tell("certify", sum(point is not None for point in self.best))
 
@@ -419,9 +417,8 @@ class _CoresetPath:
         share = 0.3 * self.reach if problem.loss.kinks else 0.0
         widths = [share * self._spread(found[k]) if share else 0.0 for k in trained]
         models = [found[k].solution for k in trained]
-        scores = read_models(
-            self.source, problem, models, widths, self.radii[-1], [found[k].solution for k in others], self.column_sizes
-        )  # fmt: skip
+        mixed, largest = [found[k].solution for k in others], self.radii[-1]
+        scores = read_models(self.source, problem, models, widths, largest, mixed, self.column_sizes)
         self.column_sizes = scores.column_sizes
         numbered = dict(enumerate([*trained, *others]))
         risks = {k: scores.risk(self.problems[k], j) for j, k in numbered.items()}
@@ -429,8 +426,7 @@ class _CoresetPath:
         for j, k in enumerate(trained):
             for near in range(max(j - 1, 0), min(j + 2, len(trained))):  # a neighbour's slopes may fit better
                 self.lower[k] = max(self.lower[k], scores.lower_bound(self.problems[k], near, risks[k][0]))
-        none = np.empty(0)
-        return risks, {k: scores.moments(j) if j < len(trained) else none for j, k in numbered.items()}
+        return risks, {k: scores.moments(j) if j < len(trained) else np.empty(0) for j, k in numbered.items()}
 
     def _lift_bounds(self) -> None:
         """Lift lower bounds to their concave hull: the optimum is concave in ``sigma^p``, being a minimum of lines."""

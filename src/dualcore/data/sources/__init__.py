@@ -15,10 +15,18 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources.arrays import ArraySource
 from dualcore.data.sources.base import Smallest, Source
 from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
-from dualcore.data.sources.coding import MOST_LEVELS, Coding, check_coding, coded_groups, coded_names
+from dualcore.data.sources.coding import (
+    MOST_LEVELS,
+    Coding,
+    check_coding,
+    coded_groups,
+    coded_names,
+    column_kinds,
+    first_text,
+    mixed_column,
+)
 from dualcore.data.sources.dask import DaskSource, is_dask
 from dualcore.data.sources.files import CsvSource, ParquetSource
-from dualcore.data.sources.kinds import column_kinds, first_text, mixed_column
 from dualcore.data.sources.mapped import open_npy, open_npz, sparse_matrix
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Paths, delimiter_of, format_of, is_parquet, is_paths, list_files, list_tables

@@ -36,17 +36,10 @@ class _Coded(_Preparation):
 
 
 class ClassSource(PreparedSource):
-    """The rows of another source, every class by its number, or one class +1 and all others -1.
+    """The rows of another source, every class by its number, or the class ``positive`` +1 and all others -1.
 
-    Parameters
-    ----------
-    inner : Source
-    classes : ndarray of shape (n_classes,)
-        The different targets of ``inner``, ascending.
-    positive : int, optional
-        Number of the class that becomes +1; without it targets are the numbers of the classes.
-    factors : ndarray of shape (n_classes,), optional
-        What the weights of the rows of each class are multiplied by.
+    ``classes`` are the different targets of ``inner``, ascending. The weights of the rows of each class are multiplied
+    by its entry of ``factors``.
 
     Examples
     --------

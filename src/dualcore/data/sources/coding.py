@@ -1,4 +1,4 @@
-"""One-hot coding of columns of text: which values they hold, and which features their values become.
+"""What the columns of files hold, before any row is used; and the one-hot coding of those of text.
 
 A *coding* maps the name of a column to its values, in their order. Each value becomes one 0/1 feature. A value that is
 not among them, met after the coding was found, is no category: a row of zeros.
@@ -7,9 +7,12 @@ not among them, met after the coding was found, is no category: a row of zeros.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from dualcore.data.sources.arrow import import_arrow
+from dualcore.data.sources.chunk import SourceError
+from dualcore.data.sources.paths import Paths, delimiter_of, is_parquet, list_tables
+from dualcore.data.sources.tables import import_arrow, kind_of
 from dualcore.data.storage import ArchiveError
 
 Coding = Mapping[str, Sequence[Any]]
@@ -76,3 +79,82 @@ def find_values(batches: Iterable[Any], names: Iterable[str], most: int) -> dict
         if all(len(values) > most for values in found.values()):
             break
     return {name: sorted(values) for name, values in found.items()}
+
+
+def column_kinds(path: Paths, separator: str | None = None) -> dict[str, str]:
+    """Return the columns of a file with what they hold: "number", "category" (text too) or "other".
+
+    The files of a folder must have the same columns, and the same in them.
+    """
+    files = list_tables(path)
+    kinds = _file_kinds(files[0], separator)
+    for file in files[1:]:
+        found = _file_kinds(file, separator)
+        odd = sorted(set(found) ^ set(kinds))
+        if odd:
+            raise SourceError(f"{files[0].name} and {file.name} differ in column {odd[0]!r}: the files do not match.")
+        for name, kind in found.items():
+            if (kind == "number") != (kinds[name] == "number") and "empty" not in (kind, kinds[name]):
+                raise SourceError(mixed_column(name, [file.name, files[0].name], kind == "number"))
+            kinds[name] = kind if kinds[name] == "empty" else kinds[name]
+    return {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+
+
+def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
+    """Say that a column holds numbers in one file and text in another."""
+    number, text = files if first_is_number else reversed(files)
+    return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
+
+
+def _file_kinds(path: Path, separator: str | None = None) -> dict[str, str]:
+    """Return the columns of one file with what they hold; "empty" where there is nothing in them."""
+    pa = import_arrow("pyarrow")
+    try:
+        if is_parquet(path):
+            schema = import_arrow("pyarrow.parquet").read_schema(path)
+        else:
+            csv = import_arrow("pyarrow.csv")
+            options = csv.ParseOptions(delimiter=separator or delimiter_of(path))
+            schema = csv.open_csv(path, parse_options=options).schema
+    except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
+        kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
+        raise SourceError(f"{path} is not a {kind}: {error}") from None
+    _check_header(path, schema.names)
+    # What is written as true and false is text in a file of text.
+    text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
+    kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
+    return {name: "category" if name in text else kind for name, kind in kinds.items()}
+
+
+def _check_header(path: Path, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if list(names).count(name) > 1)
+        raise SourceError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
+    if not is_parquet(path) and all(is_number(name) for name in names):
+        raise SourceError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
+
+
+def is_number(text: object) -> bool:
+    """Whether a text of a table reads as a number."""
+    try:
+        float(text)  # type: ignore[arg-type]  # of anything else it raises
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def first_text(path: Paths, name: str, separator: str | None = None) -> tuple[str, int] | None:
+    """Return the first value of a column of CSV files that is not a number, and its row in its file, from 0."""
+    pa, csv = import_arrow("pyarrow"), import_arrow("pyarrow.csv")
+    for file in list_tables(path):
+        if is_parquet(file):
+            return None
+        options = csv.ConvertOptions(include_columns=[name], column_types={name: pa.string()})
+        parse = csv.ParseOptions(delimiter=separator or delimiter_of(file))
+        row = 0
+        for batch in csv.open_csv(file, parse_options=parse, convert_options=options):
+            for value in batch.column(0).to_pylist():
+                if value and value.strip() and not is_number(value):
+                    return value, row
+                row += 1
+    return None

@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.base import touched
 from dualcore.data.sources.chunk import Chunk, SourceError, two_labels
 from dualcore.data.sources.coding import find_values
 from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.paths import PARQUET, TEXT, Paths, delimiter_of, list_files
-from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, is_text
+from dualcore.data.sources.tables import Block, Columns, Fill, aligned_chunks, import_arrow, is_text
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
@@ -53,14 +52,14 @@ class _TableSource(LocalSource):
         super().__init__()
         self.files = [FileState.of(file) for file in list_files(path, suffixes)]
         self.columns = columns
-        for place, (file, *_) in enumerate(self.files):
-            schema = self._schema(file)
+        for place, file in enumerate(self.files):
+            schema, where = self._schema(file.path), str(file.path)
             if place:
-                self.columns.check(schema, str(file), exactly=not columns.features)
+                self.columns.check(schema, where, exactly=not columns.features)
                 continue
             if columns.labels == "find":
                 self.columns = replace(columns, labels=_UNKNOWN if is_text(schema, columns.target) else None)
-            self.columns = self.columns.resolve(schema, str(file))
+            self.columns = self.columns.resolve(schema, where)
         self.is_weighted, self.n_features = columns.weight is not None, self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
 

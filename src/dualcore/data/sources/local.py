@@ -42,16 +42,10 @@ def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
 class LocalSource(Source):
     """A source whose pieces are read in this process, by as many threads as BLAS is allowed.
 
-    Attributes
-    ----------
-    chunk_rows : int
-        Rows handed to a function at a time. The result of a read does not depend on it.
-    files : list of FileState
-        The files that are read, as they were when the source was opened. A read fails if one of them changes before it
-        is over.
+    A read fails if a file changes before it is over: ``files`` are as they were when the source was opened.
     """
 
-    chunk_rows: int
+    chunk_rows: int  # handed to a function at a time; the result of a read does not depend on it
     files: Sequence[FileState] = ()
     # One thread more than compute, for pieces that have to be waited for.
     extra_threads: int = 0

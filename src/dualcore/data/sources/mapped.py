@@ -80,13 +80,8 @@ def open_npy(
 ) -> ArraySource:
     """Return the rows of an ``.npy`` file, mapped into memory.
 
-    Parameters
-    ----------
-    X : path of a two-dimensional array
-    y, weights : path of an ``.npy`` file, or array
-    chunk_rows : int, optional
-    labels : (negative, positive) or "find", optional
-        As in `ArraySource`.
+    ``X`` is the path of a two-dimensional array; ``y`` and ``weights`` are arrays, or paths of other ``.npy`` files.
+    The rest is as in `ArraySource`.
     """
 
     def load(data: Any) -> Any:

@@ -65,17 +65,9 @@ def _counted(name: str) -> Any:
 class PreparedSource(Source):
     """The rows of another source, changed as they are read; nothing is copied or kept.
 
-    Reads are counted by the source within.
-
-    Parameters
-    ----------
-    inner : Source
-    labels : (negative, positive), optional
-        The two numbers that are the targets of ``inner``; they become -1 and +1.
-    factors : (negative, positive), optional
-        What the weights of rows with target -1 and +1 are multiplied by.
-    centre, scale : ndarray of shape (n_features,), optional
-        Features become ``(x - centre) / scale``. Sparse features are divided only: leave ``centre`` out.
+    Reads are counted by the source within. The two numbers ``labels`` that are its targets become -1 and +1; weights of
+    rows with these are multiplied by ``factors``. Features become ``(x - centre) / scale``; sparse ones are divided
+    only, so leave ``centre`` out.
 
     Examples
     --------

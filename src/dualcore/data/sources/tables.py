@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.arrow import import_arrow
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, chunk_spans, stack_chunks
 from dualcore.data.sums import RowSum
 
@@ -30,6 +30,16 @@ Fill = float | str | Mapping[str, float | str]
 RULES = ("mean", "median")
 # Numbers kept at a time to find medians: 160 MB.
 _MOST_KEPT = 20_000_000
+
+
+def import_arrow(name: str) -> Any:
+    """Import a module of pyarrow, or say which extra brings it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ImportError(
+            "Reading Parquet and CSV files needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
+        ) from None
 
 
 class Block(NamedTuple):
