@@ -9,12 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import (
-    LevelSet,
-    SideSums,
-    side_bound,
-    trivial_bound,
-)
+from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sums import FlipTail, Leaves
@@ -119,7 +114,48 @@ class ClosedKernel:
 
     def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves, and what is known of every row."""
-        return _closed_block(chunk, task, extent, leaves)
+        problem, anchor, form = task.problem, task.anchor, task.problem.form
+        size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
+        is_margin = problem.is_classification
+        score = leaves.dot(anchor.coef)
+        score += anchor.intercept
+        t = score * y if is_margin else score - y
+        found = form.evaluate(t, anchor.multiplier, size)
+        value, h, slope, flipped = found
+        tail = form.tail(t, size, weights, extent.total_weight)
+        score_slope = slope * y if is_margin else slope
+        layout = Layout(task, leaves.m)
+        table = np.zeros((leaves.n_leaves, layout.width))
+        totals, line, duals, squares, _ = layout.split(table)
+        if task.sized:
+            squares[:] = leaves.squares(weights)
+        dual = DualColumns(leaves.m)
+        if task.certified:
+            _dual_sums(duals[0], leaves, weights, score_slope, form.dual_values(found, t, score, y, anchor.multiplier))
+        else:
+            given = _weigh(score_slope, weights)
+            duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
+        totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
+        totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
+        totals[:, _H] = totals[:, _LOSS] if h is value else leaves.sums(_weigh(h, weights))
+        totals[:, _SLOPE] = duals[0][:, dual.upward] - duals[0][:, dual.downward]
+        if flipped is not None:
+            totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
+        powers = form.slope_powers(slope) if task.certified else None
+        if powers is not None:
+            _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
+        tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
+        if task.width > 0.0:
+            _smooth_dual(duals[1], task, leaves, chunk, t)
+
+        stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
+        levels = (
+            curvature_level(problem, anchor.multiplier, t, slope, task.cells.width)
+            if task.cells.n_curvatures > 1
+            else None
+        )
+        flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
+        return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
     def plan(
         self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
@@ -139,49 +175,6 @@ class ClosedKernel:
         cells = rule.assign(h, problem.family.stratum(rows.y), levels)
         mass = np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64)
         return CellPlan(rule, mass, 0.3 * width if problem.loss.kinks else 0.0)
-
-
-def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
-    problem, anchor, form = task.problem, task.anchor, task.problem.form
-    size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
-    is_margin = problem.is_classification
-    score = leaves.dot(anchor.coef)
-    score += anchor.intercept
-    t = score * y if is_margin else score - y
-    found = form.evaluate(t, anchor.multiplier, size)
-    value, h, slope, flipped = found
-    tail = form.tail(t, size, weights, extent.total_weight)
-    score_slope = slope * y if is_margin else slope
-    layout = Layout(task, leaves.m)
-    table = np.zeros((leaves.n_leaves, layout.width))
-    totals, line, duals, squares, _ = layout.split(table)
-    if task.sized:
-        squares[:] = leaves.squares(weights)
-    dual = DualColumns(leaves.m)
-    if task.certified:
-        _dual_sums(duals[0], leaves, weights, score_slope, form.dual_values(found, t, score, y, anchor.multiplier))
-    else:
-        given = _weigh(score_slope, weights)
-        duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
-    totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
-    totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
-    totals[:, _H] = totals[:, _LOSS] if h is value else leaves.sums(_weigh(h, weights))
-    totals[:, _SLOPE] = duals[0][:, dual.upward] - duals[0][:, dual.downward]
-    if flipped is not None:
-        totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
-    powers = form.slope_powers(slope) if task.certified else None
-    if powers is not None:
-        _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
-    tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
-    if task.width > 0.0:
-        _smooth_dual(duals[1], task, leaves, chunk, t)
-
-    stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
-    levels = (
-        curvature_level(problem, anchor.multiplier, t, slope, task.cells.width) if task.cells.n_curvatures > 1 else None
-    )
-    flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
-    return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:

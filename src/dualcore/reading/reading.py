@@ -85,9 +85,9 @@ class Reading(ABC):
     @property
     @abstractmethod
     def needs_rows(self) -> bool:
-        """Whether sums do not determine the risk or the bound, so that both take further reads (`settle`)."""
+        """Whether sums do not determine the risk or the bound, so that both take further reads (`replace_risk`)."""
 
-    def settle(self, known: Certificate, multiplier: float) -> None:
+    def replace_risk(self, known: Certificate, multiplier: float) -> None:
         """Replace risk and bound by those that further reads have found."""
         self.risk, self.multiplier, self.is_exact = known.upper, multiplier, True
         self.known_bound, self.known_rounding = known.lower, known.rounding
