@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
@@ -18,7 +17,7 @@ from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Logistic
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
+from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary, WeightedRows
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
@@ -149,11 +148,9 @@ class ClosedKernel:
             _smooth_dual(duals[1], task, leaves, chunk, t)
 
         stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
-        levels = (
-            curvature_level(problem, anchor.multiplier, t, slope, task.cells.width)
-            if task.cells.n_curvatures > 1
-            else None
-        )
+        levels = None
+        if task.cells.n_curvatures > 1:
+            levels = curvature_level(problem, anchor.multiplier, t, slope, task.cells.width)
         flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
         return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
@@ -167,11 +164,9 @@ class ClosedKernel:
         width = reach * spread_of(t, rows.weights)
         n_strata = max(1, len(problem.family.strata))
         rule = cell_rule(n_strata, float(rows.weights @ h), size, width, focused=focused)
-        levels = (
-            curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
-            if rule.n_curvatures > 1
-            else None
-        )
+        levels = None
+        if rule.n_curvatures > 1:
+            levels = curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
         cells = rule.assign(h, problem.family.stratum(rows.y), levels)
         mass = np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64)
         return CellPlan(rule, mass, 0.3 * width if problem.loss.kinks else 0.0)
@@ -344,18 +339,10 @@ class ClosedReading(Reading):
         """Flips of order 2 have a curve of their own each."""
         return self.problem.family.flips and not self.problem.form.sums_decide
 
-    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
-        """Return class, ``h``, its slope in the intercept and in the coefficients, and whether a row flips."""
-        X = sample.X.toarray() if sp.issparse(sample.X) else sample.X
-        columns = [sample.h[:, None], sample.slope[:, None], X * sample.slope[:, None]]
-        targets = [np.array([self.mean_h, self.slope]), self.gradient]
-        if self.task.cells.n_strata > 1:
-            columns.insert(0, (sample.y > 0.0)[:, None].astype(np.float64))
-            targets.insert(0, self.cell_mass.reshape(2, -1)[1].sum(keepdims=True))
-        if sample.spent.any():
-            columns.append(sample.spent[:, None])
-            targets.append(np.array([self.flipped]))
-        return np.hstack(columns), np.concatenate(targets)
+    @property
+    def sampled_spent(self) -> float:
+        """A sample says of every row whether its label flips."""
+        return self.flipped
 
     @property
     def rounding(self) -> float:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
@@ -74,9 +75,31 @@ class Reading(ABC):
     def rounding(self) -> float:
         """The error of the risk."""
 
-    @abstractmethod
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
-        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,)."""
+        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,).
+
+        They are: strata, ``h``, its slopes in scores and coefficients, and what the adversary spends.
+        """
+        moved = sample.X if sample.moved is None else sample.moved
+        moved = np.asarray(moved.toarray() if sp.issparse(moved) else moved, dtype=np.float64)
+        slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
+        across = (slope[:, :, None] * moved[:, None, :]).reshape(len(slope), -1)
+        n_strata = self.task.cells.n_strata
+        columns = [sample.h[:, None], slope, across]
+        targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
+        if sample.spent.any():
+            columns.append(sample.spent[:, None])
+            targets.append(np.array([self.sampled_spent]))
+        if n_strata > 1:
+            stratum = self.problem.family.stratum(sample.y)
+            columns.insert(0, (stratum[:, None] == np.arange(1, n_strata)).astype(np.float64))
+            targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
+        return np.hstack(columns), np.concatenate(targets)
+
+    @property
+    def sampled_spent(self) -> float:
+        """The mean over all rows of what ``Sample.spent`` holds of some."""
+        return self.spent
 
     def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
         """Return weights of sampled rows, changed where calibration left the masses of the strata too far off."""
