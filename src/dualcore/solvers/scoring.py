@@ -13,8 +13,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
 
-__all__ = ["score", "with_digits"]
-
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
 # Margins at which a loss may vanish; that of the logistic loss does at none of them.

@@ -14,8 +14,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
 from dualcore.problem.forms import Minimum
 
-__all__ = ["Bracket", "Moves", "MovingFamily"]
-
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
 _MOST_PASSES = 200
 _SHARPNESS = 1e-14
