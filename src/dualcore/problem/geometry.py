@@ -134,21 +134,24 @@ class L1Norm(Norm):
         out = np.zeros_like(coef)
         top = np.flatnonzero(np.abs(coef) >= (1.0 - _TIED) * self._dual(coef))
         along = target[top] * np.sign(coef[top])  # to the simplex of size radius
-        size = np.sort(along)[::-1]
+        out[top] = np.sign(coef[top]) * np.maximum(along - self._threshold(along, radius), 0.0)
+        return out
+
+    @staticmethod
+    def _threshold(sizes: FloatArray, radius: float) -> float:
+        """Return ``tau`` with ``sum (sizes - tau)_+ = radius``."""
+        size = np.sort(sizes)[::-1]
         excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
         above = np.flatnonzero(size > excess)
-        out[top] = np.sign(coef[top]) * np.maximum(along - excess[above[-1] if above.size else 0], 0.0)
-        return out
+        return float(excess[above[-1] if above.size else 0])
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
         if self._value(vector) <= radius:
             return vector.copy()
         if radius <= 1e-15 * self._value(vector):
             return np.zeros_like(vector)
-        size = np.sort(np.abs(vector))[::-1]
-        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
-        threshold = excess[np.flatnonzero(size > excess)[-1]]
-        return np.asarray(np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0))
+        size = np.abs(vector)
+        return np.asarray(np.sign(vector) * np.maximum(size - self._threshold(size, radius), 0.0))
 
     def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         """Return ``sign(v) (|v| - tau p)_+`` with the least ``tau >= 0`` that makes the priced sum fit."""
@@ -358,8 +361,7 @@ class Geometry:
     support : Box or None, default=None
         Where the adversary may put features. ``None`` is all of R^m.
     order : float, default=1
-        At least 1.
-        Order of the Wasserstein distance.
+        Order of the Wasserstein distance, at least 1.
     categories : Categories or None, default=None
         Groups of one-hot columns that change at a price.
     """
@@ -381,11 +383,6 @@ class Geometry:
         is_number = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
         if not (is_number and 1 <= order < np.inf):
             raise ValueError(f"order must be a number of at least 1, got {order!r}.")
-        if self.support is not None and self.order != 1:
-            raise ValueError(
-                "A support needs transport order 1: no closed form of a higher order is known on a box. "
-                "Use a loss of order 1 ('hinge', 'huber', ...) or support=None."
-            )
 
     @property
     def target_slope(self) -> float:

@@ -146,22 +146,28 @@ class Problem:
 
     def replace(self, **changes: Any) -> Problem:
         """Return the same problem with some of its parameters new; new categories cost 1 unless a cost is given."""
-        groups = self.geometry.categories
-        settings: dict[str, Any] = {
-            "loss": self.loss,
+        settings = {"loss": self.loss} | self._parameters()
+        if isinstance(changes.get("norm"), Norm):  # a norm that is built already brings its own prices
+            settings.pop("feature_weights", None)
+        if "categories" in changes:
+            settings.pop("category_cost", None)
+        return Problem(**(settings | changes))
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return what the problem was made with besides its loss, but for what is None."""
+        geometry, groups = self.geometry, self.geometry.categories
+        given = {
             "radius": self.radius,
-            "norm": self.geometry.norm.name,
-            "feature_weights": self.geometry.norm.weights,
-            "label_cost": self.geometry.label_cost,
-            "support": self.geometry.support,
-            "categories": None if groups is None else groups.groups,
-            "category_cost": 1.0 if groups is None or "categories" in changes else groups.costs,
+            "norm": geometry.norm.name,
+            "feature_weights": geometry.norm.weights,
+            "label_cost": geometry.label_cost,
+            "support": geometry.support,
+            "categories": None if groups is None else [list(group) for group in groups.groups],
+            "category_cost": None if groups is None else list(groups.costs),
             "ridge": self.ridge,
             "fit_intercept": self.fit_intercept,
         }
-        if isinstance(changes.get("norm"), Norm):  # a norm that is built already brings its own prices
-            del settings["feature_weights"]
-        return Problem(**(settings | changes))
+        return {name: value for name, value in given.items() if value is not None}
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
@@ -186,18 +192,11 @@ class Problem:
         return hash(self._value())
 
     def __repr__(self) -> str:
-        geometry = self.geometry
-        parts = [repr(self.loss), f"radius={self.radius!r}", f"norm={geometry.norm.name!r}"]
-        if geometry.norm.weights is not None:
-            parts.append(f"feature_weights={geometry.norm.weights.tolist()!r}")
-        parts.append(f"label_cost={geometry.label_cost!r}")
-        if geometry.support is not None:
-            parts.append(f"support={geometry.support!r}")
-        if geometry.categories is not None:
-            parts.append(f"categories={[list(group) for group in geometry.categories.groups]!r}")
-            parts.append(f"category_cost={list(geometry.categories.costs)!r}")
-        parts += [f"ridge={self.ridge!r}", f"fit_intercept={self.fit_intercept!r}"]
-        return f"Problem({', '.join(parts)})"
+        plain = {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in self._parameters().items()
+        }
+        return f"Problem({', '.join([repr(self.loss), *(f'{name}={value!r}' for name, value in plain.items())])})"
 
     # Data in
 

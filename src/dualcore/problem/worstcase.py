@@ -7,7 +7,6 @@ its best move at the optimal multiplier, and rows undecided between two moves sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -103,7 +102,52 @@ def worst_case_distribution(
         )
     data = problem.validate(X, y, sample_weight)
     theta, level = problem.family.as_model(coef, intercept)
-    return _WORST_CASES[problem.family.name](problem, problem.family, theta, level, data, tol)
+    family = problem.family
+    if isinstance(family, BoxFamily):
+        return _inside_box(problem, family, theta, level, data, tol)
+    if isinstance(family, SoftmaxFamily):
+        return _among_classes(problem, family, theta, level, data, tol)
+    return _anywhere(problem, family, theta, level, data, tol)
+
+
+class _Mass(NamedTuple):
+    """A distribution: points, labels or targets, masses, and the row that each was moved from."""
+
+    X: Any
+    y: FloatArray
+    weights: FloatArray
+    source: npt.NDArray[np.int64]
+
+    def worst_case(self, cost: float, losses: FloatArray, gap: float) -> WorstCase:
+        """Return the worst case with these losses."""
+        return WorstCase(
+            self.X, self.y, self.weights, self.source, float(cost), float(self.weights @ losses), gap, gap == 0.0
+        )
+
+    def moved(self, atom: int, mass: float, shift: FloatArray, label: float) -> _Mass:
+        """Return it with some mass of an atom moved, under this label or target."""
+        left = self.weights.copy()
+        left[atom] -= mass
+        point = self.X[[atom]] + (sp.csr_matrix(shift[None, :]) if sp.issparse(self.X) else shift)
+        points = (sp.vstack if sp.issparse(self.X) else np.vstack)([self.X, point])
+        labels, source = np.append(self.y, label), np.append(self.source, self.source[atom])
+        weights = np.append(left, mass)
+        keep = weights > 0.0
+        return _Mass(points[keep], labels[keep], weights[keep], source[keep])
+
+
+def _flipped(
+    problem: Problem, data: Data, rows: npt.NDArray[np.int64], share: FloatArray, labels: FloatArray
+) -> tuple[_Mass, float]:
+    """Return the data with shares of some rows under other labels, and what is left of the radius."""
+    masses, flipped, rest = data.masses.copy(), share * data.masses[rows], problem.radius
+    if rows.size:
+        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
+    masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
+    source, labels = np.concatenate([np.arange(data.rows.n), rows]), np.concatenate([data.y, labels])
+    masses = np.concatenate([masses, flipped])
+    keep = masses > 0.0
+    return _Mass(data.rows.take(source[keep]), labels[keep], masses[keep], source[keep]), rest
 
 
 def _anywhere(
@@ -112,41 +156,23 @@ def _anywhere(
     """Flip the rows that gain most, then move a row along the dual direction of the coefficients."""
     t, size = problem.signal(theta, intercept, data), problem.size(theta)
     value = family.form.minimise(t, data.weights, size).value
-
-    source, labels, masses = np.arange(data.rows.n), data.y, data.masses
-    rest = problem.radius
     rows, share = family.form.flip_shares(t, data.weights, size)
-    if rows.size:
-        flipped = share * masses[rows]
-        left = masses.copy()
-        left[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
-        source, labels = np.concatenate([source, rows]), np.concatenate([labels, -labels[rows]])
-        masses, t = np.concatenate([left, flipped]), np.concatenate([t, -t[rows]])
-        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
-    keep = masses > 0.0
-    source, labels, masses, t = source[keep], labels[keep], masses[keep], t[keep]
-    points = data.rows.take(source)
+    atoms, rest = _flipped(problem, data, rows, share, -data.y[rows])
+    t = t[atoms.source]
+    if problem.is_classification:
+        t = t * (atoms.y * data.y[atoms.source])
     cost, gap = problem.radius - rest, 0.0
-
-    push = _best_push(problem, theta, labels, masses, t, rest, tol * max(1.0, value))
+    push = _best_push(problem, theta, atoms.y, atoms.weights, t, rest, tol * max(1.0, value))
     if push is not None:
-        atom, mass, shift, target_shift, gap = push
-        moved = points[[atom]] + (sp.csr_matrix(shift[None, :]) if sp.issparse(points) else shift)
-        masses[atom] -= mass
-        stack = sp.vstack if sp.issparse(points) else np.vstack
-        points, source = stack([points, moved]), np.append(source, source[atom])
-        labels, masses = np.append(labels, labels[atom] + target_shift), np.append(masses, mass)
-        if masses[atom] <= 0.0:
-            keep = np.arange(masses.size) != atom
-            points, source, labels, masses = points[keep], source[keep], labels[keep], masses[keep]
-        price = problem.geometry.norm.value(shift)
-        if target_shift != 0.0:
-            price += 0.5 * problem.geometry.label_cost * abs(target_shift)
-        cost += mass * price
-
-    score = np.asarray(points @ theta + intercept, dtype=np.float64)
-    losses = problem.loss.value(labels * score if problem.is_classification else score - labels)
-    return WorstCase(points, labels, masses, source, float(cost), float(masses @ losses), gap, gap == 0.0)
+        atoms, gap = atoms.moved(push.atom, push.mass, push.shift, atoms.y[push.atom] + push.target_shift), push.lost
+        price = problem.geometry.norm.value(push.shift)
+        if push.target_shift != 0.0:
+            price += 0.5 * problem.geometry.label_cost * abs(push.target_shift)
+        cost += push.mass * price
+    score = np.asarray(atoms.X @ theta + intercept, dtype=np.float64)
+    return atoms.worst_case(
+        cost, problem.loss.value(atoms.y * score if problem.is_classification else score - atoms.y), gap
+    )
 
 
 def _among_classes(
@@ -160,33 +186,18 @@ def _among_classes(
     gain, size = family.terms(data.rows, data.y, theta, intercept).gain, family.size(theta)
     value = family.minimise(data.rows, data.y, data.weights, theta, intercept).value
     rows, share = family.flip_form.flip_shares(gain, data.weights, size)
-    masses, flipped, rest = data.masses.copy(), share * data.masses[rows], problem.radius
-    masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
     scores = np.asarray(data.rows.take(rows) @ theta.T, dtype=np.float64) + intercept
-    source = np.concatenate([np.arange(data.rows.n), rows])
-    labels = np.concatenate([data.y, scores.argmin(axis=1).astype(np.float64)])
-    masses = np.concatenate([masses, flipped])
-    if rows.size:
-        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
-    keep = masses > 0.0
-    source, labels, masses = source[keep], labels[keep], masses[keep]
-    points, cost, gap = data.rows.take(source), problem.radius - rest, 0.0
+    atoms, rest = _flipped(problem, data, rows, share, scores.argmin(axis=1).astype(np.float64))
+    cost, gap = problem.radius - rest, 0.0
     if rest > 1e-15 * problem.radius and size > 0.0:
-        scores = np.asarray(points @ theta.T, dtype=np.float64) + intercept
-        push = _between_classes(family, theta, scores, labels, masses, rest, tol * max(1.0, value))
-        moved = points[[push.atom]] + (sp.csr_matrix(push.shift[None, :]) if sp.issparse(points) else push.shift)
+        scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
+        push = _between_classes(family, theta, scores, atoms.y, atoms.weights, rest, tol * max(1.0, value))
         cost += push.mass * problem.geometry.norm.value(push.shift)
-        if push.label != labels[push.atom]:
+        if push.label != atoms.y[push.atom]:
             cost += push.mass * problem.geometry.label_cost
-        masses[push.atom] -= push.mass
-        stack = sp.vstack if sp.issparse(points) else np.vstack
-        points, source = stack([points, moved]), np.append(source, source[push.atom])
-        labels, masses, gap = np.append(labels, push.label), np.append(masses, push.mass), push.lost
-        keep = masses > 0.0
-        points, source, labels, masses = points[keep], source[keep], labels[keep], masses[keep]
-    scores = np.asarray(points @ theta.T, dtype=np.float64) + intercept
-    losses = row_terms(scores, labels.astype(np.int64)).loss
-    return WorstCase(points, labels, masses, source, float(cost), float(masses @ losses), gap, gap == 0.0)
+        atoms, gap = atoms.moved(push.atom, push.mass, push.shift, push.label), push.lost
+    scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
+    return atoms.worst_case(cost, row_terms(scores, atoms.y.astype(np.int64)).loss, gap)
 
 
 class _ClassPush(NamedTuple):
@@ -461,12 +472,3 @@ def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms
     new.cost[-1] += distance
     new.signal[-1] += (new.y[-1] if flipping else 1.0) * float(step @ theta) - rise
     return new
-
-
-# By the name of the family.
-_WORST_CASES: dict[str, Callable[..., WorstCase]] = {
-    "closed": _anywhere,
-    "box": _inside_box,
-    "categories": _inside_box,
-    "softmax": _among_classes,
-}

@@ -103,5 +103,5 @@ def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
     reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
     if reading.needs_rows:
         known, multiplier = certify_rows(problem, source, anchor)
-        reading.settle(known, multiplier)
+        reading.replace_risk(known, multiplier)
     return reading

@@ -7,14 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from dualcore.certificates import (
-    LevelSet,
-    SideSums,
-    side_bound,
-    trivial_bound,
-)
+from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sums import FlipTail, Leaves
@@ -23,7 +17,7 @@ from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Logistic
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
+from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary, WeightedRows
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
@@ -119,7 +113,46 @@ class ClosedKernel:
 
     def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves, and what is known of every row."""
-        return _closed_block(chunk, task, extent, leaves)
+        problem, anchor, form = task.problem, task.anchor, task.problem.form
+        size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
+        is_margin = problem.is_classification
+        score = leaves.dot(anchor.coef)
+        score += anchor.intercept
+        t = score * y if is_margin else score - y
+        found = form.evaluate(t, anchor.multiplier, size)
+        value, h, slope, flipped = found
+        tail = form.tail(t, size, weights, extent.total_weight)
+        score_slope = slope * y if is_margin else slope
+        layout = Layout(task, leaves.m)
+        table = np.zeros((leaves.n_leaves, layout.width))
+        totals, line, duals, squares, _ = layout.split(table)
+        if task.sized:
+            squares[:] = leaves.squares(weights)
+        dual = DualColumns(leaves.m)
+        if task.certified:
+            _dual_sums(duals[0], leaves, weights, score_slope, form.dual_values(found, t, score, y, anchor.multiplier))
+        else:
+            given = _weigh(score_slope, weights)
+            duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
+        totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
+        totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
+        totals[:, _H] = totals[:, _LOSS] if h is value else leaves.sums(_weigh(h, weights))
+        totals[:, _SLOPE] = duals[0][:, dual.upward] - duals[0][:, dual.downward]
+        if flipped is not None:
+            totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
+        powers = form.slope_powers(slope) if task.certified else None
+        if powers is not None:
+            _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
+        tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
+        if task.width > 0.0:
+            _smooth_dual(duals[1], task, leaves, chunk, t)
+
+        stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
+        levels = None
+        if task.cells.n_curvatures > 1:
+            levels = curvature_level(problem, anchor.multiplier, t, slope, task.cells.width)
+        flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
+        return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
     def plan(
         self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
@@ -131,57 +164,12 @@ class ClosedKernel:
         width = reach * spread_of(t, rows.weights)
         n_strata = max(1, len(problem.family.strata))
         rule = cell_rule(n_strata, float(rows.weights @ h), size, width, focused=focused)
-        levels = (
-            curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
-            if rule.n_curvatures > 1
-            else None
-        )
+        levels = None
+        if rule.n_curvatures > 1:
+            levels = curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
         cells = rule.assign(h, problem.family.stratum(rows.y), levels)
         mass = np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64)
         return CellPlan(rule, mass, 0.3 * width if problem.loss.kinks else 0.0)
-
-
-def _closed_block(chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
-    problem, anchor, form = task.problem, task.anchor, task.problem.form
-    size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
-    is_margin = problem.is_classification
-    score = leaves.dot(anchor.coef)
-    score += anchor.intercept
-    t = score * y if is_margin else score - y
-    found = form.evaluate(t, anchor.multiplier, size)
-    value, h, slope, flipped = found
-    tail = form.tail(t, size, weights, extent.total_weight)
-    score_slope = slope * y if is_margin else slope
-    layout = Layout(task, leaves.m)
-    table = np.zeros((leaves.n_leaves, layout.width))
-    totals, line, duals, squares, _ = layout.split(table)
-    if task.sized:
-        squares[:] = leaves.squares(weights)
-    dual = DualColumns(leaves.m)
-    if task.certified:
-        _dual_sums(duals[0], leaves, weights, score_slope, form.dual_values(found, t, score, y, anchor.multiplier))
-    else:
-        given = _weigh(score_slope, weights)
-        duals[0][:, dual.upward], duals[0][:, dual.down] = leaves.sums(given), leaves.moments(given)
-    totals[:, _MASS] = leaves.counts() if weights is None else leaves.sums(weights)
-    totals[:, _LOSS] = leaves.sums(_weigh(value, weights))
-    totals[:, _H] = totals[:, _LOSS] if h is value else leaves.sums(_weigh(h, weights))
-    totals[:, _SLOPE] = duals[0][:, dual.upward] - duals[0][:, dual.downward]
-    if flipped is not None:
-        totals[:, _FLIPPED] = duals[0][:, dual.flipped] = leaves.sums(_weigh(flipped, weights))
-    powers = form.slope_powers(slope) if task.certified else None
-    if powers is not None:
-        _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
-    tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
-    if task.width > 0.0:
-        _smooth_dual(duals[1], task, leaves, chunk, t)
-
-    stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
-    levels = (
-        curvature_level(problem, anchor.multiplier, t, slope, task.cells.width) if task.cells.n_curvatures > 1 else None
-    )
-    flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
-    return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
 
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
@@ -351,23 +339,10 @@ class ClosedReading(Reading):
         """Flips of order 2 have a curve of their own each."""
         return self.problem.family.flips and not self.problem.form.sums_decide
 
-    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
-        """Return class, ``h``, its slope in the intercept and in the coefficients, and whether a row flips."""
-        columns: list[Any] = [sample.h, sample.slope]
-        targets = [self.mean_h, self.slope]
-        if self.task.cells.n_strata > 1:
-            columns.insert(0, sample.y > 0.0)
-            targets.insert(0, self.cell_mass.reshape(2, -1)[1].sum())
-        first, m = len(columns), self.gradient.size
-        if sample.spent.any():
-            columns.append(sample.spent)
-            targets.append(self.flipped)
-        moments = np.empty((sample.y.size, len(columns) + m))  # as large as the sample: written once
-        X = sample.X.toarray() if sp.issparse(sample.X) else sample.X
-        np.multiply(X, sample.slope[:, None], out=moments[:, first : first + m])
-        for place, column in enumerate(columns):
-            moments[:, place if place < first else place + m] = column
-        return moments, np.concatenate([targets[:first], self.gradient, targets[first:]])
+    @property
+    def sampled_spent(self) -> float:
+        """A sample says of every row whether its label flips."""
+        return self.flipped
 
     @property
     def rounding(self) -> float:

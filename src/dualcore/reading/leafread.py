@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import complete_leaves, edge_spans, split_rows
+from dualcore.data.sums import edge_spans, split_rows
 from dualcore.data.threads import one_blas_thread
-from dualcore.reading.summary import cut_chunk, join_runs
+from dualcore.reading.summary import complete_edges, cut_chunk
 
 T = TypeVar("T")
 
@@ -59,12 +59,9 @@ class LeafRead(ABC, Generic[T]):
         """Return the parts as one."""
         edges, found = [edge for part in parts for edge in part.edges], [each for part in parts for each in part.found]
         if edges:
-            leaf = self.leaf_of(edges[0])
-            spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
-            complete, left = complete_leaves(spans, leaf, self.n_rows)
+            whole, edges = complete_edges(edges, self.leaf_of(edges[0]), self.n_rows)
             with one_blas_thread():  # as inside a read
-                found += [self.sums_of(run) for run in join_runs([edges[at] for group in complete for at in group])]
-            edges = join_runs([edges[at] for at in left], leaf)
+                found += [self.sums_of(run) for run in whole]
         return _Part([self.join(found)] if found else [], edges)
 
     def over(self, source: Source) -> T:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
@@ -76,9 +77,38 @@ class Reading(ABC):
     def rounding(self) -> float:
         """The error of the risk."""
 
-    @abstractmethod
     def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
-        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,)."""
+        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,).
+
+        They are: strata, ``h``, its slopes in scores and coefficients, and what the adversary spends.
+        """
+        moved = sample.X if sample.moved is None else sample.moved
+        moved = moved.toarray() if sp.issparse(moved) else np.asarray(moved)
+        slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
+        first: list[Any] = [sample.h[:, None], slope]
+        targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
+        spends = bool(sample.spent.any())
+        if spends:
+            targets.append(np.array([self.sampled_spent]))
+        n_strata = self.task.cells.n_strata
+        if n_strata > 1:
+            first.insert(0, self.problem.family.stratum(sample.y)[:, None] == np.arange(1, n_strata))
+            targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
+        # The slopes in the coefficients are as large as the sample: they are written once.
+        before, m = sum(part.shape[1] for part in first), moved.shape[1]
+        after = before + slope.shape[1] * m
+        moments = np.empty((len(slope), after + spends))
+        np.concatenate(first, axis=1, out=moments[:, :before])
+        for k, of_score in enumerate(slope.T):
+            np.multiply(moved, of_score[:, None], out=moments[:, before + k * m : before + (k + 1) * m])
+        if spends:
+            moments[:, after] = sample.spent
+        return moments, np.concatenate(targets)
+
+    @property
+    def sampled_spent(self) -> float:
+        """The mean over all rows of what ``Sample.spent`` holds of some."""
+        return self.spent
 
     def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
         """Return weights of sampled rows, changed where calibration left the masses of the strata too far off."""
@@ -87,9 +117,9 @@ class Reading(ABC):
     @property
     @abstractmethod
     def needs_rows(self) -> bool:
-        """Whether sums do not determine the risk or the bound, so that both take further reads (`settle`)."""
+        """Whether sums do not determine the risk or the bound, so that both take further reads (`replace_risk`)."""
 
-    def settle(self, known: Certificate, multiplier: float) -> None:
+    def replace_risk(self, known: Certificate, multiplier: float) -> None:
         """Replace risk and bound by those that further reads have found."""
         self.risk, self.multiplier, self.is_exact = known.upper, multiplier, True
         self.known_bound, self.known_rounding = known.lower, known.rounding

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.certificates import trivial_bound
 from dualcore.data.arrays import FloatArray
@@ -209,24 +208,6 @@ class RowwiseReading(Reading):
         found = np.bincount(stratum, weights, n_strata)
         factors: FloatArray = np.divide(wanted, found, out=np.zeros(n_strata), where=found > 0.0)
         return weights * factors[stratum]
-
-    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
-        """Return strata, ``h``, its slopes in scores and coefficients, and the transport of sampled rows and of all."""
-        moved = sample.X if sample.moved is None else sample.moved
-        moved = np.asarray(moved.toarray() if sp.issparse(moved) else moved, dtype=np.float64)
-        slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
-        across = (slope[:, :, None] * moved[:, None, :]).reshape(len(slope), -1)
-        n_strata = self.task.cells.n_strata
-        columns = [sample.h[:, None], slope, across]
-        targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
-        if sample.spent.any():
-            columns.append(sample.spent[:, None])
-            targets.append(np.array([self.spent]))
-        if n_strata > 1:
-            stratum = self.problem.family.stratum(sample.y)
-            columns.insert(0, (stratum[:, None] == np.arange(1, n_strata)).astype(np.float64))
-            targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
-        return np.hstack(columns), np.concatenate(targets)
 
 
 KERNELS["rowwise"] = RowwiseKernel()

@@ -190,12 +190,8 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
     edges = [edge for part in parts for edge in part.edges]
     if edges and len(parts) > 1:
         X = edges[0].X
-        leaf = leaf_rows(X.shape[1], sparse=sp.issparse(X))
-        spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
-        complete, left = complete_leaves(spans, leaf, extent.n_rows)
-        whole = join_runs([edges[place] for group in complete for place in group])
+        whole, edges = complete_edges(edges, leaf_rows(X.shape[1], sparse=sp.issparse(X)), extent.n_rows)
         parts = parts + [_summarise_leaves(chunk, task, extent) for chunk in whole]
-        edges = join_runs([edges[place] for place in left], leaf)
     samples = [part.sample for part in parts if part.sample is not None]
     return Summary(
         sum(part.n_rows for part in parts),
@@ -206,6 +202,14 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
         edges,
         parts[0].weighted,
     )
+
+
+def complete_edges(edges: list[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
+    """Return the leaves that these rows complete, and the rows that still wait for others, neighbours joined."""
+    spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
+    complete, left = complete_leaves(spans, leaf, n_rows)
+    whole = join_runs([edges[place] for group in complete for place in group])
+    return whole, join_runs([edges[place] for place in left], leaf)
 
 
 def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:

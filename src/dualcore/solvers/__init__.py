@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Solver, Status
-from dualcore.solvers.solve import SOLVERS, solve
+from dualcore.solvers.choose import SOLVERS
+from dualcore.solvers.solve import solve
 
 __all__ = ["SOLVERS", "IncompatibleError", "Iterate", "Solution", "Solver", "Status", "solve"]

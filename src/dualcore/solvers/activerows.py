@@ -19,8 +19,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.solvers.design import Design
 from dualcore.solvers.rowmodel import RowState
 
-__all__ = ["ActiveRows", "fix_rows"]
-
 # Fewer rows cost nothing beside the calls of an iteration.
 _FEWEST = 500
 # A row is decided if its lead exceeds this many times the change that nearly all leads stay below.

@@ -13,8 +13,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
-__all__ = ["NormCone", "norm_cone"]
-
 
 class NormCone(ABC):
     """Slack ``s`` and multiplier ``z`` of the norm constraint, and their part of the Newton system.

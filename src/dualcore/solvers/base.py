@@ -17,18 +17,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
 
-__all__ = [
-    "IncompatibleError",
-    "Iterate",
-    "RawSolution",
-    "Solution",
-    "Solver",
-    "Status",
-    "able_solver",
-    "observed",
-    "tell",
-]
-
 
 class IncompatibleError(TypeError):
     """A solver was asked for something it cannot do; the message names one that can."""

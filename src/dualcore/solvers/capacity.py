@@ -9,8 +9,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.descent.metric import MOST_FEATURES, sample_size
 
-__all__ = ["TooLargeError", "check_capacity", "check_reads_capacity", "needed_bytes", "physical_memory"]
-
 _NUMBER = 8
 # Matrices of features x features that an interior point holds at a time: system, factor, and what they are made from.
 _MATRICES = 4

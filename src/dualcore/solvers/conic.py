@@ -30,8 +30,6 @@ from dualcore.solvers.boxcone import hypercube_model
 from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
 from dualcore.solvers.rootmean import descend
 
-__all__ = ["ConicSolver"]
-
 # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
 # certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
 _TIGHTER, _TIGHTEST = 1e-4, 1e-10
@@ -327,12 +325,12 @@ class ConicSolver(Solver):
             return _no_worse_than(start, found, problem, data)
         # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and at
         # which no flip pays, is best where they may flip.
-        settled = problem.replace(label_cost=np.inf)
-        fixed = descend(settled, data, design, start, max_iter)
+        staying = problem.replace(label_cost=np.inf)
+        fixed = descend(staying, data, design, start, max_iter)
         if fixed.stopped_early:
-            fixed = attempt(settled)
+            fixed = attempt(staying)
         risk = problem.evaluate(fixed.coef, fixed.intercept, data).value
-        if risk <= settled.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
+        if risk <= staying.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
             return _no_worse_than(start, fixed, problem, data)
         found, gap = _best_of([fixed, attempt(problem)], problem, data)
         # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with

@@ -10,8 +10,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
 
-__all__ = ["Design"]
-
 # Dense rows of at most this many numbers (32 MB) are copied once, scaled and by column: products with the copy are
 # faster, and an iteration makes about ten of them.
 _COPIED_NUMBERS = 4_000_000

@@ -19,8 +19,6 @@ from dualcore.solvers.design import Design
 from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
-__all__ = ["FixedRows", "InteriorPoint"]
-
 # How far along a step to the boundary to go.
 _KEEP = 0.99
 # How often a step is corrected for products far from their target; each costs a pair of products with X.

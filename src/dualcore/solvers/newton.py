@@ -10,8 +10,6 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["DenseNewton", "NewtonSystem", "ThinNewton"]
-
 
 class NewtonSystem(Protocol):
     """A factored symmetric system."""

@@ -13,8 +13,6 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources import Smallest, Source
 from dualcore.problem import Data, Problem
 
-__all__ = ["Pilot", "draw_pilot", "pilot_size", "take_pilot"]
-
 # Rows for each feature, and rows at least: fewer make a poor metric.
 _ROWS_PER_FEATURE, _FEWEST = 5, 2000
 # More rows make a better start for nothing, as long as they are few numbers (64 MB) beside the rows of the source.

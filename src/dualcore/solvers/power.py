@@ -13,8 +13,6 @@ from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows
 from dualcore.solvers.rootmean import descend
 from dualcore.solvers.squaredflips import descend_flips
 
-__all__ = ["PowerSolver"]
-
 # Up to this many features one thread is quicker.
 _FEW_FEATURES = 256
 

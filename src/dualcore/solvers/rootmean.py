@@ -31,8 +31,6 @@ from dualcore.problem.losses import Squared
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import DUAL_BOUNDS, MOST_INEXACT, ScaledRows, bound_step, solve_step
 
-__all__ = ["Descent", "Outcome", "descend"]
-
 # Widths of the smoothing, as shares of the mean, for p < 2.
 _WIDTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 _SAME = 1.0 + 1e-15

@@ -29,8 +29,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.losses import Logistic, Loss
 
-__all__ = ["Piece", "Pieces", "RowCurvature", "RowState", "RowStep"]
-
 
 class Piece(NamedTuple):
     """A piece of every row at the current ``z``: value, slope, curvature, and its price per unit of lam."""

@@ -13,8 +13,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
 
-__all__ = ["score", "with_digits"]
-
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
 # Margins at which a loss may vanish; that of the logistic loss does at none of them.
@@ -52,24 +50,22 @@ def score(
         known = least._replace(value=float(least.value + inner.penalty(theta)))
     value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
-    withheld, bounds = False, None
+    withheld = False
     if inner.family.is_closed:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, level)
         # A gap below the rounding of the risk itself cannot be told from none.
         goal = max(tol * abs(value), error)
         for given, repair, aim in _ATTEMPTS:
-            if value - best.value > goal:
-                if not given and t is None:
-                    t = inner.signal(theta, level, data)
-                point = raw.dual if given or t is None else dual_point(inner, t, data, inner.size(theta))
-                bound = (
-                    Bound(-np.inf, 0.0)
-                    if point is None
-                    else bounds.bound(point, repair=repair, coef=theta if aim else None)
-                )
-                if bound > best:
-                    best, dual = bound, point
+            if value - best.value <= goal:
+                break
+            point = raw.dual
+            if not given:
+                t = inner.signal(theta, level, data) if t is None else t
+                point = dual_point(inner, t, data, inner.size(theta))
+            if point is not None:
+                bound = bounds.bound(point, repair=repair, coef=theta if aim else None)
+                best, dual = (bound, point) if bound > best else (best, dual)
         withheld = bounds.level_set.withheld
     else:
         plain = RowLevelSet(inner.unwalled(), data, value)

@@ -26,8 +26,6 @@ from dualcore.solvers.overreads import is_small, solve_over_reads
 from dualcore.solvers.scoring import score, with_digits
 from dualcore.solvers.softmax import solve_classes
 
-__all__ = ["SOLVERS", "solve"]
-
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 

@@ -26,8 +26,6 @@ from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.cones import MOST_INEXACT, ScaledRows, bound_step, solve_step, spread_dual
 from dualcore.solvers.rootmean import descend
 
-__all__ = ["FlipDescent", "descend_flips"]
-
 # The first width as a share of the risk, and how much narrower the next.
 _FIRST_WIDTH, _NARROWER = 0.1, 0.1
 # The widths end, as a share of the risk, where rounding decides which rows are tied.

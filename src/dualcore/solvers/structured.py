@@ -17,8 +17,6 @@ from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.working_set import has_working_set, sample_rows, solve_working_set, worth_a_working_set
 
-__all__ = ["StructuredSolver"]
-
 # Blocks of fewer features are too small for BLAS to share among threads; a large Newton matrix is not.
 _FEW_FEATURES = 256
 # A dense Newton matrix of this size takes 0.8 GB.

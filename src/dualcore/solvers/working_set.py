@@ -26,8 +26,6 @@ from dualcore.solvers.base import RawSolution
 from dualcore.solvers.interior import FixedRows, InteriorPoint
 from dualcore.solvers.rowmodel import Pieces
 
-__all__ = ["has_working_set", "sample_rows", "solve_working_set", "working_share", "worth_a_working_set"]
-
 # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
 _MANY_SMOOTH, _MANY = 5000, 20000
 # One row in this many is in the sample whose solution is the first guess.

@@ -110,7 +110,8 @@ def test_the_shares_spend_the_budget_and_the_bound_is_none_above_the_optimum(see
         dual = engine.dual(place, width)
         point = spread_dual(problem, data, engine.design, dual)
         assert problem.geometry.label_cost**2 * float(data.masses @ point.share) <= problem.price
-        bound = lower_bound(problem, data, point, problem.evaluate(*engine.model(place), data).value, repair=False)
+        risk = problem.evaluate(*engine.design.model(place.x), data).value
+        bound = lower_bound(problem, data, point, risk, repair=False)
         assert 0.5 * known.value < bound <= known.value * (1.0 + 1e-9)
 
 

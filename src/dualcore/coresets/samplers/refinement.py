@@ -255,7 +255,7 @@ class Refinement:
     def _settle(self, best: Reading, anchor: Anchor) -> None:
         """Look closer at the best model, where sums bound its risk from above only; it may be one of the last line."""
         known, multiplier = certify_rows(self.problem, self.source, anchor)
-        best.settle(known, multiplier)
+        best.replace_risk(known, multiplier)
         self.lower = min(max(self.lower, known.lower), known.upper)
         reads, rows = self.source.n_reads - self.before, self.history[-1].rows
         self.history.append(Round(reads, rows, known.upper, known.upper, self.lower))

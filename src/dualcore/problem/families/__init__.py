@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dualcore.problem.families.base import Family, RowDual, RowGradient
 from dualcore.problem.families.box import BoxFamily
 from dualcore.problem.families.categories import Categories, CategoriesFamily
@@ -27,11 +29,15 @@ __all__ = [
 ]
 
 
+# One line for every family: what it takes. The first that takes a problem has it.
+FAMILIES: tuple[tuple[type[Family], Callable[[Loss, Geometry], bool]], ...] = (
+    (CategoriesFamily, lambda loss, geometry: geometry.categories is not None),
+    (SoftmaxFamily, lambda loss, geometry: isinstance(loss, Softmax)),
+    (BoxFamily, lambda loss, geometry: geometry.support is not None),
+    (ClosedFamily, lambda loss, geometry: True),
+)
+
+
 def get_family(loss: Loss, geometry: Geometry, radius: float) -> Family:
     """Return the family of a problem, or raise ValueError where its worst-case risk is infinite."""
-    if geometry.categories is not None:
-        return CategoriesFamily(loss, geometry, radius)
-    if isinstance(loss, Softmax):
-        return SoftmaxFamily(loss, geometry, radius)
-    closed = ClosedFamily(loss, geometry, radius)
-    return closed if geometry.support is None else BoxFamily(loss, geometry, radius)
+    return next(family(loss, geometry, radius) for family, takes in FAMILIES if takes(loss, geometry))

@@ -26,6 +26,7 @@ from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
+from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
@@ -67,6 +68,12 @@ class BoxFamily(MovingFamily):
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
             raise ValueError("BoxFamily needs a geometry with a support.")
+        if geometry.order != 1:
+            raise ValueError(
+                "A support needs transport order 1: no closed form of a higher order is known on a box. "
+                "Use a loss of order 1 ('hinge', 'huber', ...) or support=None."
+            )
+        get_form(loss, geometry, radius)  # it refuses losses whose worst-case risk is infinite
         super().__init__(loss, geometry, radius)
         self.support = geometry.support
         # Whether a feature moves as far as the furthest at no further cost, and whether what moves earn is curved.

@@ -14,8 +14,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
 from dualcore.problem.forms import Minimum
 
-__all__ = ["Bracket", "Moves", "MovingFamily"]
-
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
 _MOST_PASSES = 200
 _SHARPNESS = 1e-14
@@ -55,12 +53,10 @@ class Moves(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """Two multipliers with the minimiser between them, and what every row's best move costs at either."""
+    """Two multipliers with the minimiser between them."""
 
     low: float
     high: float
-    low_cost: FloatArray
-    high_cost: FloatArray
 
 
 class MovingFamily(Family):
@@ -153,13 +149,23 @@ class MovingFamily(Family):
         intercept: float,
         multiplier: float | None = None,
     ) -> RowGradient:
+        def at(multiplier: float) -> RowGradient:
+            in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
+                masses = 1.0 / y.size if weights is None else weights[part]
+                slope = masses * self._slope(found)
+                in_coef += slope @ found.X
+                in_intercept += float(slope.sum())
+                cost += float(np.sum(masses * found.cost))
+            return RowGradient(in_coef, in_intercept, cost)
+
         if multiplier is not None:
-            return self._pull(rows, y, weights, coef, intercept, multiplier)
+            return at(multiplier)
         _, bracket = self.search(rows, y, weights, coef, intercept)
-        low = self._pull(rows, y, weights, coef, intercept, bracket.low)
+        low = at(bracket.low)
         if bracket.low < bracket.high:
             # At the minimiser moves of either side share so that they spend the budget.
-            high = self._pull(rows, y, weights, coef, intercept, bracket.high)
+            high = at(bracket.high)
             share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
             rest = 1.0 - share
             return RowGradient(
@@ -173,24 +179,6 @@ class MovingFamily(Family):
             rest = max(self.radius - low.spent, 0.0) * rate
             return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
         return low
-
-    def _pull(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float,
-    ) -> RowGradient:
-        in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
-        for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
-            masses = 1.0 / y.size if weights is None else weights[part]
-            slope = masses * self._slope(found)
-            in_coef += slope @ found.X
-            in_intercept += float(slope.sum())
-            cost += float(np.sum(masses * found.cost))
-        return RowGradient(in_coef, in_intercept, cost)
 
     def minimise(
         self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
@@ -218,23 +206,23 @@ class MovingFamily(Family):
         low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
         look = self.looks(rows, y, coef, intercept, low)
 
-        def at(multiplier: float) -> tuple[float, float, FloatArray]:
+        def at(multiplier: float) -> tuple[float, float]:
             total, cost = 0.0, np.empty(y.size)
             for part, upper, spent_by in look(multiplier):
                 cost[part] = spent_by
                 total += float(upper.sum() if weights is None else weights[part] @ upper)
             mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
-            return self.radius * multiplier + mean, self.radius - float(spent), cost
+            return self.radius * multiplier + mean, self.radius - float(spent)
 
-        value, slope, cost = at(low)
+        value, slope = at(low)
         if slope >= 0.0 or high <= low:
-            return Minimum(value, low), Bracket(low, low, cost, cost)
-        high_value, high_slope, high_cost = at(high)
+            return Minimum(value, low), Bracket(low, low)
+        high_value, high_slope = at(high)
         best = min((high_value, high), (value, low))
         if high_slope < 0.0:  # rows that are undecided at the very end, by rounding: beyond it they stay
-            low, value, slope, cost = high, high_value, high_slope, high_cost
+            low, value, slope = high, high_value, high_slope
             high *= 1.0 + 1e-12
-            high_value, high_slope, high_cost = at(high)
+            high_value, high_slope = at(high)
         for count in range(_MOST_PASSES):
             if high_slope <= 0.0:
                 break
@@ -245,10 +233,10 @@ class MovingFamily(Family):
             trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
             if best[0] - floor <= sharpness * abs(best[0]) or not low < trial < high:
                 break
-            trial_value, trial_slope, trial_cost = at(trial)
+            trial_value, trial_slope = at(trial)
             best = min(best, (trial_value, trial))
             if trial_slope < 0.0:
-                low, value, slope, cost = trial, trial_value, trial_slope, trial_cost
+                low, value, slope = trial, trial_value, trial_slope
             else:
-                high, high_value, high_slope, high_cost = trial, trial_value, trial_slope, trial_cost
-        return Minimum(*best), Bracket(low, high, cost, high_cost)
+                high, high_value, high_slope = trial, trial_value, trial_slope
+        return Minimum(*best), Bracket(low, high)

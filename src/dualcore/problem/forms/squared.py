@@ -236,15 +236,22 @@ class SquaredHingeForm(SquaredForm):
     ) -> tuple[FloatArray, FloatArray | None, FloatArray | None]:
         if np.isinf(self.geometry.label_cost) or self.radius == 0.0:
             return super().dual_slopes(t, weights, size, width)
-        lam = self.minimise(t, weights, size).multiplier
-        above, below = self.partials(t, lam * (1.0 + 1e-9), size), self.partials(t, lam * (1.0 - 1e-9), size)
-        budget = self.radius**2
-        up, down = (budget + weighted_sum(side.multiplier, weights) for side in (above, below))
-        mix = float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
+        above, below, mix = self._sides(t, weights, size, self.minimise(t, weights, size).multiplier, 1e-9)
         stay = (1.0 - mix) * np.minimum(above.t, 0.0) + mix * np.minimum(below.t, 0.0)
         flip = (1.0 - mix) * np.maximum(above.t, 0.0) + mix * np.maximum(below.t, 0.0)
         share = (1.0 - mix) * (above.t > 0.0) + mix * (below.t > 0.0)
         return stay, flip, share
+
+    def _sides(
+        self, t: FloatArray, weights: FloatArray | None, size: float, multiplier: float, apart: float
+    ) -> tuple[Partials, Partials, float]:
+        """Return the derivatives just above and below the best multiplier, and the share of the latter.
+
+        Rows tied between staying and flipping share so that the derivative in the multiplier vanishes.
+        """
+        above, below = (self.partials(t, multiplier * (1.0 + sign * apart), size) for sign in (1.0, -1.0))
+        up, down = (self.radius**2 + weighted_sum(side.multiplier, weights) for side in (above, below))
+        return above, below, float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
         """Return ``1 + z`` of the rows that gain by a flip at some multiplier.
@@ -377,13 +384,7 @@ class SquaredHingeForm(SquaredForm):
         multiplier = self.minimise(t, weights, size).multiplier
         if np.isinf(self.geometry.label_cost) or self.radius == 0.0 or multiplier <= self.kappa(size):
             return super().subgradient(t, weights, size)
-        # At the minimiser rows tied between staying and flipping share so that the derivative in lam vanishes.
-        above = self.partials(t, multiplier * (1.0 + 1e-12), size)
-        below = self.partials(t, multiplier * (1.0 - 1e-12), size)
-        budget = self.radius**2
-        up = budget + weighted_sum(above.multiplier, weights)
-        down = budget + weighted_sum(below.multiplier, weights)
-        mix = float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
+        above, below, mix = self._sides(t, weights, size, multiplier, 1e-12)
         in_t = (1.0 - mix) * above.t + mix * below.t
         in_size = weighted_sum((1.0 - mix) * above.size + mix * below.size, weights)
         return Subgradient(in_t, in_size)
