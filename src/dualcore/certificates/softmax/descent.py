@@ -28,7 +28,10 @@ _FIRST_WIDTH, _NARROWER = 0.1, 0.5
 # Evaluations of a round, at least and at most; it ends where steps gain less than this share of the smoothing's slack.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
 # The same where changes of label spend the radius: what is left of the gradient is priced then, not scaled away.
-_MOST_PRICED, _DONE_PRICED = 120, 2e-5
+_MOST_PRICED, _DONE_PRICED = 120, 1e-3
+# Where the bound loses more to what is left of the gradient than the smoothing leaves open, rounds end at that many
+# times less, down to the least factor, and may take as many evaluations as priced ones.
+_STRICTER, _STRICTEST = 0.3, 1e-4
 # The same with a linear term from other rows: their gradient is priced, and an evaluation here costs no read.
 _DONE_LEANING = 1e-3
 # The factor on the width of the widest difference above which changes of label leave enough of the radius.
@@ -82,6 +85,8 @@ class Descent:
         self.width, self.scale = _FIRST_WIDTH, 0.0
         self.gram: FloatArray | None = None
         self.converged = False
+        #: factor on the gain at which a round ends
+        self.strictness = 1.0
 
     @property
     def iterations(self) -> int:
@@ -208,6 +213,8 @@ class Descent:
         most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
         if self.risk.lean is not None:
             enough = _DONE_LEANING
+        if self.strictness < 1.0:
+            most, enough = _MOST_PRICED, self.strictness * enough
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)
@@ -217,7 +224,7 @@ class Descent:
             direction = memory.direction(gradient)
             slope = float(gradient @ direction)
             if not slope < 0.0:
-                memory.pairs.clear()
+                memory.clear()
                 direction, slope = -gradient, -float(gradient @ gradient)
             ahead = self._search(here, metric, z, direction, slope)
             if ahead is None:
@@ -258,6 +265,8 @@ class Descent:
         self._keep(here)
         self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
         self.lower = max(self.lower, self.last)
+        if here.value - self.last.value > max(self.upper - here.value, 0.2 * self.tol * self.upper):
+            self.strictness = max(_STRICTER * self.strictness, _STRICTEST)
         self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))
 
 

@@ -71,7 +71,7 @@ class ClassDesign:
         """Shape of a model: classes, numbers per class."""
         return self.problem.family.n_outputs, self.scale.size + int(self.intercept)
 
-    @property
+    @cached_property
     def ridge(self) -> FloatArray:
         """Ridge on every number of a model, shape (K, width)."""
         per_class = np.append(self.problem.ridge / self.scale**2, np.zeros(int(self.intercept)))

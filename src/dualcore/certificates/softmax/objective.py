@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from dualcore.certificates.softmax.flow import SmoothPoint, movable_prices
 from dualcore.certificates.softmax.products import ClassProducts, empty_scores
@@ -15,7 +16,7 @@ from dualcore.data.arrays import FloatArray
 __all__ = ["Lean", "SmoothRisk", "Valued"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
-_LABEL_WIDTH = 6.0
+_LABEL_WIDTH = 12.0
 # A prior of labels keeps this share of an even one.
 _FLOOR = 1e-3
 # Shares of the radius that changes of label leave: next to none, and enough for the whole width.
@@ -200,49 +201,48 @@ class SmoothRisk:
     ) -> tuple[float, float, FloatArray]:
         """Return the multiplier, the mean of what changes of label add, and the labels, shape (n, K)."""
         gamma, radius, code = self.problem.geometry.label_cost, self.problem.radius, self.design.code
-        labels = np.zeros_like(scores)
-        labels[self.every, code] = 1.0
         near = np.flatnonzero((gain > gamma * least - 30.0 * width) & (self.masses > 0.0))
         if not near.size:
+            labels = np.zeros_like(scores)
+            labels[self.every, code] = 1.0
             return least, 0.0, labels
-        own, masses, across = code[near], self.masses[near], np.arange(near.size)
-        part = _taken(scores, near)
-        part -= part[across, own][:, None]
-        part /= -width
-        stay = np.full(near.size, 1.0 / part.shape[1]) if self.prior is None else self.prior[near, own]
-        part[across, own] = -np.inf
-        top = part.max(axis=1)
-        part -= top[:, None]
+        if 2 * near.size > self.every.size:  # a copy of most rows costs more than the others do
+            near, part, prior = self.every, scores, self.prior
+        else:
+            part, prior = _taken(scores, near), None if self.prior is None else _taken(self.prior, near)
+        own, masses, across, most = code[near], self.masses[near], np.arange(near.size), gain[near] / width
+        # Relative to the label that gains most nothing overflows.
+        part = (part - (part[across, own] - gain[near])[:, None]) / -width
         np.exp(part, out=part)
-        part *= stay[0] if self.prior is None else _taken(self.prior, near)
-        total = part.sum(axis=1)
-        others, log_stay = np.log(total) + top, np.log(stay)
-
-        def at(multiplier: float) -> tuple[FloatArray, FloatArray]:
-            """Return what rows gain, and the share of each that changes its label."""
-            push = others - multiplier * gamma / width
-            value = np.logaddexp(log_stay, push)
-            return value, np.exp(push - value)
-
-        value, share = at(least)
-        multiplier = least
+        part *= 1.0 / part.shape[1] if prior is None else prior
+        part[across, own] = 0.0
+        total = np.maximum(part.sum(axis=1), 1e-300)
+        stay = np.full(near.size, 1.0 / part.shape[1]) if prior is None else prior[across, own]
+        ahead = np.log(total) + most - np.log(stay)  # log odds of a change that costs nothing
+        steep, multiplier = gamma / width, least
+        share = expit(ahead - steep * least)
         if gamma * float(masses @ share) > radius:
             low, high = least, max(float(gain[near].max()) / gamma, least) + 30.0 * width / gamma
             multiplier = self._multiplier if low < self._multiplier < high else 0.5 * (low + high)
             for _ in range(_STEPS):
-                value, share = at(multiplier)
+                share = expit(ahead - steep * multiplier)
                 over = gamma * float(masses @ share) - radius
                 low, high = (multiplier, high) if over > 0.0 else (low, multiplier)
                 if abs(over) <= 1e-13 * radius or high - low <= 1e-15 * high:
                     break
-                slope = gamma * gamma / width * float(masses @ (share * (1.0 - share)))
+                slope = gamma * steep * float(masses @ (share * (1.0 - share)))
                 ahead_by = multiplier + over / slope if slope > 0.0 else np.inf
                 multiplier = ahead_by if low < ahead_by < high else 0.5 * (low + high)
             self._multiplier = multiplier
-        part *= (share / np.maximum(total, 1e-300))[:, None]
+        value = float(masses @ (np.log(stay) + np.logaddexp(0.0, ahead - steep * multiplier)))
+        part *= (share / total)[:, None]
         part[across, own] = 1.0 - share
+        if near.size == self.every.size:
+            return multiplier, width * value, part
+        labels = np.zeros_like(scores)
+        labels[self.every, code] = 1.0
         labels[near] = part
-        return multiplier, width * float(masses @ value), labels
+        return multiplier, width * value, labels
 
 
 def _taken(table: FloatArray, rows: npt.NDArray[np.intp]) -> FloatArray:

@@ -228,3 +228,15 @@ def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
         assert descent.lower.value <= best * (1.0 + 1e-8)
         assert descent.upper >= best * (1.0 - 1e-8)
     assert descent.lower.value >= 0.9 * best
+
+
+@pytest.mark.parametrize("norm", ["l1", "linf"])
+def test_rounds_end_later_where_the_gradient_costs_the_bound_most(norm):
+    """Of many coefficients a small gradient each is a long flow: the bound stood still far below the risk."""
+    rng = np.random.default_rng(7)
+    y = np.arange(900) % 10
+    X = 0.25 * rng.normal(size=(10, 270))[y] + rng.normal(size=(900, 270)) * rng.uniform(0.05, 1.0, size=270)
+    problem = Problem("softmax", n_classes=10, norm=norm, radius={"l1": 0.01, "linf": 0.005}[norm])
+    found = solve(problem, X, y, solver="descent", tol=1e-3)
+    assert found.converged
+    assert found.iterations <= 1000
