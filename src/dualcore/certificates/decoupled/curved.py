@@ -49,7 +49,7 @@ _NEGLIGIBLE = 16.0
 # Widths below this share of the gap that is asked for may be the last.
 _LAST = 4.0
 # Shares of a row below this have no curvature.
-_HEAVY = 1e-3
+_HEAVY = 1e-4
 # Weight of the barrier at the least multiplier, in widths; the multiplier falls by no more than a share in a step.
 _BARRIER, _DEEPEST = 0.01, 0.9
 # Widths after which it is given up if Newton's method did not end there.
@@ -85,14 +85,22 @@ class _Side(NamedTuple):
 
 
 class _Atoms(NamedTuple):
-    """Rows of a block on intervals that have a share: ``row``, ``interval``, value, slope, curvature."""
+    """Rows of a block on intervals that have a share: ``row``, ``interval``, signal, value, slope."""
 
     side: _Side
     row: npt.NDArray[np.intp]
     interval: npt.NDArray[np.intp]
+    signal: FloatArray
     value: FloatArray
     slope: FloatArray
-    curvature: FloatArray
+
+
+class _Evaluation(NamedTuple):
+    """The smoothed objective at a point, the atoms behind it by block, and the logistic shares of moves by side."""
+
+    value: float
+    atoms: list[list[_Atoms]]
+    logistic: dict[float, FloatArray]
 
 
 class _Sums(NamedTuple):
@@ -144,18 +152,27 @@ class _Curve:
         sign = -1.0 if self.is_margin else self.side
         return sign * self.loss.slope(sign * e)
 
-    def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return values, slopes and curvatures on each interval; columns are intervals."""
-        low, high = self.ends[:-1], self.ends[1:]
-        inside = np.clip(e, low, high)
+    def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return values and slopes on each interval; columns are intervals."""
+        inside = np.minimum(np.maximum(e, self.ends[:-1]), self.ends[1:])
         sign = -1.0 if self.is_margin else self.side
         value, slope = self.loss.value_and_slope(sign * inside)
-        slope = np.clip(sign * slope, self.nodes[:-1], self.nodes[1:])
-        below, above = e < low, e > high
-        slope = np.where(below, self.nodes[:-1], np.where(above, self.nodes[1:], slope))
-        value = value + slope * (e - inside)
-        curvature = np.where(below | above, 0.0, self.loss.curvature(sign * inside))
-        return value, slope, curvature
+        slope = sign * slope
+        np.maximum(slope, self.nodes[:-1], out=slope)
+        np.minimum(slope, self.nodes[1:], out=slope)
+        # Beyond both ends the slope is that of the end, to which the loss may come near only.
+        slope[e[:, 0] < self.ends[0], 0] = 0.0
+        slope[e[:, -1] > self.ends[-1], -1] = self.steepest
+        e = e - inside
+        e *= slope
+        value += e
+        return value, slope
+
+    def curvature(self, interval: npt.NDArray[np.intp], e: FloatArray) -> FloatArray:
+        """Return the curvatures at some places of intervals, shape (k,)."""
+        sign = -1.0 if self.is_margin else self.side
+        outside = (e < self.ends[interval]) | (e > self.ends[interval + 1])
+        return np.where(outside, 0.0, self.loss.curvature(sign * e))
 
 
 class _Smoothed:
@@ -197,34 +214,35 @@ class _Smoothed:
         part = np.maximum(gain, 0.0) + nu * np.log1p(np.exp(-np.abs(ratio)))
         return np.where(self.movable, part, 0.0), np.where(self.movable, expit(ratio), 0.0)
 
-    def at(self, x: FloatArray, mu: float) -> tuple[float, list[list[_Atoms]]]:
-        """Return the smoothed objective, and the atoms that have a share, by block."""
-        made = {side: self.tables(curve, x, mu)[0] for side, curve in self.curves.items()}
+    def at(self, x: FloatArray, mu: float) -> _Evaluation:
+        """Return the smoothed objective, and the atoms that have a share."""
+        made = {side: self.tables(curve, x, mu) for side, curve in self.curves.items()}
         total, found = 0.0, []
         for part, X in self.data.rows.dense_blocks():
             score, y = X @ x[: self.m] + x[-2], self.data.y[part]
             heights, parts = [], []
             for curve, side in self.sides(y):
-                earned = self._earned(X, side.push, made[curve.side])
+                earned = self._earned(X, side.push, made[curve.side][0])
                 rate = np.diff(earned, axis=1) / curve.widths
                 signal = (side.push * (score - side.target))[:, None] + rate
-                value, slope, curvature = curve.at(signal)
+                value, slope = curve.at(signal)
                 value += earned[:, :-1] - curve.nodes[:-1] * rate
                 if side.price:
                     value -= side.price * x[-1]
                 heights.append(value)
-                parts.append((side, slope, curvature))
+                parts.append((side, signal, slope))
             best = np.max([value.max(axis=1) for value in heights], axis=0)
             weight = sum(np.exp(np.maximum((value - best[:, None]) / mu, -700.0)).sum(axis=1) for value in heights)
             total += float(self.w[part] @ (best + mu * np.log(weight)))
             atoms = []
-            for value, (side, slope, curvature) in zip(heights, parts, strict=True):
+            for value, (side, signal, slope) in zip(heights, parts, strict=True):
                 row, k = np.nonzero(value > (best - _NEGLIGIBLE * mu)[:, None])
-                atoms.append(_Atoms(side, row, k, value[row, k], slope[row, k], curvature[row, k]))
+                atoms.append(_Atoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
             found.append(atoms)
         room = float(x[-1]) - self.family.floor()
         total += self.budget * float(x[-1]) + self.problem.penalty(x[: self.m])
-        return (total - _BARRIER * mu * float(np.log(room)), found) if room > 0.0 else (np.inf, found)
+        total = total - _BARRIER * mu * float(np.log(room)) if room > 0.0 else np.inf
+        return _Evaluation(total, found, {side: logistic for side, (_, logistic) in made.items()})
 
     def _earned(self, X: FloatArray, push: FloatArray, part: FloatArray) -> FloatArray:
         """Return what the moves earn at every node, shape (n, nodes)."""
@@ -233,14 +251,14 @@ class _Smoothed:
         down = X @ (rising - falling).T + (falling @ self.high - rising @ self.low)
         return np.asarray(np.where(push[:, None] > 0.0, up, down))
 
-    def sums(self, x: FloatArray, mu: float, value: float, found: list[list[_Atoms]]) -> _Sums:
+    def sums(self, x: FloatArray, mu: float, found: _Evaluation, *, with_hessian: bool = True) -> _Sums:
         """Return what Newton's method and the bound need."""
         problem, m, d = self.problem, self.m, self.m + 2
         gradient, H = np.zeros(d), np.zeros((d, d))
         offset = size = steepness = spent = 0.0
         widest, count = np.maximum(np.abs(self.low), np.abs(self.high)), 0
-        logistic = {side: self.tables(curve, x, mu)[1] for side, curve in self.curves.items()}
-        for (part, X), atoms in zip(self.data.rows.dense_blocks(), found, strict=True):
+        logistic = found.logistic
+        for (part, X), atoms in zip(self.data.rows.dense_blocks(), found.atoms, strict=True):
             n, w, y = X.shape[0], self.w[part], self.data.y[part]
             widest = np.maximum(widest, np.abs(X).max(axis=0, initial=0.0))
             best = np.full(n, -np.inf)
@@ -269,17 +287,24 @@ class _Smoothed:
                 size += float(np.abs(conjugate).sum()) + float(np.abs(goal).sum())
                 steepness += float(steep.sum())
                 count += row.size
+                if not with_hessian:
+                    continue
                 # Curvature is that of the intervals that count.
                 heavy = np.flatnonzero(portion > _HEAVY)
                 row, share = row[heavy], share[heavy]
-                G, Q = self._gradients(curve, each, heavy, X, logistic[curve.side])
-                H += Q.T @ (Q * (share * each.curvature[heavy])[:, None])
-                tie = np.flatnonzero(number[row] > 1.0)
-                T, share, row = G[tie], share[tie], row[tie]
-                H += T.T @ (T * (share / mu)[:, None])
+                tie = number[row] > 1.0
+                bends = share * curve.curvature(each.interval[heavy], each.signal[heavy])
+                some = np.flatnonzero(tie | (bends > 0.0))
+                heavy, tie = heavy[some], np.flatnonzero(tie[some])
+                T, Q = self._gradients(curve, each, heavy, tie, X, logistic[curve.side])
+                Q *= np.sqrt(bends[some])[:, None]
+                H += Q.T @ Q
+                share, row = share[some[tie]], row[some[tie]]
                 first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
                 mean += sp.csr_array((share, np.arange(row.size), first), shape=(n, row.size)) @ T
                 held += np.bincount(row, share, n)
+                T *= np.sqrt(share / mu)[:, None]
+                H += T.T @ T
             tied = np.flatnonzero(held > 0.0)
             mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
             H -= mean.T @ mean
@@ -292,37 +317,48 @@ class _Smoothed:
         if not problem.fit_intercept:
             gradient[m], H[m], H[:, m] = 0.0, 0.0, 0.0
             H[m, m] = 1.0
-        return _Sums(value, gradient, H, plane)
+        return _Sums(found.value, gradient, H, plane)
 
     def _gradients(
-        self, curve: _Curve, atoms: _Atoms, which: npt.NDArray[np.intp], X: FloatArray, logistic: FloatArray
+        self,
+        curve: _Curve,
+        atoms: _Atoms,
+        which: npt.NDArray[np.intp],
+        tie: npt.NDArray[np.intp],
+        X: FloatArray,
+        logistic: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the gradients of values and of signals of some atoms, from the rows of a block."""
-        m, k, row = self.m, atoms.interval[which], atoms.row[which]
-        nodes, push = curve.nodes, atoms.side.push[row]
-        t = np.clip((atoms.slope[which] - nodes[k]) / curve.widths[k], 0.0, 1.0)[:, None]
-        ends = np.empty((2, k.size, m + 2))
-        for rises in (True, False):
-            own = np.flatnonzero((push > 0.0) == rises)
-            if not own.size:
-                continue
-            # Gradients at a node are linear in the row. Of a score that rises the rising positive parts go up to the
-            # high wall, the falling ones down to the low one.
-            sign = 1.0 if rises else -1.0
-            near, far = (self.high, self.low) if rises else (self.low, self.high)
-            slope = sign * nodes[:, None] * (1.0 - logistic[0] - logistic[1])
-            level = sign * nodes[:, None] * (near * logistic[0] + far * logistic[1])
-            paid = (near * logistic[0] - far * logistic[1]) @ self.prices
-            spent = sign * (X @ ((logistic[0] - logistic[1]) * self.prices).T - paid)
-            for end in (0, 1):
-                at = k[own] + end
-                ends[end, own, :m] = X[row[own]] * slope[at] + level[at]
-                ends[end, own, m] = sign * nodes[at]
-                ends[end, own, -1] = spent[row[own], at]
-        if atoms.side.price:
-            ends[:, :, -1] -= atoms.side.price
-        change = ends[1] - ends[0]
-        return ends[0] + t * change, change / curve.widths[k][:, None]
+        """Return the gradients of the values of some of the chosen atoms, and of the signals of all of these.
+
+        At a node a gradient is linear in the row, ``x * slope + level``. Of a score that rises the rising positive
+        parts go up to the high wall, the falling ones down to the low one.
+        """
+        m, K, widths = self.m, curve.nodes.size, curve.widths[:, None]
+        k, row = atoms.interval[which], atoms.row[which]
+        falls = (atoms.side.push[row] < 0.0).astype(np.intp)
+        slope, level = np.empty((2, K, m)), np.empty((2, K, m))
+        moving = X @ ((logistic[0] - logistic[1]) * self.prices).T
+        paid = np.empty((2, K))
+        for side, (sign, near, far) in enumerate(((1.0, self.high, self.low), (-1.0, self.low, self.high))):
+            np.multiply(sign * curve.nodes[:, None], 1.0 - logistic[0] - logistic[1], out=slope[side])
+            np.multiply(sign * curve.nodes[:, None], near * logistic[0] + far * logistic[1], out=level[side])
+            np.matmul(near * logistic[0] - far * logistic[1], self.prices, out=paid[side])
+        at, rows = falls * (K - 1) + k, X[row]
+        sign = 1.0 - 2.0 * falls
+        begin = sign * (moving[row, k] - paid[falls, k])
+        Q = np.empty((k.size, m + 2))
+        np.multiply(rows, (np.diff(slope, axis=1) / widths).reshape(-1, m)[at], out=Q[:, :m])
+        Q[:, :m] += (np.diff(level, axis=1) / widths).reshape(-1, m)[at]
+        Q[:, m] = sign * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
+        Q[:, -1] = (sign * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
+        far_in = np.clip(atoms.slope[which[tie]] - curve.nodes[k[tie]], 0.0, curve.widths[k[tie]])
+        G = Q[tie] * far_in[:, None]
+        at = (falls * K + k)[tie]
+        G[:, :m] += rows[tie] * slope.reshape(-1, m)[at]
+        G[:, :m] += level.reshape(-1, m)[at]
+        G[:, m] += sign[tie] * curve.nodes[k[tie]]
+        G[:, -1] += begin[tie] - atoms.side.price
+        return G, Q
 
     def _add(
         self,
@@ -392,8 +428,7 @@ class _Smoothed:
 
 def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, _Sums, bool]:
     """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
-    value, found = smoothed.at(x, mu)
-    sums = smoothed.sums(x, mu, value, found)
+    sums = smoothed.sums(x, mu, smoothed.at(x, mu))
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
         promised = -float(sums.gradient @ step)
@@ -401,28 +436,28 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> 
             return x, sums, True
         length = min(1.0, _DEEPEST * (float(x[-1]) - smoothed.family.floor()) / max(-float(step[-1]), 1e-300))
         for _ in range(_SHORTENINGS):
-            value, found = smoothed.at(x + length * step, mu)
-            if value <= sums.value - 0.1 * length * promised:
+            found = smoothed.at(x + length * step, mu)
+            if found.value <= sums.value - 0.1 * length * promised:
                 break
             length *= _SHORTER
         else:
             return x, sums, False
         x = x + length * step
-        sums = smoothed.sums(x, mu, value, found)
+        sums = smoothed.sums(x, mu, found)
     return x, sums, False
 
 
 def _follow(smoothed: _Smoothed, x: FloatArray, sums: _Sums, mu: float, fall: float, saved: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
     near = mu * (1.0 - _CLOSE)
-    change = (smoothed.sums(x, near, *smoothed.at(x, near)).gradient - sums.gradient) * (1.0 - fall) / _CLOSE
+    change = (smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient) * (1.0 - fall) / _CLOSE
     change += sums.gradient
     change[-1] -= saved
     there = x - solve_damped(sums.hessian, change)
     smoothed.budget -= saved
     smoothed.cut(x, fall * mu)
-    here = smoothed.at(x, fall * mu)[0]
-    if there[-1] > smoothed.family.floor() and smoothed.at(there, fall * mu)[0] < here:
+    here = smoothed.at(x, fall * mu).value
+    if there[-1] > smoothed.family.floor() and smoothed.at(there, fall * mu).value < here:
         smoothed.cut(there, fall * mu)
         return there
     return x
@@ -465,6 +500,6 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         else:  # less of the way
             (x, smoothed.budget), falls, fall = kept, falls + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
-            last = smoothed.sums(x, mu, *smoothed.at(x, mu))
+            last = smoothed.sums(x, mu, smoothed.at(x, mu))
         x = _follow(smoothed, x, last, mu, fall, max(last.plane.spent, smoothed.budget) - problem.radius)
     return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

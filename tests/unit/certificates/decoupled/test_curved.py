@@ -45,8 +45,8 @@ def test_derivatives(seed, monkeypatch):
     mu, step = 0.05, 1e-5
     along = rng.normal(size=x.size)
     along[-2] *= problem.fit_intercept
-    sums = smoothed.sums(x, mu, *smoothed.at(x, mu))
-    above, below = (smoothed.sums(each, mu, *smoothed.at(each, mu)) for each in (x + step * along, x - step * along))
+    sums = smoothed.sums(x, mu, smoothed.at(x, mu))
+    above, below = (smoothed.sums(each, mu, smoothed.at(each, mu)) for each in (x + step * along, x - step * along))
     assert (above.value - below.value) / (2.0 * step) == pytest.approx(sums.gradient @ along, rel=1e-5)
     change = (above.gradient - below.gradient) / (2.0 * step)
     change[-2] = (sums.hessian @ along)[-2] if not problem.fit_intercept else change[-2]
