@@ -46,7 +46,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.storage import write_atomically
 from dualcore.problem import Problem
-from dualcore.problem.families import BoxFamily
 from dualcore.reading.assess import as_source
 from dualcore.solvers import solve
 
@@ -313,14 +312,9 @@ def _pictures_of(
     problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray, classes: Sequence[Any] | None
 ) -> tuple[Picture, ...]:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
-    signal = problem.signal(anchor.coef, anchor.intercept, problem.validate(coreset.X, coreset.y))
     full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
     family = problem.family
-    if isinstance(family, BoxFamily):  # its dual loss needs the row, not its margin alone
-        dense = np.concatenate([block for _, block in as_rows(coreset.X).dense_blocks()])
-        h = family.moves(dense, coreset.y, anchor.coef, anchor.intercept, full.multiplier).lower
-    else:
-        h = problem.form.h(signal, full.multiplier, problem.size(anchor.coef))
+    h, _ = family.bounds(as_rows(coreset.X), coreset.y, anchor.coef, anchor.intercept, full.multiplier)
     rounds = _draw(
         "rounds",
         "Certified gap per read",
