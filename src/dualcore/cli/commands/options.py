@@ -45,7 +45,7 @@ def parse_size(text: str) -> float | int:
     except ValueError:
         size = _as_float(text)
     if not (size >= 1 if isinstance(size, int) else 0.0 < size <= 1.0):
-        raise OptionError(f"A coreset size is a number of rows or a share in (0, 1] like 0.05, got {text!r}.")
+        raise OptionError(f"A coreset size is a number of rows or a share like 0.05, in (0, 1], got {text!r}.")
     return size
 
 
