@@ -159,13 +159,15 @@ class RadiusSearch(WassersteinLinearModel):
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
         rows = as_rows(X)
-        part, left = (None, None) if weights is None else (weights[train], as_weights(weights[test], test.size))
+        part, left = (None, None) if weights is None else (weights[train], weights[test])
+        masses = as_weights(left, test.size)
         # Softmax models and problems whose rows are moved one by one have no paths: a model for every radius.
         has_path = problem.family.is_closed and not (problem.is_classification and plain._is_joint)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
         held = rows.take(test)
-        return [self._score(model, problem, held, y[test], left) for model in models]
+        left = masses if has_path else left
+        return [self._score(model, problem, held, y[test], left, masses) for model in models]
 
     def _along_path(
         self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
@@ -192,10 +194,12 @@ class RadiusSearch(WassersteinLinearModel):
         is_size = isinstance(self.coreset, (int, float, np.integer, np.floating))
         return None if is_size and rows.n * rows.m <= _FEW_NUMBERS else self.coreset
 
-    def _score(self, model: Any, problem: Problem, held: Any, labels: Any, masses: FloatArray | None) -> float:
-        """Return the score of a model on rows left out; larger is better."""
+    def _score(
+        self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any
+    ) -> float:
+        """Return the score of a model on rows left out; larger is better. ``masses`` are the weights, of sum one."""
         if self.scoring is not None:
-            extra = {} if masses is None else {"sample_weight": masses}
+            extra = {} if weights is None else {"sample_weight": weights}
             return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
         shares = _masses(model, problem, labels, masses)
         if problem.is_classification and model._is_joint:

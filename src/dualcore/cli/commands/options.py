@@ -45,7 +45,8 @@ def parse_size(text: str) -> float | int:
     except ValueError:
         size = _as_float(text)
     if not (size >= 1 if isinstance(size, int) else 0.0 < size <= 1.0):
-        raise OptionError(f"A coreset size is a number of rows or a share in (0, 1] like 0.05, got {text!r}.")
+        which = "like 0.05" if math.isnan(size) else "in (0, 1]"
+        raise OptionError(f"A coreset size is a number of rows or a share {which}, got {text!r}.")
     return size
 
 

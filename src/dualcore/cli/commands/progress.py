@@ -31,10 +31,6 @@ class Observed(Sampler):
         """Return a coreset of the inner sampler."""
         return self.inner.draw(problem, source, size, seed)
 
-    def build(self, problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Coreset:
-        """Return a coreset of the inner sampler."""
-        return self.inner.build(problem, X, y, sample_weight)
-
     def fit(self, problem: Problem, X: Any, y: Any = None, sample_weight: Any = None, **settings: Any) -> CoresetFit:
         """Train with the inner sampler, its reads observed."""
         return self.inner.fit(problem, X, y, sample_weight, **(settings | {"callback": self.callback}))
