@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dualcore.certificates import DualPoint, column_sizes
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import DenseRows, as_rows
+from dualcore.data.rows import DenseRows, Rows, as_rows
 from dualcore.problem import Data, Problem
 
 # Dense rows of at most this many numbers (32 MB) are copied once, scaled and by column: products with the copy are
@@ -15,6 +15,15 @@ from dualcore.problem import Data, Problem
 _COPIED_NUMBERS = 4_000_000
 # Rows of the copy that are multiplied by weights at a time for a Gram matrix.
 _BLOCK_NUMBERS = 2**17
+
+
+def gram_with_ones(rows: Rows, weights: FloatArray) -> FloatArray:
+    """Return ``[X, 1].T @ diag(weights) @ [X, 1]``, shape (m + 1, m + 1)."""
+    out = np.empty((rows.m + 1, rows.m + 1))
+    out[:-1, :-1] = rows.gram(weights)
+    out[:-1, -1] = out[-1, :-1] = rows.transpose_dot(weights)
+    out[-1, -1] = weights.sum()
+    return out
 
 
 class Design:
@@ -86,11 +95,8 @@ class Design:
         weights = curvature * self.weights
         if self._copy is not None:
             return self._blocked_gram(self._copy, weights)
-        out = np.empty((self.m + 1, self.m + 1))
-        out[:-1, :-1] = self.rows.gram(weights) / np.outer(self.scales, self.scales)
-        out[:-1, -1] = out[-1, :-1] = self.rows.transpose_dot(weights) / self.scales
-        out[-1, -1] = weights.sum()
-        return out
+        scales = np.append(self.scales, 1.0)
+        return gram_with_ones(self.rows, weights) / np.outer(scales, scales)
 
     def _blocked_gram(self, A: FloatArray, weights: FloatArray) -> FloatArray:
         """Weigh a block of rows at a time, in memory that is kept: fresh pages cost as much as the product."""

@@ -23,6 +23,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, as_rows
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import RawSolution
+from dualcore.solvers.design import gram_with_ones
 from dualcore.solvers.interior import FixedRows, InteriorPoint
 from dualcore.solvers.rowmodel import Pieces
 
@@ -197,7 +198,7 @@ def _small_problem(
         smooth, rate = problem.loss.value_and_slope(z)
         slope += rate
         value += float(masses @ smooth)
-        hessian = _hessian(data, problem.loss.curvature(z) * masses)
+        hessian = gram_with_ones(data.rows, problem.loss.curvature(z) * masses)
     slope *= masses
     if problem.is_classification:
         slope *= data.y
@@ -212,15 +213,6 @@ def _small_problem(
         nothing = Data(DenseRows(np.zeros((0, data.rows.m))), np.zeros(0), np.zeros(0))
         return problem.replace(label_cost=np.inf) if problem.is_classification else problem, nothing, rest
     return problem, Data(as_rows(data.rows.take(rows)), data.y[rows], masses[rows]), rest
-
-
-def _hessian(data: Data, weights: FloatArray) -> FloatArray:
-    m = data.rows.m
-    out = np.empty((m + 1, m + 1))
-    out[:m, :m] = data.rows.gram(weights)
-    out[:m, m] = out[m, :m] = data.rows.transpose_dot(weights)
-    out[m, m] = weights.sum()
-    return out
 
 
 def _dual(

@@ -103,12 +103,12 @@ def test_scaled_rows_say_the_same_in_other_units(fit_intercept, sparse):
     matrix = rows.matrix.toarray() if sparse else rows.matrix
     assert np.abs(matrix).max() < 10.0
     residual = rows.unit * (matrix @ phi + level - rows.target)
-    coef, intercept = rows.model(phi, level)
+    coef, intercept = rows.model(np.append(phi, level))
     if not fit_intercept:
         assert intercept == 0.0
     if fit_intercept and not sparse:
         coef, phi[3] = coef * np.array([1.0, 1.0, 1.0, 0.0]), 0.0  # a constant column is not the model's business
-        intercept = rows.model(phi, level)[1]
+        intercept = rows.model(np.append(phi, level))[1]
     np.testing.assert_allclose(problem.signal(coef, intercept, data), residual, rtol=1e-9)
 
 
