@@ -60,9 +60,14 @@ CLIPPED = """
   return found;
 })()
 """
+# A dollar in code is a dollar; elsewhere it is a formula that was not rendered.
 RAW_MATHEMATICS = r"""
-[...document.body.innerText
-  .matchAll(/\.\. math::|:math:|\$[$a-zA-Z\\]|\\(?:min|sup|frac|lambda|theta)/g)].map(m => m[0])
+(() => {
+  const text = document.body.cloneNode(true);
+  for (const part of text.querySelectorAll('pre, code, script, style, annotation')) part.remove();
+  const raw = /\.\. math::|:math:|\$|\\(?:min|sup|frac|lambda|theta)/g;
+  return [...text.textContent.matchAll(raw)].map(found => found[0]);
+})()
 """
 MISSING_IMAGES = """
 (async () => {

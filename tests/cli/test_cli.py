@@ -59,7 +59,7 @@ def test_from_a_table_to_a_model_a_report_and_predictions(data, tmp_path):
     assert told["certificates"][0]["worst_case_risk"] == estimator.worst_case_risk_
 
     text = report.read_text()
-    assert text.count("<img ") == 5
+    assert text.count("<figure ") == 5
     command = next(line for line in text.splitlines() if "dualcore fit" in line)
     for part in ("--target label", "--coreset 0.25", "--seed 3", "--standardize", "--drop word", "--radius 0.05"):
         assert part in command
@@ -185,7 +185,7 @@ def test_the_demo_writes_pictures_and_a_report(tmp_path):
     values = json.loads(out)
     names = {"rounds.png", "cells.png", "weights.png", "sizes.png", "path.png", "report.html", "demo.json"}
     assert {path.name for path in (tmp_path / "demo").iterdir()} == names == set(values["files"])
-    assert (tmp_path / "demo" / "report.html").read_text().count("<img ") == 5
+    assert (tmp_path / "demo" / "report.html").read_text().count("<figure ") == 5
     for lines in values["tables"].values():
         plain, whole, small = lines
         assert small["rows"] < whole["rows"] == plain["rows"]

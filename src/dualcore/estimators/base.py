@@ -100,7 +100,9 @@ class WassersteinLinearModel(BaseEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
+        Coefficients, in the units of the data.
     intercept_ : float
+        0 without an intercept.
     worst_case_risk_ : float
         Objective on the full data at the solution, ridge included.
     certificate_ : Certificate
@@ -112,8 +114,11 @@ class WassersteinLinearModel(BaseEstimator):
     solution_ : Solution
         How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
     n_iter_ : int
+        Iterations of the solver.
     problem_ : Problem
+        What was solved, with the parameters of the fit.
     n_features_in_ : int
+        Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Only where X is a frame with string column names.
     """

@@ -57,9 +57,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
     coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) with more than two classes
         With two classes the scores of the second one; with more, a row for each class against the rest.
     intercept_ : ndarray of shape (1,) or (n_classes,)
+        0 without an intercept.
     worst_case_risk_ : float or ndarray of shape (n_classes,)
         Objective on the full data at the solution, ridge included; with more than two classes one per class.
     certificate_ : Certificate or list of Certificate, one per class
@@ -71,7 +73,9 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     solution_ : Solution or list of Solution
         How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
     n_iter_ : int or ndarray of shape (n_classes,)
+        Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
+        What ``sample_weight`` is multiplied by; all 1 without ``class_weight``.
     """
 
     class_weight: Mapping[Any, float] | str | None = None
