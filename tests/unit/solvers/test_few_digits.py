@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.certificates import DualPoint, feasible
@@ -108,15 +109,32 @@ def test_the_pace_of_a_descent():
     assert not any(steady.crawls(50 * k, 0.5**k, 0.5**k, 1e-6, 1000) for k in range(1, 15))
     given_up = [slow.crawls(50 * k, 1.0 - 1e-4 * k, 1.0, 1e-6, 1000) for k in range(1, 4)]
     assert given_up == [False, True, True]
+    # The risk stands still, for it is nearly optimal; the gap falls.
+    near = Pace(0, 1.0)
+    assert not any(near.crawls(50 * k, 1.0 - 1e-9 * k, 0.5**k, 1e-6, 1000) for k in range(1, 15))
 
 
-def test_descent_of_a_high_power_ends_and_says_so():
+def test_descent_goes_on_while_its_gap_falls():
+    """Sparse rows, more features than rows, all coefficients at the bound: the risk is exact long before its bound."""
+    rng = np.random.default_rng(0)
+    n, m, k = 300, 600, 20
+    columns = np.concatenate([rng.choice(m, size=k, replace=False) for _ in range(n)])
+    X = sp.csr_matrix((rng.uniform(0.1, 1.0, n * k), columns, np.arange(0, n * k + 1, k)), shape=(n, m))
+    score = X @ rng.standard_normal(m)
+    y = np.where(2.0 * score / score.std() + rng.logistic(size=n) > 0.0, 1.0, -1.0)
+    problem = Problem("logistic", radius=1e-2, norm="l1")
+    found = solve(problem, X, y, solver="descent")
+    assert found.status is Status.OPTIMAL
+    assert found.value == pytest.approx(solve(problem, X, y, solver="structured").value, rel=1e-6)
+
+
+def test_descent_of_a_high_power_turns_to_a_metric():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 3))
     y = X @ rng.normal(size=3) + 1e-3 * rng.normal(size=60)
     found = solve(Problem("power", power=8.0, radius=0.05, norm="l1"), X, y, solver="descent")
-    assert found.status is Status.INACCURATE
-    assert found.iterations < 20
+    assert found.status is Status.OPTIMAL
+    assert found.iterations < 10
     assert found.gap == pytest.approx(found.value - found.lower_bound)
 
 

@@ -54,13 +54,21 @@ class Pace:
     begun: int
     value: float
     slow: int = 0
+    gap: float = np.inf
+    least: float = np.inf
 
-    def crawls(self, now: int, value: float, gap: float, goal: float, left: int) -> bool:
-        """Return whether to give up: ``left`` evaluations are to bring ``gap``, as it is estimated, to ``goal``."""
+    def crawls(self, now: int, value: float, gap: float, goal: float, left: int, *, by_gap: bool = True) -> bool:
+        """Return whether to give up: ``left`` evaluations are to bring ``gap``, as it is estimated, to ``goal``.
+
+        The risk may be near its optimum long before the gap is small, so that a gap that falls counts as well, unless
+        ``by_gap`` is false: where there is a quicker method to turn to.
+        """
+        self.least = min(self.least, gap)
         if now - self.begun < _STRETCH or not gap > goal > 0.0:
             return False
-        share, stretches = (self.value - value) / gap, left / (now - self.begun)
-        self.begun, self.value = now, value
+        fallen = np.log(self.gap / self.least) if by_gap and np.isfinite(self.gap) else 0.0
+        share, stretches = max((self.value - value) / gap, fallen), left / (now - self.begun)
+        self.begun, self.value, self.gap = now, value, self.least
         self.slow = self.slow + 1 if stretches * share < np.log(gap / goal) else 0
         return self.slow >= _SLOW_STRETCHES
 

@@ -103,17 +103,24 @@ def _wall(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
 
 
 def _bound_at(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> float:
-    """Return the bound at which clipping takes forces that add up to the level."""
+    """Return the bound ``k`` at which clipping takes forces that add up to the level.
+
+    ``sum_j c_j (l_j - k)_+`` is convex and falls, so that Newton's method from 0 comes from the left and ends at the
+    root after a few changes of slope. It takes no sort.
+    """
     held = np.isfinite(prices)
-    length, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
-    order = np.argsort(-length)
-    length, pull = length[order], pull[order]
-    total, moment = np.cumsum(pull), np.cumsum(pull * length)
-    reached = moment - total * np.append(length[1:], 0.0) >= level
-    if not reached.any():
-        return 0.0
-    first = int(np.argmax(reached))
-    return (float(moment[first]) - level) / float(total[first])
+    length, force = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
+    bound = 0.0
+    while length.size:
+        moved = (float(force @ length) - level) / float(force.sum())
+        if moved <= bound:
+            break
+        bound = moved
+        clipped = length > bound
+        if clipped.all():
+            break
+        length, force = length[clipped], force[clipped]
+    return bound
 
 
 def _shrink(prices: FloatArray, target: FloatArray, weights: FloatArray, rate: float) -> FloatArray:

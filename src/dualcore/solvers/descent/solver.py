@@ -11,7 +11,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
-from dualcore.solvers.descent.continuation import Continuation, Rate
+from dualcore.solvers.descent.continuation import Continuation, Pace, Rate
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, find_hessian, sample_size
 from dualcore.solvers.descent.multipliers import Multipliers, can_multiply
@@ -114,8 +114,19 @@ def descend(
         nonlocal known, plain
         if plain:
             rate = Rate(oracle, loop.goal(here))
-            here = step(objective, here, lambda at: enough(at) or rate.crawls(objective.estimated_gap(at)), most, width)
-            if not rate.slow or loop.is_done():
+            # Where nothing is smoothed there is no next stage, and a metric may do what these steps cannot.
+            pace = Pace(oracle.n_evaluations, here.value) if width == 0.0 and m <= MOST_FEATURES else None
+
+            def crawls(at: Valued) -> bool:
+                gap = objective.estimated_gap(at)
+                if pace is not None and pace.crawls(
+                    oracle.n_evaluations, at.value, gap, loop.goal(at), loop.left, by_gap=False
+                ):
+                    return True
+                return rate.crawls(gap)
+
+            here = step(objective, here, lambda at: enough(at) or crawls(at), most, width)
+            if loop.is_done() or not (rate.slow or (pace is not None and loop.left > 0)):
                 return here
             plain = False
         return step(objective, here, enough, loop.left, width)
