@@ -233,7 +233,7 @@ def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
 
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_rounds_end_later_where_the_gradient_costs_the_bound_most(lost, monkeypatch):
-    """Over many coefficients a small gradient each is a long flow: longer rounds help the bound, narrower widths not."""
+    """Over many coefficients a small gradient each is a long flow: longer rounds help the bound, narrow widths not."""
     from dualcore.certificates.softmax import descent as module
 
     X, y = make(4, n=200, m=8, seed=3)
