@@ -12,7 +12,7 @@ import numpy as np
 
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.flow import flow_bound
+from dualcore.certificates.softmax.flow import SmoothPoint, flow_bound
 from dualcore.certificates.softmax.memory import Memory
 from dualcore.certificates.softmax.metric import Metric, sample_gram, sample_rows
 from dualcore.certificates.softmax.objective import SmoothRisk, Valued
@@ -36,6 +36,8 @@ _STRICTER, _STRICTEST = 0.3, 1e-4
 _DONE_LEANING = 1e-3
 # The factor on the width of the widest difference above which changes of label leave enough of the radius.
 _AMPLE = 0.5
+# The share of the newest dual point in the mean of all of them.
+_NEWEST = 0.5
 # A round with less progress than this, so often in a row, ends the run.
 _PATIENCE, _PROGRESS = 20, 0.9
 # Without a bound rounds that lower the risk by less than this share of the tolerance, so many in a row, end the run.
@@ -85,6 +87,8 @@ class Descent:
         self.width, self.scale = _FIRST_WIDTH, 0.0
         self.gram: FloatArray | None = None
         self.converged = False
+        #: the mean of the dual points of the rounds, the newer the heavier; only where labels change
+        self.mean: SmoothPoint | None = None
         #: factor on the gain at which a round ends
         self.strictness = 1.0
 
@@ -263,10 +267,17 @@ class Descent:
 
     def _bound(self, here: Valued) -> None:
         self._keep(here)
-        self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
+        point = self.risk.point(here)
+        self.last = flow_bound(self.risk.products, point, self.upper)
         self.lower = max(self.lower, self.last)
         if here.value - self.last.value > max(self.upper - here.value, 0.2 * self.tol * self.upper):
             self.strictness = max(_STRICTER * self.strictness, _STRICTEST)
+        if here.labels is not None and not self.closed:
+            # Any dual point has a bound, and what is left of the gradient differs from round to round.
+            if self.mean is not None:
+                point = point.mixed(self.mean, _NEWEST)
+                self.lower = max(self.lower, flow_bound(self.risk.products, point, self.upper))
+            self.mean = point
         self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, solve_triangular
+from scipy.linalg import cho_factor
+from scipy.linalg.lapack import dtrtrs
 
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
@@ -63,7 +64,7 @@ class Metric(NamedTuple):
             return cls(np.sqrt(curvature * (1.0 + _DAMPING) + extra), level, design.shape)
         matrix = curvature * gram + np.diag(extra)
         matrix += _DAMPING * curvature * np.eye(len(matrix))
-        return cls(np.triu(cho_factor(matrix)[0]), level, design.shape)
+        return cls(np.asfortranarray(np.triu(cho_factor(matrix)[0])), level, design.shape)
 
     def outward(self, z: FloatArray) -> FloatArray:
         """Return the model of coordinates."""
@@ -85,6 +86,6 @@ class Metric(NamedTuple):
         if self.factor.ndim == 1:
             out[:, :m] /= self.factor
         else:
-            out[:, :m] = solve_triangular(self.factor, out[:, :m].T, trans=trans, check_finite=False).T
+            out[:, :m] = dtrtrs(self.factor, out[:, :m].T, trans=trans)[0].T
         out[:, m:] /= self.level
         return out
