@@ -6,7 +6,8 @@ The weights of such a coreset cannot match the gradient of the full data. A line
 
 has the value of the rows and the slope of the full data. Over all directions a few rows know too little of the
 curvature, so that it is trusted along one: the step of a quasi-Newton method, which learns from the gradients of all
-reads so far. The line search of the next read, on the full data, corrects the length.
+reads so far. The line search of the next read, on the full data, corrects the length. With three rows a parameter or
+more their curvature is the metric of that method, else it is a multiple of the identity.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dualcore.reading.closed import ClosedReading
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.descent.memory import MemoryOracle
-from dualcore.solvers.descent.metric import DiagonalHessian
+from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.proximal import proximal_target
@@ -38,6 +39,14 @@ TILTED_MESSAGE = (
     "So few rows cannot match the gradient of the full data. The model was found by steps along gradients of all rows, "
     "whose lengths these rows suggested; a model trained on these rows and weights alone is another one."
 )
+
+# The same of rows whose curvature is the metric of the steps.
+METRIC_MESSAGE = (
+    "The model was found by steps along gradients of all rows, in the metric of these rows; a model trained on these "
+    "rows and weights alone is another one."
+)
+# Rows for each parameter from which on their curvature is a metric.
+_METRIC_ROWS = 3.0
 
 # Smoothing of kinks, and of flips where there are no kinks, in typical margins or residuals: wide in the first read,
 # where steps are long, and narrower by a factor in each read after it.
@@ -156,7 +165,12 @@ class TiltedSteps:
         objective = Objective(oracle, self._width)
         here = objective.compose(*self._here)
         pairs = [(objective.compose(*before), objective.compose(*after)) for before, after in self._pairs]
-        target = proximal_target(objective, here, DiagonalHessian(objective, here, self._width), pairs)
+        hessian: Hessian = DiagonalHessian(objective, here, self._width)
+        m = X.shape[1]
+        if len(y) >= _METRIC_ROWS * (m + 1) and m <= MOST_FEATURES:
+            hessian = SampleHessian(objective, here, self._width, np.random.default_rng(0))
+            self.message = METRIC_MESSAGE
+        target = proximal_target(objective, here, hessian, pairs)
         line = _Line(objective, oracle, here, target)
         bounds = (np.log(_SHORTEST), np.log(_LONGEST))
         found = minimize_scalar(

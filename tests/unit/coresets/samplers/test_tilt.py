@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Anchor, DualCoreset, Problem, open_source, solve
 from dualcore.coresets.samplers import tilt
-from dualcore.coresets.samplers.tilt import TILTED_MESSAGE, TiltedSteps, can_tilt
+from dualcore.coresets.samplers.tilt import METRIC_MESSAGE, TILTED_MESSAGE, TiltedSteps, can_tilt
 from dualcore.data.sources import ArraySource
 
 PROBLEMS = {
@@ -148,3 +148,22 @@ def test_a_step_needs_a_read():
     assert steps.anchor is None
     with pytest.raises(RuntimeError, match="needs a read"):
         steps.next(np.eye(2), np.array([-1.0, 1.0]), np.array([0.5, 0.5]))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize("correlated", [False, True])
+def test_six_rows_a_parameter_are_a_metric_for_kinks(loss, correlated):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(4000, 30))
+    if correlated:
+        X = (X * np.geomspace(1.0, 0.03, 30)) @ np.linalg.qr(rng.normal(size=(30, 30)))[0]
+        X /= X.std(axis=0)
+    score = X @ rng.normal(size=30)
+    score /= score.std()
+    y = score + 0.3 * rng.normal(size=4000) if loss == "absolute" else np.sign(score + 0.3 * rng.logistic(size=4000))
+    problem = Problem(loss, radius=0.03)
+    best = solve(problem, X, y).value
+    fit = DualCoreset(size=186, rounds=4, random_state=0).fit(problem, X, y)
+    assert fit.coreset.details["message"].endswith(METRIC_MESSAGE)
+    assert fit.certificate.lower <= best * (1.0 + 1e-6)
+    assert fit.certificate.upper <= 1.05 * best
