@@ -284,10 +284,10 @@ class _Smoothed(Smoothed):
                 # Curvature is that of the intervals that count.
                 heavy = np.flatnonzero(portion > _HEAVY)
                 row, share = row[heavy], share[heavy]
-                tie = number[row] > 1.0
+                shares_row = number[row] > 1.0
                 bends = share * curve.curvature(each.interval[heavy], each.signal[heavy])
-                some = np.flatnonzero(tie | (bends > 0.0))
-                heavy, tie = heavy[some], np.flatnonzero(tie[some])
+                some = np.flatnonzero(shares_row | (bends > 0.0))
+                heavy, tie = heavy[some], np.flatnonzero(shares_row[some])
                 T, Q = self._gradients(curve, each, heavy, tie, X, logistic[curve.side])
                 Q *= np.sqrt(bends[some])[:, None]
                 H += Q.T @ Q
@@ -329,19 +329,19 @@ class _Smoothed(Smoothed):
             np.multiply(sign * curve.nodes[:, None], near * logistic[0] + far * logistic[1], out=level[side])
             np.matmul(near * logistic[0] - far * logistic[1], self.prices, out=paid[side])
         at, rows = falls * (K - 1) + k, X[row]
-        sign = 1.0 - 2.0 * falls
-        begin = sign * (moving[row, k] - paid[falls, k])
+        push = 1.0 - 2.0 * falls
+        begin = push * (moving[row, k] - paid[falls, k])
         Q = np.empty((k.size, m + 2))
         np.multiply(rows, (np.diff(slope, axis=1) / widths).reshape(-1, m)[at], out=Q[:, :m])
         Q[:, :m] += (np.diff(level, axis=1) / widths).reshape(-1, m)[at]
-        Q[:, m] = sign * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
-        Q[:, -1] = (sign * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
+        Q[:, m] = push * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
+        Q[:, -1] = (push * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
         far_in = np.clip(atoms.slope[which[tie]] - curve.nodes[k[tie]], 0.0, curve.widths[k[tie]])
         G = Q[tie] * far_in[:, None]
         at = (falls * K + k)[tie]
         G[:, :m] += rows[tie] * slope.reshape(-1, m)[at]
         G[:, :m] += level.reshape(-1, m)[at]
-        G[:, m] += sign[tie] * curve.nodes[k[tie]]
+        G[:, m] += push[tie] * curve.nodes[k[tie]]
         G[:, -1] += begin[tie] - atoms.side.price
         return G, Q
 
