@@ -24,14 +24,14 @@ At the minimum of the smoothed sum its slopes vanish.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
+from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
+from dualcore.certificates.smoothed import FIRST_WIDTH, Progress, Smoothed, Sums
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -40,8 +40,8 @@ from dualcore.problem.families.boxmoves import L2Path
 
 __all__ = ["can_use_branches", "run_branches"]
 
-# The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
-_FIRST, _SHARE, _FALLS = 0.03, 0.4, (0.03, 0.3)
+# How the width falls: to this share of what the gap asks for, within limits.
+_SHARE, _FALLS = 0.4, (0.03, 0.3)
 _MOST_STAGES, _MOST_LOOKS, _SHORTENINGS, _SHORTER = 8, 40, 8, 0.3
 # Steps without progress after which a width is given up, and widths after which all are.
 _IDLE, _GIVEN_UP = 3, 3
@@ -53,14 +53,10 @@ _NEGLIGIBLE = 30.0
 _ANSWERS, _PLAIN, _NEAR = 12, 2, 1e-13
 # The least slope of the equation for a stationary slope: where it is less two branches are about to meet.
 _STIFF = 0.05
-# Weight of the barrier at the least multiplier, in widths.
-_BARRIER = 0.01
 # The multiplier falls by no more than this share in a step.
 _DEEPEST = 0.9
 # More features than these make too large a Hessian; fewer numbers are quick by planes.
 _MOST_FEATURES, _FEW_NUMBERS = 2500, 5000
-# How near the first multiplier is to the best one, by the risk.
-_SHARPNESS = 1e-3
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
@@ -102,25 +98,13 @@ class _Branches(NamedTuple):
         return self._replace(**at)
 
 
-@dataclass
-class _Sums:
-    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
-
-    value: float
-    gradient: FloatArray
-    hessian: FloatArray
-    plane: Plane
-
-
-class _Smoothed:
-    """The smoothed objective over coefficients, intercept and multiplier."""
+class _Smoothed(Smoothed):
+    """The objective with a smoothed maximum over the branches."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
-        self.problem, self.family, self.data = problem, family, data
-        self.m, self.w = data.rows.m, data.masses
+        super().__init__(problem, family, data)
         prices = family.prices(self.m)
         self.ease = np.where(np.isfinite(prices), 1.0 / prices, 0.0)
-        self.below = PlaneBound(problem, family, data)
 
     # Branches of a block
 
@@ -210,8 +194,7 @@ class _Smoothed:
 
     def at(self, x: FloatArray, mu: float) -> tuple[float, list[list[_Branches]]]:
         """Return the smoothed objective, and the branches behind it, block by block; infinite below the least lam."""
-        room = float(x[-1]) - self.family.floor()
-        if not room > 0.0:
+        if not self.slack(x) > 0.0:
             return np.inf, []
         total, found = 0.0, []
         for part, X in self.data.rows.dense_blocks():
@@ -219,10 +202,9 @@ class _Smoothed:
             best, weight = _soft(blocks, X.shape[0], mu)
             total += float(self.w[part] @ (best + mu * np.log(weight)))
             found.append(blocks)
-        value = total + self.problem.radius * float(x[-1]) + self.problem.penalty(x[:-2])
-        return value - _BARRIER * mu * float(np.log(room)), found
+        return self.complete(x, mu, total), found
 
-    def sums(self, x: FloatArray, mu: float, value: float, found: list[list[_Branches]]) -> _Sums:
+    def sums(self, x: FloatArray, mu: float, value: float, found: list[list[_Branches]]) -> Sums:
         """Return the derivatives of the smoothed objective and the plane of its shares."""
         problem, m, d = self.problem, self.m, self.m + 2
         gradient, H = np.zeros(d), np.zeros((d, d))
@@ -261,15 +243,8 @@ class _Smoothed:
             mean = mean[tied] / np.sqrt(mu * w[tied])[:, None]
             H -= mean.T @ mean
         plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
-        room = float(x[-1]) - self.family.floor()
-        gradient[:m] += problem.ridge * x[:-2]
-        gradient[-1] += problem.radius - _BARRIER * mu / room
-        H[np.arange(m), np.arange(m)] += problem.ridge
-        H[-1, -1] += _BARRIER * mu / room**2
-        if not problem.fit_intercept:
-            gradient[m], H[m], H[:, m] = 0.0, 0.0, 0.0
-            H[m, m] = 1.0
-        return _Sums(value, gradient, H, plane)
+        self.complete_derivatives(x, mu, gradient, H)
+        return Sums(value, gradient, H, plane)
 
     def _moved(self, X: FloatArray, x: FloatArray, branch: _Branches) -> FloatArray:
         """Return rows after their moves."""
@@ -296,7 +271,7 @@ class _Smoothed:
         free &= (k > 0.0)[:, None]
         steep = free * u
         square = (steep * steep).sum(axis=1)
-        room = np.maximum(lam * lam - a * a * square, 1e-12 * lam * lam)
+        excess = np.maximum(lam * lam - a * a * square, 1e-12 * lam * lam)
         weight = share * a * a * k
         H[np.arange(m), np.arange(m)] += (weight @ free) * self.ease**2
         across = -(weight @ steep) * side / lam
@@ -304,7 +279,7 @@ class _Smoothed:
         H[-1, :m] += across
         H[-1, -1] += float(weight @ square) / lam**2
         far = np.flatnonzero(k > 0.0)
-        root = np.sqrt(weight / room) * a
+        root = np.sqrt(weight / excess) * a
         E = np.column_stack([steep[far] * side, np.zeros(far.size), -square[far] / lam]) * root[far, None]
         H += E.T @ E
         if self.problem.loss.pieces is not None:
@@ -312,23 +287,17 @@ class _Smoothed:
         growth = _growth(a, branch.key, square, lam)
         curvature = self.problem.loss.curvature(branch.signal)
         Z = np.column_stack([moved, np.ones(a.size), np.zeros(a.size)]) * (branch.side * sign)[:, None]
-        Z[:, :m] += (a * k * (1.0 + a * a * square / room))[:, None] * steep * side
+        Z[:, :m] += (a * k * (1.0 + a * a * square / excess))[:, None] * steep * side
         Z[:, -1] = -a / lam * growth
         Z *= np.sqrt(share * curvature / np.maximum(1.0 - curvature * growth, _STIFF))[:, None]
         H += Z.T @ Z
 
-    def risk(self, x: FloatArray) -> float:
-        """Return the objective itself."""
-        sweep = self.family.sweep(self.data.rows, self.data.y, x[:-2], float(x[-2]), float(x[-1]))
-        total = sum(float(self.w[part] @ moves.upper) for part, moves in sweep)
-        return self.problem.radius * float(x[-1]) + total + self.problem.penalty(x[:-2])
-
 
 def _growth(slope: FloatArray, key: FloatArray, free: FloatArray, lam: float) -> FloatArray:
     """Return how fast the gain of the best move grows with the slope: ``u' g_cc u``."""
-    room = lam * lam - slope * slope * free
-    moves = (key > 0.0) & (room > 0.0) & (slope > 0.0)
-    return np.divide(key * free * lam * lam, slope * room, out=np.zeros_like(key), where=moves)
+    excess = lam * lam - slope * slope * free
+    moves = (key > 0.0) & (excess > 0.0) & (slope > 0.0)
+    return np.divide(key * free * lam * lam, slope * excess, out=np.zeros_like(key), where=moves)
 
 
 def _soft(blocks: list[_Branches], n: int, mu: float) -> tuple[FloatArray, FloatArray]:
@@ -341,7 +310,7 @@ def _soft(blocks: list[_Branches], n: int, mu: float) -> tuple[FloatArray, Float
     return best, weight
 
 
-def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray, _Sums, bool]:
+def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray, Sums, bool]:
     """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
     value, found = smoothed.at(x, mu)
     sums = smoothed.sums(x, mu, value, found)
@@ -375,28 +344,17 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float) -> tuple[FloatArray
 
 def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
-    family = BoxFamily.of(problem.family)
-    least = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)[0]
-    smoothed = _Smoothed(problem, family, data)
-    multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / problem.radius)
-    x = np.append(coef, [intercept, multiplier])
-    upper, best, lower, rounding = smoothed.risk(x), x, -np.inf, 0.0
-    if not upper > 0.0:  # no width is a share of nothing, and losses are not negative
-        return NewtonResult(coef, intercept, multiplier, upper, 0.0, rounding, [(0.0, upper)])
-    history: list[tuple[float, float]] = []
-    mu, failed = _FIRST * upper, 0
+    smoothed = _Smoothed(problem, BoxFamily.of(problem.family), data)
+    progress = Progress(smoothed, coef, intercept)
+    if not progress.upper > 0.0:  # no width is a share of nothing
+        return progress.result()
+    x, mu, failed = progress.best, FIRST_WIDTH * progress.upper, 0
     for _ in range(_MOST_STAGES):
         x, sums, settled = _minimise(smoothed, x, mu)
-        value = smoothed.risk(x)
-        if value < upper:
-            upper, best = value, x
-        known, off = smoothed.below.least(sums.plane, x[:-2], upper)
-        if known - off > lower:
-            lower, rounding = known - off, off
-        history.append((lower, upper))
+        value, known = progress.record(x, sums.plane)
         failed = 0 if settled else failed + 1
-        if upper - lower <= 0.9 * tol * abs(upper) or failed == _GIVEN_UP:
+        if progress.is_within(tol) or failed == _GIVEN_UP:
             break
-        wanted = float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+        wanted = float(np.clip(_SHARE * tol * progress.upper / max(value - known, 1e-300), *_FALLS))
         mu *= wanted if settled else _FALLS[1]
-    return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)
+    return progress.result()

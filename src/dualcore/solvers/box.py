@@ -25,6 +25,8 @@ _START, _ROUGH = 1e-4, 1e-3
 # A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
 # where data are this small, passes of the bundle cost less than more starts.
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
+# A risk of this share of the other is nothing beside it.
+_NOTHING = 1e-6
 
 
 class _Scored(NamedTuple):
@@ -83,9 +85,9 @@ class BoxSolver(Solver):
                     rounding=found.rounding,
                 )
             first, reached = (found.coef, found.intercept), max(found.lower, 0.0)
-        floor, still = _unmoved(problem, data, 0.1 * tol, max_iter)
         first = self._start(problem, data, tol, max_iter, 1.0) if first is None else first
         best = _scored(problem, data, first)
+        floor, still = _unmoved(problem, data, 0.1 * tol, max_iter, best.value)
         if start is None and best.value - floor > _FAR * best.value:
             # Walls hold the adversary back, so the optimum without them at a smaller radius may be nearer.
             radii = _RADII if data.rows.n * data.rows.m > _SMALL else ()
@@ -123,11 +125,21 @@ class BoxSolver(Solver):
         return found.coef, found.intercept
 
 
-def _unmoved(problem: Problem, data: Data, tol: float, max_iter: int) -> tuple[float, tuple[FloatArray, float]]:
-    """Return a lower bound on the least risk of an adversary who does nothing, and the model behind it."""
+def _unmoved(
+    problem: Problem, data: Data, tol: float, max_iter: int, value: float
+) -> tuple[float, tuple[FloatArray, float]]:
+    """Return a lower bound on the least risk of an adversary who does nothing, and the model behind it.
+
+    Where that risk is nothing beside ``value``, a known risk with the adversary, the bound is 0.
+    """
     plain = problem.unwalled(radius=0.0)
     found = StructuredSolver().run(plain, data, tol=tol, max_iter=max_iter, start=None)
     t = plain.signal(found.coef, found.intercept, data)
     upper = plain.evaluate(found.coef, found.intercept, data).value
-    points = [dual_point(plain, t, data, plain.size(found.coef)), *([] if found.dual is None else [found.dual])]
-    return max(0.0, *(lower_bound(plain, data, point, upper) for point in points)), (found.coef, found.intercept)
+    lower = 0.0
+    if upper > _NOTHING * value:
+        points = [dual_point(plain, t, data, plain.size(found.coef)), *([] if found.dual is None else [found.dual])]
+        for point in points:
+            if upper - lower > tol * upper:
+                lower = max(lower, lower_bound(plain, data, point, upper))
+    return lower, (found.coef, found.intercept)

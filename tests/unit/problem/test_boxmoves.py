@@ -8,7 +8,7 @@ import pytest
 from dualcore import Problem
 from dualcore.problem.families import box
 from dualcore.problem.families.boxmoves import get_path
-from dualcore.problem.families.boxpath import add_up, count_before, sums_table
+from dualcore.problem.families.boxpath import add_up, count_before, order_rows, sums_table
 
 LOSSES = ("hinge", "logistic", "huber", "absolute")
 NORMS = ("l1", "l2", "linf")
@@ -111,3 +111,13 @@ def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:
     lam = np.linspace(0.99, 1.01, 2001) * steepest
     means = [problem.radius * each + problem.bounds(coef, 0.0, each, X, y)[1].mean() for each in lam]
     assert problem.risk(coef, 0.0, X, y) <= min(means) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("m", [1, 2, 64, 65, 5000])
+def test_order_of_rows(m):
+    table = np.random.default_rng(m).random((7, m))
+    table[0, 0], table[1] = np.inf, 0.0
+    table[2, -1] = -0.0
+    order = order_rows(table)
+    assert (np.sort(order, axis=1) == np.arange(m)).all()
+    np.testing.assert_allclose(np.take_along_axis(table, order, axis=1), np.sort(table, axis=1), rtol=1e-12)

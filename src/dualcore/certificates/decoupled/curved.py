@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.special import expit
 
 from dualcore.certificates.decoupled.polyhedral import can_decouple
-from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
+from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
+from dualcore.certificates.smoothed import FIRST_WIDTH, Progress, Smoothed, Sums
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -37,8 +37,8 @@ __all__ = ["can_use_curves", "run_curves"]
 _NODES, _APART, _COARSE = 20, 0.004, 0.5
 # Nodes are no further apart than this, whatever the width: both ends stay.
 _FARTHEST = 0.25 * np.pi
-# The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
-_FIRST, _SHARE, _FALLS = 0.03, 0.3, (0.1, 0.5)
+# How the width falls: to this share of what the gap asks for, within limits.
+_SHARE, _FALLS = 0.3, (0.1, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
 _SOFT = 30.0
 _MOST_STAGES, _MOST_STEPS, _SHORTENINGS, _SHORTER = 14, 30, 12, 0.4
@@ -50,8 +50,8 @@ _NEGLIGIBLE = 16.0
 _LAST = 4.0
 # Shares of a row below this have no curvature.
 _HEAVY = 1e-4
-# Weight of the barrier at the least multiplier, in widths; the multiplier falls by no more than a share in a step.
-_BARRIER, _DEEPEST = 0.01, 0.9
+# The multiplier comes no nearer to the least one in a step than by this share.
+_DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there.
 _GIVEN_UP = 3
 # Where the slope of a loss is looked for first.
@@ -60,7 +60,6 @@ _FAR = 40.0
 _MOST_FEATURES, _FEW_NUMBERS = 300, 5000
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
-_SHARPNESS = 1e-3
 
 
 def can_use_curves(problem: Problem, data: Data) -> bool:
@@ -101,15 +100,6 @@ class _Evaluation(NamedTuple):
     value: float
     atoms: list[list[_Atoms]]
     logistic: dict[float, FloatArray]
-
-
-class _Sums(NamedTuple):
-    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
-
-    value: float
-    gradient: FloatArray
-    hessian: FloatArray
-    plane: Plane
 
 
 class _Curve:
@@ -175,13 +165,14 @@ class _Curve:
         return np.where(outside, 0.0, self.loss.curvature(sign * e))
 
 
-class _Smoothed:
-    """The smoothed objective over coefficients, intercept and multiplier."""
+class _Smoothed(Smoothed):
+    """The objective with smoothed positive parts and maxima.
+
+    The budget is changed as the width falls: chords make the moves of the bound cost more than the smoothed ones.
+    """
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
-        self.problem, self.family, self.data = problem, family, data
-        self.m, self.w = data.rows.m, data.masses
-        self.below = PlaneBound(problem, family, data)
+        super().__init__(problem, family, data)
         low, high = family.support.spread(self.m)
         self.prices = family.prices(self.m)
         self.movable = np.isfinite(self.prices) & (high > low)
@@ -191,8 +182,6 @@ class _Smoothed:
         self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
         self.curves = {side: _Curve(problem, side) for side in sides}
-        #: what the smoothed moves may cost: chords make those of the bound cost more
-        self.budget = problem.radius
         at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
         self.unit = max(float(self.w @ problem.loss.value(at_rest)), 1e-300)
 
@@ -210,9 +199,12 @@ class _Smoothed:
         """Return the smoothed positive parts and their logistic shares, shape (2, nodes, m): rising, falling."""
         nu = self.soft * mu
         gain = curve.nodes[:, None] * x[: self.m] * np.array([1.0, -1.0])[:, None, None] - x[-1] * self.prices
-        ratio = gain / nu
-        part = np.maximum(gain, 0.0) + nu * np.log1p(np.exp(-np.abs(ratio)))
-        return np.where(self.movable, part, 0.0), np.where(self.movable, expit(ratio), 0.0)
+        far = np.exp(-np.abs(gain / nu))
+        part = np.maximum(gain, 0.0) + nu * np.log1p(far)
+        share = np.where(gain >= 0.0, 1.0, far) / (1.0 + far)
+        if self.movable.all():
+            return part, share
+        return np.where(self.movable, part, 0.0), np.where(self.movable, share, 0.0)
 
     def at(self, x: FloatArray, mu: float) -> _Evaluation:
         """Return the smoothed objective, and the atoms that have a share."""
@@ -239,21 +231,21 @@ class _Smoothed:
                 row, k = np.nonzero(value > (best - _NEGLIGIBLE * mu)[:, None])
                 atoms.append(_Atoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
             found.append(atoms)
-        room = float(x[-1]) - self.family.floor()
-        total += self.budget * float(x[-1]) + self.problem.penalty(x[: self.m])
-        total = total - _BARRIER * mu * float(np.log(room)) if room > 0.0 else np.inf
-        return _Evaluation(total, found, {side: logistic for side, (_, logistic) in made.items()})
+        logistic = {side: shares for side, (_, shares) in made.items()}
+        return _Evaluation(self.complete(x, mu, total), found, logistic)
 
     def _earned(self, X: FloatArray, push: FloatArray, part: FloatArray) -> FloatArray:
         """Return what the moves earn at every node, shape (n, nodes)."""
         rising, falling = part
-        up = X @ (falling - rising).T + (rising @ self.high - falling @ self.low)
-        down = X @ (rising - falling).T + (falling @ self.high - rising @ self.low)
-        return np.asarray(np.where(push[:, None] > 0.0, up, down))
+        ahead, behind = rising @ self.high - falling @ self.low, falling @ self.high - rising @ self.low
+        earned = X @ (falling - rising).T
+        earned *= push[:, None]  # +1 or -1
+        earned += np.where(push[:, None] > 0.0, ahead, behind)
+        return np.asarray(earned)
 
-    def sums(self, x: FloatArray, mu: float, found: _Evaluation, *, with_hessian: bool = True) -> _Sums:
+    def sums(self, x: FloatArray, mu: float, found: _Evaluation, *, with_hessian: bool = True) -> Sums:
         """Return what Newton's method and the bound need."""
-        problem, m, d = self.problem, self.m, self.m + 2
+        problem, d = self.problem, self.m + 2
         gradient, H = np.zeros(d), np.zeros((d, d))
         offset = size = steepness = spent = 0.0
         widest, count = np.maximum(np.abs(self.low), np.abs(self.high)), 0
@@ -292,10 +284,10 @@ class _Smoothed:
                 # Curvature is that of the intervals that count.
                 heavy = np.flatnonzero(portion > _HEAVY)
                 row, share = row[heavy], share[heavy]
-                tie = number[row] > 1.0
+                shares_row = number[row] > 1.0
                 bends = share * curve.curvature(each.interval[heavy], each.signal[heavy])
-                some = np.flatnonzero(tie | (bends > 0.0))
-                heavy, tie = heavy[some], np.flatnonzero(tie[some])
+                some = np.flatnonzero(shares_row | (bends > 0.0))
+                heavy, tie = heavy[some], np.flatnonzero(shares_row[some])
                 T, Q = self._gradients(curve, each, heavy, tie, X, logistic[curve.side])
                 Q *= np.sqrt(bends[some])[:, None]
                 H += Q.T @ Q
@@ -309,15 +301,8 @@ class _Smoothed:
             mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
             H -= mean.T @ mean
         plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
-        room = float(x[-1]) - self.family.floor()
-        gradient[:m] += problem.ridge * x[:m]
-        gradient[-1] += self.budget - _BARRIER * mu / room
-        H[np.arange(m), np.arange(m)] += problem.ridge
-        H[-1, -1] += _BARRIER * mu / room**2
-        if not problem.fit_intercept:
-            gradient[m], H[m], H[:, m] = 0.0, 0.0, 0.0
-            H[m, m] = 1.0
-        return _Sums(found.value, gradient, H, plane)
+        self.complete_derivatives(x, mu, gradient, H)
+        return Sums(found.value, gradient, H, plane)
 
     def _gradients(
         self,
@@ -344,19 +329,19 @@ class _Smoothed:
             np.multiply(sign * curve.nodes[:, None], near * logistic[0] + far * logistic[1], out=level[side])
             np.matmul(near * logistic[0] - far * logistic[1], self.prices, out=paid[side])
         at, rows = falls * (K - 1) + k, X[row]
-        sign = 1.0 - 2.0 * falls
-        begin = sign * (moving[row, k] - paid[falls, k])
+        push = 1.0 - 2.0 * falls
+        begin = push * (moving[row, k] - paid[falls, k])
         Q = np.empty((k.size, m + 2))
         np.multiply(rows, (np.diff(slope, axis=1) / widths).reshape(-1, m)[at], out=Q[:, :m])
         Q[:, :m] += (np.diff(level, axis=1) / widths).reshape(-1, m)[at]
-        Q[:, m] = sign * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
-        Q[:, -1] = (sign * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
+        Q[:, m] = push * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
+        Q[:, -1] = (push * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
         far_in = np.clip(atoms.slope[which[tie]] - curve.nodes[k[tie]], 0.0, curve.widths[k[tie]])
         G = Q[tie] * far_in[:, None]
         at = (falls * K + k)[tie]
         G[:, :m] += rows[tie] * slope.reshape(-1, m)[at]
         G[:, :m] += level.reshape(-1, m)[at]
-        G[:, m] += sign[tie] * curve.nodes[k[tie]]
+        G[:, m] += push[tie] * curve.nodes[k[tie]]
         G[:, -1] += begin[tie] - atoms.side.price
         return G, Q
 
@@ -419,14 +404,8 @@ class _Smoothed:
         for curve in self.curves.values():
             curve.cut(float(x[-1]) * self.prices[pays] / size[pays], apart)
 
-    def risk(self, x: FloatArray) -> float:
-        """Return the objective itself."""
-        sweep = self.family.sweep(self.data.rows, self.data.y, x[:-2], float(x[-2]), float(x[-1]))
-        total = sum(float(self.w[part] @ moves.upper) for part, moves in sweep)
-        return self.problem.radius * float(x[-1]) + total + self.problem.penalty(x[:-2])
 
-
-def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, _Sums, bool]:
+def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, Sums, bool]:
     """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
     sums = smoothed.sums(x, mu, smoothed.at(x, mu))
     for _ in range(_MOST_STEPS):
@@ -434,7 +413,7 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> 
         promised = -float(sums.gradient @ step)
         if promised <= settled * mu:
             return x, sums, True
-        length = min(1.0, _DEEPEST * (float(x[-1]) - smoothed.family.floor()) / max(-float(step[-1]), 1e-300))
+        length = min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
         for _ in range(_SHORTENINGS):
             found = smoothed.at(x + length * step, mu)
             if found.value <= sums.value - 0.1 * length * promised:
@@ -447,17 +426,17 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> 
     return x, sums, False
 
 
-def _follow(smoothed: _Smoothed, x: FloatArray, sums: _Sums, mu: float, fall: float, saved: float) -> FloatArray:
+def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float, saved: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
     near = mu * (1.0 - _CLOSE)
-    change = (smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient) * (1.0 - fall) / _CLOSE
-    change += sums.gradient
+    change = smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient
+    change = sums.gradient + change * (1.0 - fall) / _CLOSE
     change[-1] -= saved
     there = x - solve_damped(sums.hessian, change)
     smoothed.budget -= saved
     smoothed.cut(x, fall * mu)
     here = smoothed.at(x, fall * mu).value
-    if there[-1] > smoothed.family.floor() and smoothed.at(there, fall * mu).value < here:
+    if smoothed.slack(there) > 0.0 and smoothed.at(there, fall * mu).value < here:
         smoothed.cut(there, fall * mu)
         return there
     return x
@@ -465,36 +444,24 @@ def _follow(smoothed: _Smoothed, x: FloatArray, sums: _Sums, mu: float, fall: fl
 
 def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
-    family = BoxFamily.of(problem.family)
-    least = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)[0]
-    smoothed = _Smoothed(problem, family, data)
-    multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / problem.radius)
-    x = np.append(coef, [intercept, multiplier])
-    upper, best, lower, rounding = smoothed.risk(x), x, 0.0, 0.0
-    history: list[tuple[float, float]] = []
-    if not upper > 0.0:  # no width is a share of nothing, and losses are not negative
-        return NewtonResult(coef, intercept, multiplier, upper, lower, rounding, [(lower, upper)])
-    last: _Sums | None = None
-    mu, fall, falls = _FIRST * upper, 1.0, 0
+    smoothed = _Smoothed(problem, BoxFamily.of(problem.family), data)
+    progress = Progress(smoothed, coef, intercept)
+    if not progress.upper > 0.0:  # no width is a share of nothing
+        return progress.result()
+    x, last = progress.best, None
+    mu, fall, falls = FIRST_WIDTH * progress.upper, 1.0, 0
     smoothed.cut(x, mu)
     kept = x, smoothed.budget
     for _ in range(_MOST_STAGES):
-        there, sums, settled = _minimise(
-            smoothed, x, fall * mu, _SETTLED if fall * mu <= _LAST * tol * upper else _ROUGH
-        )
-        value = smoothed.risk(there)
-        if value < upper:
-            upper, best = value, there
-        known, off = smoothed.below.least(sums.plane, there[:-2], upper)
-        if known - off > lower:
-            lower, rounding = known - off, off
-        history.append((lower, upper))
-        if upper - lower <= 0.9 * tol * abs(upper):
+        is_last = fall * mu <= _LAST * tol * progress.upper
+        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH)
+        value, known = progress.record(there, sums.plane)
+        if progress.is_within(tol):
             break
         if settled:
             x, mu, falls = there, fall * mu, 0
             last, kept = sums, (x, smoothed.budget)
-            fall = float(np.clip(_SHARE * tol * upper / max(value - known, 1e-300), *_FALLS))
+            fall = float(np.clip(_SHARE * tol * progress.upper / max(value - known, 1e-300), *_FALLS))
         elif last is None or falls == _GIVEN_UP:
             break
         else:  # less of the way
@@ -502,4 +469,4 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             smoothed.cut(x, mu)
             last = smoothed.sums(x, mu, smoothed.at(x, mu))
         x = _follow(smoothed, x, last, mu, fall, max(last.plane.spent, smoothed.budget) - problem.radius)
-    return NewtonResult(best[:-2], float(best[-2]), float(best[-1]), upper, lower, rounding, history)
+    return progress.result()

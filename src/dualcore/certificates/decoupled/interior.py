@@ -152,7 +152,7 @@ class _Direction(NamedTuple):
     z: FloatArray
     y: FloatArray
     gap: FloatArray
-    room: FloatArray
+    slack: FloatArray
 
 
 class PiecePath:
@@ -179,49 +179,49 @@ class PiecePath:
         self.by_piece = np.repeat(program.masses[:, None], z.shape[1], axis=1)
         self.by_limit = np.full(program.least.size, 1.0 / max(program.least.size, 1))
         self.degree = float(self.by_piece.sum() + self.by_limit.sum())
-        room = program.limits @ v - program.least
+        slack = program.limits @ v - program.least
         mean = float(np.sum(z * (s[:, None] - values))) / float(self.by_piece.sum())
-        self.point = PiecePoint(v, s, z, mean * self.by_limit / room)
-        self.gap, self.room = s[:, None] - values, room
+        self.point = PiecePoint(v, s, z, mean * self.by_limit / slack)
+        self.gap, self.slack = s[:, None] - values, slack
 
     @property
     def total(self) -> float:
         """Sum of the products of slacks and multipliers: how far the objective is from its bound."""
-        return float(np.sum(self.point.z * self.gap) + self.point.y @ self.room)
+        return float(np.sum(self.point.z * self.gap) + self.point.y @ self.slack)
 
     def advance(self) -> float:
         """Take one step, and return the share of it that was taken."""
         program, point = self.program, self.point
         total = self.total
         mean = total / self.degree
-        stiff, taut = point.z / self.gap, point.y / self.room
+        stiff, taut = point.z / self.gap, point.y / self.slack
         limits = program.limits
         H = program.hessian(stiff)
         H += (limits.T @ (limits.multiply(taut[:, None])).tocsr()).toarray()
         H[np.diag_indices(H.shape[0])] += program.square
         factor = DampedFactor(H[np.ix_(program.free, program.free)])
-        first = self._direction(H, factor, stiff, np.zeros_like(self.gap), np.zeros_like(self.room))
+        first = self._direction(H, factor, stiff, np.zeros_like(self.gap), np.zeros_like(self.slack))
         primal, dual = self._longest(first)
         after = float(
             np.sum((point.z + dual * first.z) * (self.gap + primal * first.gap))
-            + (point.y + dual * first.y) @ (self.room + primal * first.room)
+            + (point.y + dual * first.y) @ (self.slack + primal * first.slack)
         )
         goal = mean * min(max(after / total, 0.0), 1.0) ** 3
         by_piece, by_limit = self.by_piece, self.by_limit
-        bent = np.clip(-first.z * first.gap, -_MODEST * mean * by_piece, _MODEST * mean * by_piece)
-        curved = np.clip(-first.y * first.room, -_MODEST * mean * by_limit, _MODEST * mean * by_limit)
-        step = self._direction(H, factor, stiff, goal * by_piece + bent, goal * by_limit + curved)
+        second = np.clip(-first.z * first.gap, -_MODEST * mean * by_piece, _MODEST * mean * by_piece)
+        curved = np.clip(-first.y * first.slack, -_MODEST * mean * by_limit, _MODEST * mean * by_limit)
+        step = self._direction(H, factor, stiff, goal * by_piece + second, goal * by_limit + curved)
         primal, dual = self._longest(step)
         if min(primal, dual) < 0.1:  # far from the path: back towards it first
             step = self._direction(H, factor, stiff, mean * by_piece, mean * by_limit)
             primal, dual = self._longest(step)
         v, s = point.v + primal * step.v, point.s + primal * step.s
         values = program.heights(v)
-        room = limits @ v - program.least
+        slack = limits @ v - program.least
         gap = s[:, None] - values
         # Slacks from the variables themselves; where rounding spoils one it is the one that the step foresaw.
         self.gap = np.where(gap > 0.5 * (self.gap + primal * step.gap), gap, self.gap + primal * step.gap)
-        self.room = np.where(room > 0.5 * (self.room + primal * step.room), room, self.room + primal * step.room)
+        self.slack = np.where(slack > 0.5 * (self.slack + primal * step.slack), slack, self.slack + primal * step.slack)
         self.point = PiecePoint(v, s, point.z + dual * step.z, point.y + dual * step.y)
         return min(primal, dual)
 
@@ -229,8 +229,8 @@ class PiecePath:
         self, H: FloatArray, factor: DampedFactor, stiff: FloatArray, pieces: FloatArray, limits: FloatArray
     ) -> _Direction:
         """Return the step to products as given."""
-        program, point, gap, room = self.program, self.point, self.gap, self.room
-        z, y = pieces / gap, limits / room
+        program, point, gap, slack = self.program, self.point, self.gap, self.slack
+        z, y = pieces / gap, limits / slack
         total = stiff.sum(axis=1)
         over = (z.sum(axis=1) - program.masses) / total
         gradient = program.linear + program.square * point.v - program.limits.T @ y
@@ -245,7 +245,7 @@ class PiecePath:
         widened = value[:, None] - rise
         loosened = program.limits @ step
         return _Direction(
-            step, value, z - point.z - stiff * widened, y - point.y - point.y / room * loosened, widened, loosened
+            step, value, z - point.z - stiff * widened, y - point.y - point.y / slack * loosened, widened, loosened
         )
 
     def _longest(self, step: _Direction) -> tuple[float, float]:
@@ -255,6 +255,6 @@ class PiecePath:
             limits = -change > _KEPT * here
             return _KEPT * float((here[limits] / -change[limits]).min()) if limits.any() else 1.0
 
-        primal = min(most(self.gap, step.gap), most(self.room, step.room))
+        primal = min(most(self.gap, step.gap), most(self.slack, step.slack))
         dual = min(most(self.point.z, step.z), most(self.point.y, step.y))
         return (min(primal, dual),) * 2 if self.program.square.any() else (primal, dual)

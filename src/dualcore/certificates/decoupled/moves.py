@@ -78,7 +78,7 @@ class Moves(ABC):
         """Return variables inside their limits at coefficients of zero, where moves earn about ``unit``."""
 
     @abstractmethod
-    def moved(self, pulls: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
+    def moved(self, multipliers: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
         """Return the moments of the rows after their moves, one for each mass, and what they cost."""
 
 
@@ -134,18 +134,20 @@ class NumberMoves(Moves):
         each = unit / ((self.high - self.low) * max(self.columns.size, 1))
         return np.tile(each, 2 * self.sizes.size)
 
-    def moved(self, pulls: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
+    def moved(self, multipliers: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
         k, at = self.columns.size, self.columns
-        pulls = pulls.reshape(self.sizes.size, 2, 2, k)[:, :, 0]  # by size, side, feature; not those of p >= 0
-        room = np.zeros((self.sizes.size, 2, k))
+        multipliers = multipliers.reshape(self.sizes.size, 2, 2, k)[
+            :, :, 0
+        ]  # by size, side, feature; not those of p >= 0
+        farthest = np.zeros((self.sizes.size, 2, k))
         caps = []
         for size, push, total, moment in masses:
             up = np.maximum(self.high * total - moment[at], 0.0)
             down = np.maximum(moment[at] - self.low * total, 0.0)
-            room[size, int(push < 0)] += up
-            room[size, int(push > 0)] += down
+            farthest[size, int(push < 0)] += up
+            farthest[size, int(push > 0)] += down
             caps.append((up, down))
-        share = np.clip(np.divide(pulls, room, out=np.zeros_like(room), where=room > 0.0), 0.0, 1.0)
+        share = np.clip(np.divide(multipliers, farthest, out=np.zeros_like(farthest), where=farthest > 0.0), 0.0, 1.0)
         out, spent = [], 0.0
         for (size, push, _, moment), (up, down) in zip(masses, caps, strict=True):
             up, down = share[size, int(push < 0)] * up, share[size, int(push > 0)] * down
@@ -236,9 +238,9 @@ class GroupMoves(Moves):
         each = np.full(self.column.size, unit / max(self.n_groups, 1))
         return np.concatenate([far, -far, np.tile(each, 2 * self.sizes.size)])
 
-    def moved(self, pulls: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
+    def moved(self, multipliers: FloatArray, masses: list[FormMass]) -> tuple[list[FloatArray], float]:
         count, real = self.column.size, self.real
-        ends, changes = pulls[: 2 * count].reshape(2, count), pulls[2 * count :]
+        ends, changes = multipliers[: 2 * count].reshape(2, count), multipliers[2 * count :]
         changes = changes.reshape(self.sizes.size, 2, 2, count)[:, :, 0]
         # In which proportions a changed group has its categories; those of the last where nothing says.
         targets = np.empty((2, count))

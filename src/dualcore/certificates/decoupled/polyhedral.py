@@ -215,7 +215,7 @@ class _Pieces:
         highest = self.program.heights(v).max(axis=1)
         return float(self.problem.radius * v[-1] + self.w @ highest) + self.problem.penalty(v[: self.m])
 
-    def bound(self, v: FloatArray, z: FloatArray, pulls: FloatArray, upper: float) -> tuple[float, float]:
+    def bound(self, v: FloatArray, z: FloatArray, multipliers: FloatArray, upper: float) -> tuple[float, float]:
         """Return what the multipliers say of every model, and what rounding may have added."""
         problem, program, data = self.problem, self.program, self.data
         z = z * (self.w / z.sum(axis=1))[:, None]
@@ -227,7 +227,7 @@ class _Pieces:
         ]
         spent = sum(price * mass.total for (_, _, price), mass in zip(self.kinds, kinds, strict=True) if price)
         for rows, each in zip(self.limit_rows, self.moves, strict=True):
-            found, cost = each.moved(pulls[rows], kinds)
+            found, cost = each.moved(multipliers[rows], kinds)
             kinds = [mass._replace(moment=moment) for mass, moment in zip(kinds, found, strict=True)]
             spent += cost
         moment, steepness = np.zeros(self.m + 1), 0.0

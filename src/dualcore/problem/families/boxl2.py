@@ -12,6 +12,7 @@ from dualcore.problem.families.boxpath import (
     WalledPath,
     add_up,
     count_before,
+    order_rows,
     rising_rates,
     sums_table,
 )
@@ -46,7 +47,7 @@ class L2Path(WalledPath):
         n, m = caps.shape
         with np.errstate(over="ignore"):
             ratio = caps / slopes
-        order = np.argsort(ratio, axis=1)
+        order = order_rows(ratio)
         steep = slopes.take(order)
         order += np.arange(n)[:, None] * m
         walls = caps.take(order)

@@ -30,6 +30,7 @@ from dualcore.problem.families.boxpath import (
     WalledPath,
     add_up,
     count_before,
+    order_rows,
     rising_rates,
     sums_table,
 )
@@ -120,7 +121,7 @@ class LinfPath(WalledPath):
         n, m = caps.shape
         if not np.isfinite(caps).all():
             caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
-        order = np.argsort(caps, axis=1)
+        order = order_rows(caps)
         steep = slopes.take(order)
         order += np.arange(n)[:, None] * m
         self.m = m

@@ -20,10 +20,23 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 
-__all__ = ["Best", "Path", "Places", "Response", "WalledPath", "add_up", "count_before", "rising_rates", "sums_table"]
+__all__ = [
+    "Best",
+    "Path",
+    "Places",
+    "Response",
+    "WalledPath",
+    "add_up",
+    "count_before",
+    "order_rows",
+    "rising_rates",
+    "sums_table",
+]
 
 Places = npt.NDArray[np.intp]
 
+# Columns whose numbers fit into the last bits of what is sorted: twelve of the 52 of a fraction.
+_MOST_PACKED = 4096
 # Sums up to every wall are made in groups of so many.
 _GROUP = 8
 _UPPER = np.triu(np.ones((_GROUP, _GROUP)))
@@ -158,6 +171,32 @@ class WalledPath(Path):
                 pushed = self.slopes > 0.0
                 self._order(caps[:, pushed], self.slopes[pushed])
         return self._place[rows]
+
+
+def order_rows(table: FloatArray) -> Places:
+    """Return the columns of each row in the order of its entries, which are not negative.
+
+    Entries that agree to 2^-40, relatively, may come in any order.
+
+    Notes
+    -----
+    The bits of numbers that are not negative are integers in the same order. With the column's number in the last bits
+    a plain sort, several times faster than `numpy.argsort`, carries the columns along.
+
+    Examples
+    --------
+    >>> order_rows(np.array([[0.5, 0.0, np.inf, 0.25]]))
+    array([[1, 3, 0, 2]])
+    """
+    m = table.shape[1]
+    if not 0 < m <= _MOST_PACKED:
+        return np.argsort(table, axis=1)
+    mask = (1 << max(m - 1, 1).bit_length()) - 1
+    packed = np.ascontiguousarray(table, dtype=np.float64).view(np.int64) & ~mask
+    packed |= np.arange(m)
+    packed.sort(axis=1)
+    packed &= mask
+    return np.asarray(packed, dtype=np.intp)
 
 
 def sums_table(n: int, k: int) -> FloatArray:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
+from dualcore.certificates import smoothed as smoothed_parts
 from dualcore.certificates.decoupled import can_use_curves, curved, run_curves
 
 LOSSES = ["logistic", "huber", "smooth_hinge"]
@@ -54,7 +55,7 @@ def test_derivatives(seed, monkeypatch):
     # The curvature of two of the losses jumps.
     assert np.abs(change - sums.hessian @ along).max() <= (1e-4 if problem.loss.name == "logistic" else 0.05) * size
     # Smoothing and chords only add.
-    barrier = curved._BARRIER * mu * np.log(x[-1] - problem.family.floor())
+    barrier = smoothed_parts._BARRIER * mu * np.log(x[-1] - problem.family.floor())
     assert sums.value + barrier >= smoothed.risk(x) - 1e-12
 
 
