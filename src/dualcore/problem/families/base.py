@@ -71,6 +71,8 @@ class Family(ABC):
         How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
     moves_rows : bool
         Whether `rows` returns other features than it was given.
+    has_cones : bool
+        Whether its worst case has a description in cones.
     flips_only : bool
         Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
     flip_form : MarginForm
@@ -96,6 +98,7 @@ class Family(ABC):
     is_closed: ClassVar[bool] = False
     may_shift: ClassVar[bool] = True
     moves_rows: ClassVar[bool] = False
+    has_cones: ClassVar[bool] = True
     flips_only: ClassVar[bool] = False
     target_name: ClassVar[str] = "target"
     linear_in_multiplier: bool = True
