@@ -121,7 +121,7 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     if problem.family.n_outputs > 1:
         return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
     coef = np.asarray(solution.coef, dtype=np.float64)
-    problem = problem.reduced()
+    problem = problem.reduced().levelled()
     normal = Normal.of(problem, data)
     theta, intercept = normal.inside(coef, float(solution.intercept))
     upper = normal.problem.evaluate(theta, intercept, normal.data).value

@@ -268,6 +268,7 @@ class CategoriesFamily(BoxFamily):
         sizes = [columns.size for columns in self.columns]
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
+        self.holds_intercept = not all(self.is_dropped)
 
     # Rows
 
@@ -484,6 +485,12 @@ class CategoriesFamily(BoxFamily):
             else:
                 coef[self.columns[receiver]] += shift
         return coef, intercept
+
+    def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
+        """Every row has one column of a group without a dropped category, wherever it is moved."""
+        coef = coef.copy()
+        coef[self.columns[self.is_dropped.index(False)]] += intercept
+        return coef
 
     def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
