@@ -66,6 +66,13 @@ class Limits(NamedTuple):
     curvature: FloatArray | None
 
 
+def _widest(rows: Rows) -> FloatArray:
+    out = np.zeros(rows.m)
+    for _, X in rows.dense_blocks():
+        out = np.maximum(out, np.abs(X).max(axis=0, initial=0.0))
+    return out
+
+
 class _Places:
     """Some rows and the features of atoms, as one table with a column of ones."""
 
@@ -119,9 +126,7 @@ class AtomSet:
         # Sums over all rows are those of their categories where that is cheaper.
         self.rows = OneHotRows(data.rows, family.columns) if OneHotRows.pays(family.columns) else data.rows
         #: no feature of a row is larger
-        self.widest = np.zeros(self.m)
-        for _, X in data.rows.dense_blocks():
-            self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
+        self.widest = self.rows.widest if isinstance(self.rows, OneHotRows) else _widest(data.rows)
         #: rows of the members, in the order in which they were found; the number of each row among them
         self.members, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
         #: atom of every member's own place

@@ -57,6 +57,9 @@ class OneHotRows:
             for codes, columns in zip(self.codes, groups, strict=True):
                 own = X[:, columns]
                 codes[part] = np.where(own.any(axis=1), own.argmax(axis=1), columns.size)
+        #: no entry of a column is larger
+        self.widest = np.ones(self.m)
+        self.widest[self.numbers] = np.abs(self.N).max(axis=0, initial=0.0)
         place = [np.append(columns, -1)[codes] for codes, columns in zip(self.codes, groups, strict=True)]
         column = np.stack(place, axis=1)
         real = column >= 0
