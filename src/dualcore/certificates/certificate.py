@@ -21,8 +21,8 @@ from dualcore.problem.normal import Normal
 
 # Passes that a certificate on a support may take.
 _BUNDLE_PASSES = 500
-# Relative gap that is looked for on a support, and with categories and many rows; the gap that is good enough there.
-_TIGHT, _MANY, _MANY_ENOUGH = 1e-7, 1e-5, 1e-3
+# Relative gap that is looked for on a support.
+_TIGHT = 1e-7
 # Relative gap below which a tighter bound is not looked for.
 _CLOSE = 1e-10
 
@@ -121,7 +121,7 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     if problem.family.n_outputs > 1:
         return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
     coef = np.asarray(solution.coef, dtype=np.float64)
-    problem = problem.reduced()
+    problem = problem.reduced().levelled()
     normal = Normal.of(problem, data)
     theta, intercept = normal.inside(coef, float(solution.intercept))
     upper = normal.problem.evaluate(theta, intercept, normal.data).value
@@ -161,9 +161,8 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     floor = 0.0
     newton = choose_newton(problem, data)
     if newton is not None:
-        many = problem.geometry.categories is not None and newton.needs_start
-        found = newton.run(problem, data, coef, intercept, _MANY if many else _TIGHT)
-        if found.is_within(_MANY_ENOUGH if many else _TIGHT):  # of many rows planes would take minutes
+        found = newton.run(problem, data, coef, intercept, newton.tight)
+        if found.is_within(newton.enough):
             rounding = found.rounding + problem.family.enclosure
             rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
             return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.box import BoxFamily
 from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["Extremes"]
@@ -28,8 +27,7 @@ class Extremes:
 
     Parameters
     ----------
-    family : BoxFamily
-        Groups are those of a `CategoriesFamily`; others have none.
+    family : CategoriesFamily
     n_features : int
 
     Attributes
@@ -44,12 +42,10 @@ class Extremes:
         Of changing all these groups.
     """
 
-    def __init__(self, family: BoxFamily, n_features: int) -> None:
-        groups, self.price = [], 0.0
-        if isinstance(family, CategoriesFamily):
-            self.price = float(family.costs[np.isfinite(family.costs)].sum())
-            every = zip(family.columns, family.is_dropped, np.isfinite(family.costs).tolist(), strict=True)
-            groups = [(columns, dropped) for columns, dropped, movable in every if movable]
+    def __init__(self, family: CategoriesFamily, n_features: int) -> None:
+        self.price = float(family.costs[np.isfinite(family.costs)].sum())
+        every = zip(family.columns, family.is_dropped, np.isfinite(family.costs).tolist(), strict=True)
+        groups = [(columns, dropped) for columns, dropped, movable in every if movable]
         self.groups, self.m, self.width = groups, n_features, n_features + 2 * len(groups)
         of, category, sides = [], [], []
         for number, (columns, dropped) in enumerate(groups):

@@ -18,11 +18,14 @@ __all__ = ["NewtonMethod", "choose_newton"]
 class NewtonMethod(NamedTuple):
     """A method that closes the gap to a tolerance from a model on, or goes as far as it goes.
 
-    ``run(problem, data, coef, intercept, tol)``; ``needs_start`` says whether the model matters.
+    ``run(problem, data, coef, intercept, tol)``; ``needs_start`` says whether the model matters. A certificate asks for
+    the gap ``tight`` and is content with ``enough``: beyond it planes take over.
     """
 
     run: Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
     needs_start: bool
+    tight: float = 1e-7
+    enough: float = 1e-7
 
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
@@ -33,4 +36,6 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
         return NewtonMethod(run_curves, needs_start=True)
     if can_use_branches(problem, data):
         return NewtonMethod(run_branches, needs_start=True)
-    return NewtonMethod(run_atoms, needs_start=True) if can_use_atoms(problem, data) else None
+    if can_use_atoms(problem, data):  # of many rows planes would take minutes
+        return NewtonMethod(run_atoms, needs_start=True, tight=1e-5, enough=1e-3)
+    return None

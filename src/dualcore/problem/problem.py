@@ -173,6 +173,11 @@ class Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
         return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
 
+    def levelled(self) -> Problem:
+        """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
+        holds = self.family.holds_intercept and self.ridge == 0.0
+        return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
+
     def unwalled(self, **changes: Any) -> Problem:
         """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
         return self.replace(support=None, categories=None, **changes)

@@ -20,8 +20,8 @@ __all__ = ["BoxSolver"]
 
 # A step of the bundle is worth less than one of an interior point, and costs far less: allow this many for one.
 _STEPS = 5
-# How near the problem without walls is solved, and the risk of its optimum found: only a start is wanted.
-_START, _ROUGH = 1e-4, 1e-3
+# How near the problem without walls is solved before planes, and the risk of its optimum found.
+_START = 1e-4
 # A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
 # where data are this small, passes of the bundle cost less than more starts.
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
@@ -75,14 +75,12 @@ class BoxSolver(Solver):
             found = self._by_newton(newton, problem, data, tol, max_iter, start)
             if found.is_within(tol):
                 history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
+                family = BoxFamily.of(problem.family)
+                model = found.coef, found.intercept
+                least, _ = family.search(data.rows, data.y, data.weights, *model, near=found.multiplier)
+                risk = least._replace(value=float(least.value + problem.penalty(found.coef)))
                 return RawSolution(
-                    found.coef,
-                    found.intercept,
-                    None,
-                    len(history),
-                    history,
-                    lower=found.lower,
-                    rounding=found.rounding,
+                    *model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk
                 )
             first, reached = (found.coef, found.intercept), max(found.lower, 0.0)
         first = self._start(problem, data, tol, max_iter, 1.0) if first is None else first
@@ -112,9 +110,9 @@ class BoxSolver(Solver):
         if start is None and not newton.needs_start:
             start = np.zeros(data.rows.m), 0.0
         if start is None:
-            one_hot = problem.geometry.categories is not None
-            free = problem.unwalled(norm="l1", feature_weights=None) if one_hot else problem.unwalled()
-            found = StructuredSolver().run(free, data, tol=_ROUGH, max_iter=max_iter, start=None)
+            family = BoxFamily.of(problem.family)
+            free = problem.unwalled(**family.free_changes)
+            found = StructuredSolver().run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
             start = found.coef, found.intercept
         return newton.run(problem, data, *start, tol)
 

@@ -271,8 +271,8 @@ class ConicSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
-        if problem.geometry.categories is not None:
-            return "ConicSolver knows no programme for categories. Use solver='box'."
+        if not problem.family.has_cones:
+            return f"ConicSolver knows no programme for {problem.family.name}. Use solver='box'."
         if problem.family.moves_rows:
             if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
                 return (

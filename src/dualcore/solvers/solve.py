@@ -18,7 +18,7 @@ from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
-from dualcore.solvers.base import Iterate, Solution, Status, observed
+from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observed
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -154,6 +154,10 @@ def _solve_rows(
 ) -> Solution:
     """Solve on rows in memory."""
     began = time.perf_counter()
+    if problem.levelled() is not problem:
+        settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        found = _solve_rows(problem.levelled(), X, y, sample_weight, callback=callback, **settings)
+        return _folded(problem, found, X, y, sample_weight, tol, max_iter, began)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
     check_classes(problem, data)
@@ -184,6 +188,28 @@ def _solve_rows(
     if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found
+
+
+def _folded(
+    problem: Problem, found: Solution, X: Any, y: Any, sample_weight: Any, tol: float, max_iter: int, began: float
+) -> Solution:
+    """Return a solution with an intercept as one without, of a problem whose coefficients hold it."""
+    normal = Normal.of(problem, problem.validate(X, y, sample_weight))
+    theta, _ = normal.inside(problem.family.folded(found.coef, found.intercept), 0.0)
+    risk = normal.problem.evaluate(theta, 0.0, normal.data)
+    # What a model with so large coefficients loses is lost to rounding.
+    lost = max(normal.factor * risk.value - found.value, found.rounding)
+    raw = RawSolution(
+        theta,
+        0.0,
+        None,
+        found.iterations,
+        tuple(replace(each, value=each.value / normal.factor, gap=each.gap / normal.factor) for each in found.history),
+        lower=found.lower_bound / normal.factor,
+        rounding=lost / normal.factor,
+        risk=risk,
+    )
+    return score(problem, normal, raw, found.solver, tol, max_iter, began)
 
 
 def _in_units(done: Iterate, normal: Normal) -> Iterate:

@@ -71,6 +71,10 @@ class Family(ABC):
         How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
     moves_rows : bool
         Whether `rows` returns other features than it was given.
+    has_cones : bool
+        Whether its worst case has a description in cones.
+    holds_intercept : bool
+        Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.
     flips_only : bool
         Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
     flip_form : MarginForm
@@ -96,6 +100,8 @@ class Family(ABC):
     is_closed: ClassVar[bool] = False
     may_shift: ClassVar[bool] = True
     moves_rows: ClassVar[bool] = False
+    has_cones: ClassVar[bool] = True
+    holds_intercept: bool = False
     flips_only: ClassVar[bool] = False
     target_name: ClassVar[str] = "target"
     linear_in_multiplier: bool = True
@@ -177,6 +183,10 @@ class Family(ABC):
     def model_shape(self, n_features: int) -> tuple[int, ...]:
         """Return the shape of the coefficients."""
         return (n_features,)
+
+    def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
+        """Return the coefficients that hold the intercept too; only where `holds_intercept`."""
+        raise ValueError(f"The coefficients of the {self.name!r} family hold no intercept.")
 
     def as_model(self, coef: npt.ArrayLike, intercept: Any) -> tuple[FloatArray, Any]:
         """Return coefficients and intercept as numbers of the family's kind."""

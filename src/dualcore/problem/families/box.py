@@ -16,7 +16,7 @@ nothing else: at such a multiplier it never pays to move it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,9 @@ class BoxFamily(MovingFamily):
 
     name = "box"
     support: Box
+    #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
+    free_changes: ClassVar[dict[str, Any]] = {}
+    free_tolerance: ClassVar[float] = 1e-3
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
@@ -81,10 +84,10 @@ class BoxFamily(MovingFamily):
         self.is_curved = isinstance(geometry.norm, L2Norm)
 
     @classmethod
-    def of(cls, family: Family) -> BoxFamily:
+    def of(cls, family: Family) -> Self:
         """Return a family that is one of boxes as such; ValueError for any other."""
         if not isinstance(family, cls):
-            raise ValueError(f"This needs a problem with a support, got one of the {family.name!r} family.")
+            raise ValueError(f"This needs a problem of the {cls.name!r} family, got one of the {family.name!r} family.")
         return family
 
     def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:

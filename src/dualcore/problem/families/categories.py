@@ -14,9 +14,9 @@ room as its cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,15 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.box import BoxFamily
+from dualcore.problem.families.box import BoxFamily, Way
 from dualcore.problem.families.boxmoves import Best, Path, best_corner
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
 __all__ = ["Categories", "CategoriesFamily"]
+
+# Share by which a slope may be wrong where items that do not pay are left out, and how often it is looked for.
+_ROUNDING, _REACHES = 1e-9, 3
 
 
 @dataclass(frozen=True)
@@ -139,39 +142,68 @@ class _Corners(Box):
         return low, high
 
 
+class _Reach(NamedTuple):
+    """How steep the loss of every row can be on its path, and is between its ends; each of shape (n_rows,)."""
+
+    steepest: FloatArray
+    chord: FloatArray
+
+
+def _reach(loss: Loss, way: Way, gains: FloatArray, costs: FloatArray, least: float) -> _Reach:
+    """Return the reach of rows at multipliers from ``least`` on.
+
+    No slope on a path is steeper than the one behind all that is on it, and what the steepest does not pay for is not
+    on it. Because the loss is convex, sets of these moves earn no more, per gain, than all of them together.
+    """
+    start, unmoved = way.start, loss.value(way.start)
+    total = gains.sum(axis=1)
+    for count in range(_REACHES):
+        there, slope = loss.value_and_slope(start + way.side * total)
+        steepest = (1.0 + _ROUNDING) * np.abs(slope)
+        if count < _REACHES - 1:
+            total = np.where(steepest[:, None] * gains > least * costs, gains, 0.0).sum(axis=1)
+    rise = there - unmoved + 1e-3 * _ROUNDING * (np.abs(there) + np.abs(unmoved))
+    return _Reach(steepest, np.divide(rise, total, out=np.zeros(total.size), where=total > 0.0))
+
+
 class _CategoryPath(Path):
     """Changes of groups and moves of numbers, those that earn most per cost first; ``key`` counts them.
 
     ``gains``, ``costs`` of shape (n_rows, n_items): a group each, then a number each. What never pays has neither. Of
-    the others only those are listed that earn more than ``least`` per cost.
+    the others only those are listed that may pay at the multiplier ``least``.
     """
 
-    def __init__(self, gains: FloatArray, costs: FloatArray, least: float) -> None:
+    def __init__(self, gains: FloatArray, costs: FloatArray, least: float, reach: _Reach) -> None:
         super().__init__(np.zeros(gains.shape[1]), costs)
         self.gains, self.costs = gains, costs
+        self._unmoved: tuple[FloatArray, FloatArray] | None = None
+        self.rows = np.flatnonzero((reach.chord[:, None] * gains > least * costs).any(axis=1))
+        gains, costs, steepest = gains[self.rows], costs[self.rows], reach.steepest[self.rows][:, None]
+        self.items = np.flatnonzero((steepest * gains > least * costs).any(axis=0))
+        gains, costs = gains[:, self.items], costs[:, self.items]
         ratio = np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
-        pays = ratio > least
-        self.items = np.flatnonzero(pays.any(axis=0))
-        self.rows = np.flatnonzero(pays[:, self.items].any(axis=1))
-        listed = np.ix_(self.rows, self.items)
-        self.order = np.argsort(-ratio[listed], axis=1, kind="stable")
-        self.ratio = np.take_along_axis(ratio[listed], self.order, axis=1)
+        self.order = np.argsort(-ratio, axis=1, kind="stable")
+        ratio = np.take_along_axis(ratio, self.order, axis=1)
+        self.paid = ratio * steepest
+        #: multiplier from which on a row stays
+        self.last = reach.chord[self.rows] * ratio.max(axis=1, initial=0.0)
         shape = self.rows.size, self.items.size + 1
         self.gain, self.cost = np.zeros(shape), np.zeros(shape)
-        np.cumsum(np.take_along_axis(gains[listed], self.order, axis=1), axis=1, out=self.gain[:, 1:])
-        np.cumsum(np.take_along_axis(costs[listed], self.order, axis=1), axis=1, out=self.cost[:, 1:])
+        np.cumsum(np.take_along_axis(gains, self.order, axis=1), axis=1, out=self.gain[:, 1:])
+        np.cumsum(np.take_along_axis(costs, self.order, axis=1), axis=1, out=self.cost[:, 1:])
 
     def best(
         self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
-        value = loss.value(start)
-        out = Best(value, value.copy(), *np.zeros((3, start.size)))
-        # What the steepest slope of the loss does not pay for is in no best move, nor is what is behind it.
-        pays = loss.lipschitz * self.ratio > multiplier
-        end = 1 + int(pays.any(axis=0).sum())
-        if end == 1:
+        if self._unmoved is None or self._unmoved[0] is not start:  # asked for again at every multiplier
+            self._unmoved = start, loss.value(start)
+        value = self._unmoved[1]
+        out = Best(value.copy(), value.copy(), *np.zeros((3, start.size)))
+        some = np.flatnonzero(self.last > multiplier)
+        if not some.size:
             return out
-        some = np.flatnonzero(pays[:, 0])
+        # What the steepest slope of the loss does not pay for is in no best move, nor is what is behind it.
+        end = 1 + int((self.paid[some] > multiplier).any(axis=0).sum())
         rows = self.rows[some]
         moved = best_corner(loss, start[rows], side, multiplier, self.gain[some, :end], self.cost[some, :end])
         for each, new in zip(out, moved, strict=True):
@@ -203,6 +235,9 @@ class CategoriesFamily(BoxFamily):
     """
 
     name = "categories"
+    has_cones = False
+    free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
+    free_tolerance = 1e-2
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.categories is None:
@@ -233,6 +268,7 @@ class CategoriesFamily(BoxFamily):
         sizes = [columns.size for columns in self.columns]
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
+        self.holds_intercept = not all(self.is_dropped)
 
     # Rows
 
@@ -264,7 +300,19 @@ class CategoriesFamily(BoxFamily):
         if highest >= n_features:
             raise ValueError(f"categories name column {highest}, but X has {n_features} features.")
 
+    def paths(
+        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
+    ) -> Iterator[tuple[Way, Path]]:
+        for way in self._ways(X @ coef + intercept, y):
+            gains, costs = self._items(X, coef, way.push)
+            yield way, _CategoryPath(gains, costs, least, _reach(self.loss, way, gains, costs, least))
+
     def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> _CategoryPath:
+        steepest = np.full(push.size, self.loss.lipschitz)
+        return _CategoryPath(*self._items(X, coef, push), least, _Reach(steepest, steepest))
+
+    def _items(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return gains and costs of the changes and moves of every row along ``push``, shape (n_rows, n_items)."""
         self.check_width(coef.size)
         movable = np.isfinite(self.costs)
         by_group = np.zeros((coef.size, self.costs.size))
@@ -276,12 +324,45 @@ class CategoriesFamily(BoxFamily):
         gains[:, ~movable] = 0.0
         costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
         if not self.has_walls:
-            return _CategoryPath(gains, costs, least / self.loss.lipschitz)
+            return gains, costs
         numbers, walled = self._numbers(coef.size), super()._path(X, coef, push, least=-1.0)
         room = walled.caps[:, numbers]
         room = np.where(np.isfinite(room), room, 0.0)
-        gains, costs = np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room])
-        return _CategoryPath(gains, costs, least / self.loss.lipschitz)
+        return np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room])
+
+    def may_move(
+        self,
+        codes: Sequence[npt.NDArray[np.intp]],
+        score: FloatArray,
+        y: FloatArray,
+        coef: FloatArray,
+        multiplier: float,
+    ) -> npt.NDArray[np.bool_]:
+        """Return which rows may have a better move than to stay, without walls, from their categories alone.
+
+        Parameters
+        ----------
+        codes : sequence of ndarray of shape (n,)
+            Of every group the number of the row's category, the one without a column last.
+        score, y : ndarray of shape (n,)
+        coef : ndarray of shape (n_features,)
+        multiplier : float
+        """
+        low, high = self._ends(coef)
+        movable = np.flatnonzero(np.isfinite(self.costs))
+        costs, may = self.costs[movable], np.zeros(y.size, dtype=bool)
+        here = np.empty((movable.size, y.size)).T  # by column: sums over groups are faster
+        for k, j in enumerate(movable.tolist()):
+            here[:, k] = np.append(coef[self.columns[j]], 0.0)[codes[j]]
+        for number, way in enumerate(self._ways(score, y)):
+            gains = np.where(way.push[:, None] > 0.0, high[movable] - here, here - low[movable])
+            reach = _reach(self.loss, way, gains, costs, multiplier)
+            may |= (reach.chord[:, None] * gains > multiplier * costs).any(axis=1)
+            if number == 0:
+                stay = self.loss.value(way.start)
+            elif way.price:
+                may |= self.loss.value(way.start) - multiplier * way.price > stay
+        return may
 
     def _ends(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest coefficient of every group; a dropped category has 0."""
@@ -405,6 +486,12 @@ class CategoriesFamily(BoxFamily):
             else:
                 coef[self.columns[receiver]] += shift
         return coef, intercept
+
+    def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
+        """Every row has one column of a group without a dropped category, wherever it is moved."""
+        coef = coef.copy()
+        coef[self.columns[self.is_dropped.index(False)]] += intercept
+        return coef
 
     def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)

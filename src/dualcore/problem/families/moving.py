@@ -17,6 +17,8 @@ from dualcore.problem.forms import Minimum
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
 _MOST_PASSES = 200
 _SHARPNESS = 1e-14
+# A minimiser that is known to be near is within this share.
+_NEAR = 3e-3
 
 
 class Moves(NamedTuple):
@@ -196,14 +198,40 @@ class MovingFamily(Family):
         intercept: float,
         *,
         sharpness: float = _SHARPNESS,
+        near: float | None = None,
     ) -> tuple[Minimum, Bracket]:
         """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
 
         The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
         exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
-        relatively.
+        relatively. A minimiser that is known to be ``near`` is looked for there first.
         """
         low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
+        if near is not None and low < near * (1.0 - _NEAR):
+            found = self._between(
+                rows, y, weights, coef, intercept, near * (1.0 - _NEAR), near * (1.0 + _NEAR), sharpness, within=True
+            )
+            if found is not None:
+                return found
+        found = self._between(rows, y, weights, coef, intercept, low, high, sharpness, within=False)
+        if found is None:
+            raise RuntimeError("the search for a multiplier has no limits")
+        return found
+
+    def _between(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        low: float,
+        high: float,
+        sharpness: float,
+        *,
+        within: bool,
+    ) -> tuple[Minimum, Bracket] | None:
+        """Search between two multipliers; None where the minimiser must be ``within`` them and is not."""
         look = self.looks(rows, y, coef, intercept, low)
 
         def at(multiplier: float) -> tuple[float, float]:
@@ -216,8 +244,10 @@ class MovingFamily(Family):
 
         value, slope = at(low)
         if slope >= 0.0 or high <= low:
-            return Minimum(value, low), Bracket(low, low)
+            return None if within else (Minimum(value, low), Bracket(low, low))
         high_value, high_slope = at(high)
+        if within and high_slope < 0.0:
+            return None
         best = min((high_value, high), (value, low))
         if high_slope < 0.0:  # rows that are undecided at the very end, by rounding: beyond it they stay
             low, value, slope = high, high_value, high_slope
