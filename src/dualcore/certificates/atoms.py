@@ -52,7 +52,7 @@ _LEAST_SHARE, _MOST_NUMBERS = 1e-6, 20_000_000
 # Fewer numbers than these are quick by planes.
 _FEW_NUMBERS = 1000
 # How near the first multiplier is to the best one, by the risk, and on how many rows it is looked for.
-_SHARPNESS, _SOME_ROWS = 1e-3, 4000
+_SHARPNESS, _SOME_ROWS = 1e-3, 1500
 
 
 def can_use_atoms(problem: Problem, data: Data) -> bool:
