@@ -192,7 +192,7 @@ def test_not_converged_has_a_code_and_keeps_what_was_found(data, tmp_path):
     code, told, errors = call("fit", data[0], "--target", "label", *DROP, "--max-iter", 1, "--out", out, "--json")
     assert code == 4
     assert json.loads(told)["converged"] is False
-    assert errors.startswith("warning: Iteration limit reached")
+    assert errors.startswith("warning: WassersteinLogisticRegression: Iteration limit reached")
     assert "not converged: asked for a relative gap of 1e-06" in errors
     assert Model.load(out).certificates[0].relative_gap > 1e-6
     coreset = ("--coreset", 30, "--rounds", 1, "--require-gap", 1e-9)

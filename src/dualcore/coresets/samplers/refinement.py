@@ -46,6 +46,9 @@ _THIN, _TILTED = 12, 3.0
 # Of losses with kinks few rows lie near a kink at the optimum. On LETTER with the hinge (63 and 126 rows) steps along
 # gradients of all rows, in the metric of the coreset, have an eighth and three quarters of the excess.
 _TILTED_KINKS = 12.0
+# Such steps set out from a model trained on as many rows, if that is sound: with fewer rows for each parameter than
+# this two classes may be separable, and the model is far off. They then set out from the origin.
+_SEPARABLE = 6.0
 # Of the gap asked for, what may be lost where merged rows are solved.
 _SHARE = 0.05
 # A larger gap that sums of reads leave of many classes is looked at again with all rows, where these are in memory.
@@ -121,6 +124,8 @@ class Refinement:
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
         in_metric = bool(problem.loss.kinks) and can_tilt(problem) and source.n_features <= MOST_FEATURES
         self.may_tilt = size < (_TILTED_KINKS if in_metric else _TILTED) * n_parameters and steps_known
+        enough = _SEPARABLE if problem.is_classification else _TILTED
+        self.trusts_pilot = in_metric and size >= enough * n_parameters
         self.tilted: TiltedSteps | ClassSteps | None = None
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
@@ -276,7 +281,9 @@ class Refinement:
     def _start(self) -> _Model:
         size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
         pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
-        start = None if self.tilted is None else self.tilted.start(pilot.X, pilot.y, pilot.weights)
+        start = None
+        if self.tilted is not None and not self.trusts_pilot:
+            start = self.tilted.start(pilot.X, pilot.y, pilot.weights)
         start = start if self.anchor is None else self.anchor
         if start is not None:
             return _Model(start, pilot.X, pilot.y, pilot.weights, None)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Anchor, DualCoreset, Problem, open_source, solve
+from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import tilt
 from dualcore.coresets.samplers.tilt import METRIC_MESSAGE, TILTED_MESSAGE, TiltedSteps, can_tilt
 from dualcore.data.sources import ArraySource
@@ -167,3 +168,17 @@ def test_six_rows_a_parameter_are_a_metric_for_kinks(loss, correlated):
     assert fit.coreset.details["message"].endswith(METRIC_MESSAGE)
     assert fit.certificate.lower <= best * (1.0 + 1e-6)
     assert fit.certificate.upper <= 1.05 * best
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_in_the_metric_set_out_from_a_trained_model(seed):
+    # 45 rows for nine parameters: from the origin five reads were not enough, and an excess of 0.6 was seen.
+    rng = np.random.default_rng([8, seed])
+    X = rng.standard_normal((4000, 8))
+    y = X @ rng.standard_normal(8) + rng.standard_t(3, size=4000)
+    problem = Problem("absolute", radius=0.1, norm="l2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit = fit_coreset(problem, X, y, 45, random_state=seed)
+    assert fit.solution.solver == "tilted"
+    assert fit.certificate.upper <= 1.003 * solve(problem, X, y).lower_bound
