@@ -43,9 +43,10 @@ _ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
 # Fewer rows than this many per parameter make a coreset thin. With fewer than the second number the reads alone decide
 # where to go: on LETTER (17 parameters) both ways are equally good at about four rows a parameter.
 _THIN, _TILTED = 12, 3.0
-# Of losses with kinks few rows lie near a kink at the optimum. On LETTER with the hinge (63 and 126 rows) steps along
-# gradients of all rows, in the metric of the coreset, have an eighth and three quarters of the excess.
-_TILTED_KINKS = 12.0
+# Of losses with kinks few rows lie near a kink at the optimum, and a coreset's own optimum is a poor step even with
+# more rows: up to some forty for each parameter, steps along gradients of all rows in the metric of the coreset have
+# the smaller excess (benchmarks/check_thin_kinks.py).
+_TILTED_KINKS = 30.0
 # Such steps set out from a model trained on as many rows, if that is sound: with fewer rows for each parameter than
 # this two classes may be separable, and the model is far off. They then set out from the origin.
 _SEPARABLE = 6.0
@@ -73,7 +74,7 @@ class Refinement:
     A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
     solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
     full step is taken; a thin coreset is trusted along a line search only. With fewer than three rows a parameter, or
-    twelve where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
+    thirty where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
     the step from the gradients of the reads.
 
     Parameters
@@ -199,7 +200,7 @@ class Refinement:
         if coreset is None:
             coreset = draw_cells(best, self.size, calibrated=self.calibrated)
         if self.target_gap is not None and not self._tight():
-            self._repair(best, coreset)
+            self._repair(best, coreset, best.risk)
         anchor = best.anchor
         if best.needs_rows:
             anchor = self._best_on_line(best)
@@ -225,20 +226,25 @@ class Refinement:
             and rows_in_memory(self.source) is not None
         ):
             self._settle(best, best.anchor)
+        if self.target_gap is not None and not self._tight():
+            self._repair(best, coreset, steps.risk)
         goal = self.inner_tol if self.target_gap is None else self.target_gap
         status = Status.OPTIMAL if self.history[-1].relative_gap <= goal else Status.MAX_ITER
         solution = steps.solution(self.lower, status)
         rounding = max(steps.rounding(best), best.known_rounding)
         return self._finish(solution, steps.risk, steps.multiplier, coreset, rounding)
 
-    def _repair(self, best: Reading, coreset: Coreset) -> None:
-        """Look for a tighter bound by a few more reads: a model may be better than its certificate can tell."""
-        if self.thin or not isinstance(best, ClosedReading):
+    def _repair(self, best: Reading, coreset: Coreset, risk: float) -> None:
+        """Look for a tighter bound by a few more reads: a model may be better than its certificate can tell.
+
+        ``risk`` is that of the best model, which may lie between two reads.
+        """
+        if (self.thin and self.tilted is None) or not isinstance(best, ClosedReading):  # too far from the optimum
             return
         for found in self._closer_bounds(best, coreset):
-            self.lower = min(max(self.lower, found), best.risk)
+            self.lower = min(max(self.lower, found), risk)
             reads, rows = self.source.n_reads - self.before, self.history[-1].rows
-            self.history.append(Round(reads, rows, best.risk, best.risk, self.lower))
+            self.history.append(Round(reads, rows, risk, risk, self.lower))
             if self.callback is not None:
                 self.callback(self.history[-1])
             if self._tight():
