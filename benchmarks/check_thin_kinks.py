@@ -64,7 +64,7 @@ def main() -> None:
         warnings.simplefilter("ignore")  # that a thin coreset misses its target gap is what is measured
         for loss in ("hinge", "absolute"):
             for m in (4, 8, 16, 30):
-                for per in (3.2, 6.0, 12.0, 25.0):
+                for per in (3.2, 6.0, 12.0, 18.0):
                     print(compare(loss, m, per, asked.trials), flush=True)
 
 
