@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from dualcore.cli import main
 
-main()
+if __name__ == "__main__":  # tools that import all modules must not run it
+    main()

@@ -76,6 +76,13 @@ def test_rows_are_looked_up(source, table):
     np.testing.assert_array_equal(y, table.y[rows])
 
 
+def test_no_rows_are_looked_up_without_a_read(source, table):
+    reads = source.n_reads
+    X, y = source.take(np.empty(0, dtype=np.int64))
+    assert (X.shape, y.shape) == ((0, table.X.shape[1]), (0,))
+    assert source.n_reads == reads
+
+
 def test_rows_of_the_pilot_are_not_read_twice(source, table):
     rows = np.sort(np.concatenate([source.smallest(5, 40, label).rows for label in (-1.0, 1.0)]))
     reads = source.n_reads

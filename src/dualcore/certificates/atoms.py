@@ -51,6 +51,8 @@ _BACK = 0.1
 _LEAST_SHARE, _MOST_NUMBERS = 1e-6, 20_000_000
 # Fewer numbers than these are quick by planes.
 _FEW_NUMBERS = 1000
+# A risk of this share of that of no model at all is nothing but rounding.
+_NOTHING = 1e-14
 # How near the first multiplier is to the best one, by the risk, and on how many rows it is looked for.
 _SHARPNESS, _SOME_ROWS = 1e-3, 1500
 
@@ -307,6 +309,10 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
     multiplier = max(multiplier, family.kappa(coef), family.floor())
     best = np.append(atoms.extremes.lifted(coef), [intercept, multiplier])
     upper = atoms.look(best, atoms.own(best), 0.0)
+    at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
+    unit = float(data.masses @ problem.loss.value(at_rest))
+    if not unit > 0.0 or not upper > _NOTHING * unit:  # no share of rounding is a slack
+        return NewtonResult(coef, intercept, multiplier, upper, 0.0, 0.0, [(0.0, upper)])
     path = _Path(atoms, best, upper, _LAST * tol * upper)
     lower, rounding, awaited, since, left = 0.0, 0.0, np.inf, 0, 1.0  # no loss is negative
     history: list[tuple[float, float]] = []

@@ -139,7 +139,7 @@ class _Smoothed(Smoothed):
                 found = found.keep(np.flatnonzero(new))
                 np.maximum.at(best, found.row, found.value)
                 out.append(found)
-        some = (found.keep(np.flatnonzero(found.value > best[found.row] - _NEGLIGIBLE * mu)) for found in out)
+        some = (found.keep(np.flatnonzero(found.value >= best[found.row] - _NEGLIGIBLE * mu)) for found in out)
         return [found for found in some if found.row.size]
 
     def _answers(

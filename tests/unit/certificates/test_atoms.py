@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import Problem, certify, solve
+from dualcore import ParquetSource, Problem, certify, solve
 from dualcore.certificates import atoms
 from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from reference.category_cases import draw_case, draw_rows
+from source_kinds import Table, write_parquet
 
 
 def trained(problem, X, y, tol):
@@ -101,3 +102,27 @@ def test_few_separable_rows_of_many_categories(n_rows, dropped):
     for size in (1e-3, 1e-2, 1e-1):
         step = size * rng.normal(size=X.shape[1])
         assert problem.risk(found.coef + step, found.intercept, X, y) >= found.lower_bound
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_rows_that_a_constant_fits_have_no_risk(level, recwarn):
+    X, _, groups = few_rows(400, (3, 4), 0, dropped=False)
+    y = np.full(400, level)
+    problem = Problem("huber", radius=0.1, categories=groups)
+    assert can_use_atoms(problem, problem.validate(X, y))
+    found = solve(problem, X, y)
+    assert found.converged
+    assert found.value == pytest.approx(0.0, abs=1e-12)
+    assert not recwarn
+
+
+def test_targets_in_a_file(tmp_path):
+    rng = np.random.default_rng(2)
+    X, _, groups = few_rows(400, (3, 4), 0, dropped=False)
+    y = X @ rng.normal(size=7) + rng.normal(size=400)
+    problem = Problem("huber", radius=0.05, categories=groups)
+    model = solve(problem, X, y)
+    expected = certify(problem, model, X, y)
+    path = write_parquet(Table(X, y, None), tmp_path / "rows.parquet", 100)
+    found = certify(problem, model, ParquetSource(path, "y"))
+    assert found.lower == pytest.approx(expected.lower, rel=1e-9)

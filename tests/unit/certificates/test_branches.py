@@ -49,6 +49,17 @@ def by_planes(problem, X, y, tol):
         return solve(problem, X, y, tol=tol)
 
 
+@pytest.mark.parametrize("loss", ["absolute", "huber", "hinge"])
+def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss):
+    rng = np.random.default_rng(6)
+    problem, X, y = draw(rng, loss)
+    smoothed = branches._Smoothed(problem, BoxFamily.of(problem.family), problem.validate(X, y))
+    x = np.append(1e6 * rng.normal(size=5), [0.2, 1.1 * smoothed.family.floor() + 1e5])
+    found = smoothed.branches(X, y, x, 1e-12)
+    np.testing.assert_array_equal(np.unique(np.concatenate([each.row for each in found])), np.arange(y.size))
+    assert np.isfinite(smoothed.at(x, 1e-12)[0])
+
+
 @pytest.mark.parametrize("loss", ["logistic", "huber", "smooth_hinge"])
 @pytest.mark.parametrize("label_cost", [np.inf, 1.0])
 def test_derivatives_are_those_of_the_smoothed_objective(loss, label_cost):

@@ -237,3 +237,16 @@ def test_numbers_between_walls_that_no_row_is_near():
     margins = y * (moves.X @ coef)
     np.testing.assert_allclose(moves.lower, np.maximum(1.0 - margins, 0.0) - lam * moves.cost)
     assert solve(problem, X, y).converged
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_number_that_cannot_move_needs_no_wall():
+    rng = np.random.default_rng(4)
+    X = np.column_stack([np.eye(2)[rng.integers(0, 2, 20)], rng.normal(size=(20, 2))])
+    y = X @ rng.normal(size=4)
+    settings = {"radius": 0.1, "norm": "l1", "categories": [[0, 1]], "feature_weights": [1.0, 1.0, 1.0, np.inf]}
+    low, high = np.array([0.0, 0.0, -4.0, -4.0]), np.array([1.0, 1.0, 4.0, 4.0])
+    walled = Problem("huber", support=(low, high), **settings)
+    high[3] = np.inf
+    coef = rng.normal(size=4)
+    assert Problem("huber", support=(low, high), **settings).risk(coef, 0.1, X, y) == walled.risk(coef, 0.1, X, y)

@@ -228,7 +228,7 @@ class _Smoothed(Smoothed):
             total += float(self.w[part] @ (best + mu * np.log(weight)))
             atoms = []
             for value, (side, signal, slope) in zip(heights, parts, strict=True):
-                row, k = np.nonzero(value > (best - _NEGLIGIBLE * mu)[:, None])
+                row, k = np.nonzero(value >= (best - _NEGLIGIBLE * mu)[:, None])
                 atoms.append(_Atoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
             found.append(atoms)
         logistic = {side: shares for side, (_, shares) in made.items()}

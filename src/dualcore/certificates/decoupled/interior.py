@@ -99,7 +99,7 @@ class PieceProgram:
         H = np.zeros((d, d))
         for first in range(len(self.forms)):
             for second in range(first + 1):
-                weight = -shares[:, first] * shares[:, second] / total
+                weight = -shares[:, first] * (shares[:, second] / total)  # in this order nothing overflows
                 if first == second:
                     weight = self._own(stiff, first, total)
                 if not weight.any():
@@ -113,7 +113,7 @@ class PieceProgram:
         """Return ``D (sum D - D) / sum D`` of the pieces of one form without cancellation."""
         own = np.where(self.which == form, stiff, 0.0).sum(axis=1)
         others = np.where(self.which != form, stiff, 0.0).sum(axis=1)
-        return np.asarray(own * others / total)
+        return np.asarray(own * (others / total))
 
     def _gram(self, weight: FloatArray, n: int) -> FloatArray:
         """Return the weighted Gram matrix of ``(X, 1)``; rows without weight are left out."""

@@ -315,6 +315,8 @@ class Source(ABC):
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows, given by ascending global number."""
         rows = np.asarray(rows, dtype=np.int64)
+        if not rows.size:
+            return np.empty((0, self.n_features)), np.empty(0)
         kept = self._kept(rows)
         if kept is not None:
             return kept

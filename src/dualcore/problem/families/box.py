@@ -209,12 +209,12 @@ class BoxFamily(MovingFamily):
         if columns is not None:
             X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
         rising = (np.sign(coef) > 0.0, np.sign(coef) < 0.0)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # a feature that cannot move may have no wall
             caps = np.where(np.where((push > 0.0)[:, None], *rising), high - X, X - low)
-        np.maximum(caps, 0.0, out=caps)
-        if prices is not None:
-            price = np.where(movable, prices, 0.0)
-            caps *= price if columns is None else price[columns]
+            np.maximum(caps, 0.0, out=caps)
+            if prices is not None:
+                price = np.where(movable, prices, 0.0)
+                caps *= price if columns is None else price[columns]
         return get_path(self.geometry.norm, slopes, caps, columns)
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:

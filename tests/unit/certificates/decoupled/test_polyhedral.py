@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.certificates.decoupled import can_use_pieces, polyhedral, run_pieces
+from dualcore.problem.families import BoxFamily
 from reference.category_cases import draw_case, draw_rows
 
 LOSSES = ["hinge", "absolute", "pinball", "epsilon_insensitive"]
@@ -50,6 +51,17 @@ def test_closes_the_gap_and_says_the_exact_risk():
         found = run(problem, X, y, weights)
         assert found.is_within(1e-7), seed
         assert problem.risk(found.coef, found.intercept, X, y, weights) <= found.upper * (1.0 + 1e-12)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_stiff_pieces_do_not_overflow():
+    for seed in range(8):
+        problem, X, y, weights = draw_box(seed)
+        data = problem.validate(X, y, weights)
+        program = polyhedral._Pieces(problem, BoxFamily.of(problem.family), data).program
+        stiff = np.random.default_rng(seed).uniform(0.1, 1.0, program.which.shape)
+        expected = program.hessian(stiff)
+        np.testing.assert_allclose(program.hessian(1e200 * stiff) / 1e200, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_bounds_hold_wherever_it_stops(monkeypatch):
