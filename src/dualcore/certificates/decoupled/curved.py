@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from dualcore.certificates.decoupled.polyhedral import can_decouple
 from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
-from dualcore.certificates.smoothed import FIRST_WIDTH, Progress, Smoothed, Sums
+from dualcore.certificates.smoothed import Progress, Smoothed, Sums
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -37,11 +37,18 @@ __all__ = ["can_use_curves", "run_curves"]
 _NODES, _APART, _COARSE = 20, 0.004, 0.5
 # Nodes are no further apart than this, whatever the width: both ends stay.
 _FARTHEST = 0.25 * np.pi
+# The first width, relative to the risk.
+_FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
 _SHARE, _FALLS = 0.3, (0.1, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
 _SOFT = 30.0
-_MOST_STAGES, _MOST_STEPS, _SHORTENINGS, _SHORTER = 14, 30, 12, 0.4
+_MOST_STAGES, _MOST_STEPS, _TRIES = 14, 40, 16
+# The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
+_DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
+_ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+# Share of the last scale of a step that stays.
+_REMEMBERED = 0.3
 # Newton's method at one width ends where it promises less than this, in widths; rough where the width is no last one.
 _SETTLED, _ROUGH = 1e-11, 1e-4
 # Intervals this many widths below the best of their row have no share.
@@ -406,22 +413,35 @@ class _Smoothed(Smoothed):
 
 
 def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, Sums, bool]:
-    """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
+    """Return the minimiser at one width, the sums there, and whether Newton's method got there.
+
+    Steps are damped by a share ``damping`` of the diagonal (Levenberg and Marquardt), which follows how much of the
+    decrease of the quadratic model comes true.
+    """
     sums = smoothed.sums(x, mu, smoothed.at(x, mu))
+    damping, scale = 0.0, np.zeros(x.size)
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
-        promised = -float(sums.gradient @ step)
-        if promised <= settled * mu:
+        if -float(sums.gradient @ step) <= settled * mu:
             return x, sums, True
-        length = min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
-        for _ in range(_SHORTENINGS):
-            found = smoothed.at(x + length * step, mu)
-            if found.value <= sums.value - 0.1 * length * promised:
+        scale = np.maximum(np.diag(sums.hessian), _REMEMBERED * scale)
+        for _ in range(_TRIES):
+            if damping > 0.0:
+                step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
+            step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
+            expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
+            found = smoothed.at(x + step, mu)
+            ratio = (sums.value - found.value) / max(expected, 1e-300)
+            if ratio > _ACCEPTED:
                 break
-            length *= _SHORTER
+            damping = max(_HARDER * damping, _DAMPED)
         else:
             return x, sums, False
-        x = x + length * step
+        if ratio > _GOOD:
+            damping = damping / _EASIER if damping > _DAMPED / _EASIER else 0.0
+        elif ratio < _POOR:
+            damping = max(2.0 * damping, _DAMPED)
+        x = x + step
         sums = smoothed.sums(x, mu, found)
     return x, sums, False
 
@@ -449,7 +469,7 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
     x, last = progress.best, None
-    mu, fall, falls = FIRST_WIDTH * progress.upper, 1.0, 0
+    mu, fall, falls = _FIRST_WIDTH * progress.upper, 1.0, 0
     smoothed.cut(x, mu)
     kept = x, smoothed.budget
     for _ in range(_MOST_STAGES):
