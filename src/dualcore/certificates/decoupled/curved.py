@@ -34,7 +34,7 @@ from dualcore.problem.families.categories import CategoriesFamily
 __all__ = ["can_use_curves", "run_curves"]
 
 # Nodes between slopes of zero and the largest that are always there, and how near others may be, in angles.
-_NODES, _APART, _COARSE = 20, 0.004, 0.5
+_NODES, _APART, _COARSE = 12, 0.0001, 0.5
 # Nodes are no further apart than this, whatever the width: both ends stay.
 _FARTHEST = 0.25 * np.pi
 # The first width, relative to the risk.
@@ -123,16 +123,19 @@ class _Curve:
         self.far = _FAR
         while self.far < 1e12 and float(self._slope(np.array([self.far]))[0]) < (1.0 - 1e-9) * self.steepest:
             self.far *= 4.0
-        self.cut(np.zeros(0), _APART)
+        self.cut(np.zeros(0), _FARTHEST)
 
     def cut(self, kinks: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and at slopes where features begin to pay."""
-        nodes = np.sin(np.linspace(0.0, 0.5 * np.pi, _NODES)) ** 2
-        kinks = kinks[(kinks > 0.0) & (kinks < self.steepest)] / self.steepest
-        nodes = np.concatenate([[0.0, 1.0], kinks, nodes[1:-1]])
-        # The first of those that are near each other: ends before kinks before the others.
-        grid = np.round(np.arcsin(np.sqrt(nodes)) / apart).astype(np.intp)
-        nodes = self.steepest * np.sort(nodes[np.unique(grid, return_index=True)[1]])
+        """Place nodes everywhere, and on both sides of slopes where features begin to pay.
+
+        The best slope of a row is never one where a feature begins to pay: its worst case is convex there. So the cells
+        around these slopes stay without rows, and on the others the chords are exact.
+        """
+        kinks = np.arcsin(np.sqrt(kinks[(kinks > 0.0) & (kinks < self.steepest)] / self.steepest)) / apart
+        last = int(np.ceil(0.5 * np.pi / apart))
+        grid = np.round(np.concatenate([kinks - 1.0, kinks + 1.0, np.linspace(0.0, last, _NODES)]))
+        angles = np.minimum(np.unique(np.clip(grid, 0.0, last)) * apart, 0.5 * np.pi)
+        nodes = self.steepest * np.sin(angles) ** 2
         low, high = np.full(nodes.size, -self.far if self.is_margin else 0.0), np.full(nodes.size, self.far)
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -173,10 +176,7 @@ class _Curve:
 
 
 class _Smoothed(Smoothed):
-    """The objective with smoothed positive parts and maxima.
-
-    The budget is changed as the width falls: chords make the moves of the bound cost more than the smoothed ones.
-    """
+    """The objective with smoothed positive parts and maxima."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         super().__init__(problem, family, data)
@@ -446,14 +446,12 @@ def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> 
     return x, sums, False
 
 
-def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float, saved: float) -> FloatArray:
+def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
     near = mu * (1.0 - _CLOSE)
     change = smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient
     change = sums.gradient + change * (1.0 - fall) / _CLOSE
-    change[-1] -= saved
     there = x - solve_damped(sums.hessian, change)
-    smoothed.budget -= saved
     smoothed.cut(x, fall * mu)
     here = smoothed.at(x, fall * mu).value
     if smoothed.slack(there) > 0.0 and smoothed.at(there, fall * mu).value < here:
@@ -471,7 +469,7 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     x, last = progress.best, None
     mu, fall, falls = _FIRST_WIDTH * progress.upper, 1.0, 0
     smoothed.cut(x, mu)
-    kept = x, smoothed.budget
+    kept = x
     for _ in range(_MOST_STAGES):
         is_last = fall * mu <= _LAST * tol * progress.upper
         there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH)
@@ -480,13 +478,13 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             break
         if settled:
             x, mu, falls = there, fall * mu, 0
-            last, kept = sums, (x, smoothed.budget)
+            last, kept = sums, x
             fall = float(np.clip(_SHARE * tol * progress.upper / max(value - known, 1e-300), *_FALLS))
         elif last is None or falls == _GIVEN_UP:
             break
         else:  # less of the way
-            (x, smoothed.budget), falls, fall = kept, falls + 1, float(np.sqrt(fall))
+            x, falls, fall = kept, falls + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
             last = smoothed.sums(x, mu, smoothed.at(x, mu))
-        x = _follow(smoothed, x, last, mu, fall, max(last.plane.spent, smoothed.budget) - problem.radius)
+        x = _follow(smoothed, x, last, mu, fall)
     return progress.result()
