@@ -53,8 +53,10 @@ _REMEMBERED = 0.3
 _SETTLED, _ROUGH = 1e-11, 1e-4
 # Intervals this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
-# Widths below this share of the gap that is asked for may be the last.
-_LAST = 4.0
+# The width may be the last where the gap that is expected is at most this share of the one asked for.
+_LAST = 0.6
+# Nodes are this many widths of its positive part from the slope where a feature begins to pay.
+_AROUND = 6.0
 # Shares of a row below this have no curvature.
 _HEAVY = 1e-4
 # The multiplier comes no nearer to the least one in a step than by this share.
@@ -125,15 +127,11 @@ class _Curve:
             self.far *= 4.0
         self.cut(np.zeros(0), _FARTHEST)
 
-    def cut(self, kinks: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and on both sides of slopes where features begin to pay.
-
-        The best slope of a row is never one where a feature begins to pay: its worst case is convex there. So the cells
-        around these slopes stay without rows, and on the others the chords are exact.
-        """
-        kinks = np.arcsin(np.sqrt(kinks[(kinks > 0.0) & (kinks < self.steepest)] / self.steepest)) / apart
+    def cut(self, wanted: FloatArray, apart: float) -> None:
+        """Place nodes everywhere, and around slopes that are wanted, on a grid of angles."""
+        angles = np.arcsin(np.sqrt(np.clip(wanted / self.steepest, 0.0, 1.0))) / apart
         last = int(np.ceil(0.5 * np.pi / apart))
-        grid = np.round(np.concatenate([kinks - 1.0, kinks + 1.0, np.linspace(0.0, last, _NODES)]))
+        grid = np.round(np.concatenate([angles - 1.0, angles + 1.0, np.linspace(0.0, last, _NODES)]))
         angles = np.minimum(np.unique(np.clip(grid, 0.0, last)) * apart, 0.5 * np.pi)
         nodes = self.steepest * np.sin(angles) ** 2
         low, high = np.full(nodes.size, -self.far if self.is_margin else 0.0), np.full(nodes.size, self.far)
@@ -403,28 +401,43 @@ class _Smoothed(Smoothed):
                     H[-1, -1] += float(np.sum(stiff @ self.prices**2))
         return spent
 
+    def plane_at(self, plane: Plane, x: FloatArray) -> float:
+        """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
+        shifted = np.append(x[: self.m], x[-2] - self.below.middle)
+        left = float(x[-1]) * (self.problem.radius - plane.spent)
+        return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
+
     def cut(self, x: FloatArray, mu: float) -> None:
-        """Place nodes where features begin to pay at a point, as near to each other as the width asks for."""
+        """Place nodes around the slopes where features begin to pay at a point, as near to them as the width asks for.
+
+        The worst case of a row is convex in the slope there, so that its best slope is elsewhere: no row has a share in
+        these cells, and on the others the chords are nearly exact.
+        """
         apart = float(np.clip(_COARSE * np.sqrt(mu / self.unit), _APART, _FARTHEST))
         size = np.abs(x[: self.m])
         pays = self.movable & (size > 0.0)
         for curve in self.curves.values():
-            curve.cut(float(x[-1]) * self.prices[pays] / size[pays], apart)
+            price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
+            around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
+            curve.cut(around[:, around[0] < curve.steepest].ravel(), apart)
 
 
-def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, Sums, bool]:
+def _minimise(
+    smoothed: _Smoothed, x: FloatArray, mu: float, settled: float, scale: FloatArray
+) -> tuple[FloatArray, Sums, bool]:
     """Return the minimiser at one width, the sums there, and whether Newton's method got there.
 
     Steps are damped by a share ``damping`` of the diagonal (Levenberg and Marquardt), which follows how much of the
-    decrease of the quadratic model comes true.
+    decrease of the quadratic model comes true. ``scale``, changed in place, remembers the diagonals of steps before:
+    at a narrow width a feature may have no curvature where it is.
     """
     sums = smoothed.sums(x, mu, smoothed.at(x, mu))
-    damping, scale = 0.0, np.zeros(x.size)
+    damping = 0.0
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
         if -float(sums.gradient @ step) <= settled * mu:
             return x, sums, True
-        scale = np.maximum(np.diag(sums.hessian), _REMEMBERED * scale)
+        np.maximum(np.diag(sums.hessian), _REMEMBERED * scale, out=scale)
         for _ in range(_TRIES):
             if damping > 0.0:
                 step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
@@ -466,24 +479,25 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
-    x, last = progress.best, None
-    mu, fall, falls = _FIRST_WIDTH * progress.upper, 1.0, 0
+    x, mu, fall, failed = progress.best, _FIRST_WIDTH * progress.upper, 1.0, 0
+    last, kept, expected, scale = None, x, np.inf, np.zeros(x.size)
     smoothed.cut(x, mu)
-    kept = x
     for _ in range(_MOST_STAGES):
-        is_last = fall * mu <= _LAST * tol * progress.upper
-        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH)
+        is_last = expected <= _LAST * tol * progress.upper
+        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH, scale)
         value, known = progress.record(there, sums.plane)
         if progress.is_within(tol):
             break
         if settled:
-            x, mu, falls = there, fall * mu, 0
+            x, mu, failed = there, fall * mu, 0
             last, kept = sums, x
-            fall = float(np.clip(_SHARE * tol * progress.upper / max(value - known, 1e-300), *_FALLS))
-        elif last is None or falls == _GIVEN_UP:
+            gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
+            fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
+            expected = fall * gap
+        elif last is None or failed == _GIVEN_UP:
             break
         else:  # less of the way
-            x, falls, fall = kept, falls + 1, float(np.sqrt(fall))
+            x, failed, fall = kept, failed + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
             last = smoothed.sums(x, mu, smoothed.at(x, mu))
         x = _follow(smoothed, x, last, mu, fall)
