@@ -33,24 +33,29 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["can_use_curves", "run_curves"]
 
-# Nodes between slopes of zero and the largest that are always there, and how near others may be, in angles.
-_NODES, _APART, _COARSE = 12, 0.0001, 0.5
-# Nodes are no further apart than this, whatever the width: both ends stay.
-_FARTHEST = 0.25 * np.pi
+# Nodes that are always there; how near others may be, in roots of the width, and cells at least.
+_NODES, _APART, _FEWEST = 12, 1.0, 4
+# Slopes of the table that nodes are found from.
+_FINE = 1000
 # The first width, relative to the risk.
 _FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
 _SHARE, _FALLS = 0.3, (0.1, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
 _SOFT = 30.0
-_MOST_STAGES, _MOST_STEPS, _TRIES = 14, 40, 16
+_MOST_STAGES, _MOST_STEPS, _TRIES = 14, 60, 16
 # The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
 _DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+# Nodes are placed anew at one width while that lowers the objective by this much, in widths.
+_FREED = 1e-3
 # Share of the last scale of a step that stays.
 _REMEMBERED = 0.3
-# Newton's method at one width ends where it promises less than this, in widths; rough where the width is no last one.
-_SETTLED, _ROUGH = 1e-11, 1e-4
+# Newton's method at one width ends where it promises less than this, in widths; where the width may be the last one,
+# times the square of the gap that is asked for: what it promises is the square of a slope that the bound pays for.
+_SETTLED, _ROUGH = 1e-3, 1e-4
+# Differences of the objective below this share of it are rounding.
+_ROUNDING = 1e-14
 # Intervals this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
 # The width may be the last where the gap that is expected is at most this share of the one asked for.
@@ -125,23 +130,28 @@ class _Curve:
         self.far = _FAR
         while self.far < 1e12 and float(self._slope(np.array([self.far]))[0]) < (1.0 - 1e-9) * self.steepest:
             self.far *= 4.0
-        self.cut(np.zeros(0), _FARTHEST)
-
-    def cut(self, wanted: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and around slopes that are wanted, on a grid of angles."""
-        angles = np.arcsin(np.sqrt(np.clip(wanted / self.steepest, 0.0, 1.0))) / apart
-        last = int(np.ceil(0.5 * np.pi / apart))
-        grid = np.round(np.concatenate([angles - 1.0, angles + 1.0, np.linspace(0.0, last, _NODES)]))
-        angles = np.minimum(np.unique(np.clip(grid, 0.0, last)) * apart, 0.5 * np.pi)
-        nodes = self.steepest * np.sin(angles) ** 2
-        low, high = np.full(nodes.size, -self.far if self.is_margin else 0.0), np.full(nodes.size, self.far)
+        self._slopes = self.steepest * np.sin(np.linspace(0.0, 0.5 * np.pi, _FINE)) ** 2
+        low, high = np.full(_FINE, -self.far if self.is_margin else 0.0), np.full(_FINE, self.far)
         for _ in range(60):
             middle = 0.5 * (low + high)
-            short = self._slope(middle) < nodes
+            short = self._slope(middle) < self._slopes
             low, high = np.where(short, middle, low), np.where(short, high, middle)
-        ends = 0.5 * (low + high)
-        ends[0], ends[-1] = (-self.far if self.is_margin else 0.0), max(float(ends[-1]), float(ends[-2]) + 1e-3)
-        self.ends = np.maximum.accumulate(ends)
+        self._places = np.maximum.accumulate(0.5 * (low + high))
+        self._places[0] = -self.far if self.is_margin else 0.0
+        # sqrt(l'') de: over a cell of this length a chord of the loss is off by at most its square over 8.
+        self._lengths = np.append(0.0, np.cumsum(np.sqrt(np.diff(self._slopes) * np.diff(self._places))))
+        self.cut(np.zeros(0), np.inf)
+
+    def cut(self, wanted: FloatArray, apart: float) -> None:
+        """Place nodes everywhere, and around slopes that are wanted, on a grid of lengths ``apart``."""
+        total = float(self._lengths[-1])
+        last = max(int(np.ceil(total / apart)), _FEWEST)
+        apart = total / last
+        near = np.interp(wanted, self._slopes, self._lengths) / apart
+        grid = np.round(np.concatenate([near - 1.0, near + 1.0, np.linspace(0.0, last, _NODES)]))
+        ends = np.interp(np.unique(np.clip(grid, 0.0, last)) * apart, self._lengths, self._places)
+        ends[-1] = max(float(ends[-1]), float(ends[-2]) + 1e-3)
+        self.ends = ends
         self.nodes = np.append(0.0, np.append(self._slope(self.ends[1:-1]), self.steepest))
         self.nodes = np.maximum.accumulate(self.nodes)
         self.widths = np.maximum(np.diff(self.nodes), 1e-12)
@@ -187,8 +197,6 @@ class _Smoothed(Smoothed):
         self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
         self.curves = {side: _Curve(problem, side) for side in sides}
-        at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
-        self.unit = max(float(self.w @ problem.loss.value(at_rest)), 1e-300)
 
     def sides(self, y: FloatArray) -> list[tuple[_Curve, _Side]]:
         """Return the directions of the rows of a block."""
@@ -413,13 +421,12 @@ class _Smoothed(Smoothed):
         The worst case of a row is convex in the slope there, so that its best slope is elsewhere: no row has a share in
         these cells, and on the others the chords are nearly exact.
         """
-        apart = float(np.clip(_COARSE * np.sqrt(mu / self.unit), _APART, _FARTHEST))
         size = np.abs(x[: self.m])
         pays = self.movable & (size > 0.0)
         for curve in self.curves.values():
             price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
             around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
-            curve.cut(around[:, around[0] < curve.steepest].ravel(), apart)
+            curve.cut(around[:, around[0] < curve.steepest].ravel(), _APART * float(np.sqrt(mu)))
 
 
 def _minimise(
@@ -436,7 +443,16 @@ def _minimise(
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
         if -float(sums.gradient @ step) <= settled * mu:
-            return x, sums, True
+            if settled >= _ROUGH:
+                return x, sums, True
+            # Chords hold a feature back where the slope at which it begins to pay would pass a node.
+            smoothed.cut(x, mu)
+            found = smoothed.at(x, mu)
+            if found.value > sums.value - _FREED * mu:
+                return x, sums, True
+            sums = smoothed.sums(x, mu, found)
+            continue
+        rounding = _ROUNDING * abs(sums.value)
         np.maximum(np.diag(sums.hessian), _REMEMBERED * scale, out=scale)
         for _ in range(_TRIES):
             if damping > 0.0:
@@ -444,7 +460,8 @@ def _minimise(
             step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
             expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
             found = smoothed.at(x + step, mu)
-            ratio = (sums.value - found.value) / max(expected, 1e-300)
+            # Near the minimum both are less than rounding.
+            ratio = (sums.value - found.value + rounding) / (max(expected, 0.0) + rounding)
             if ratio > _ACCEPTED:
                 break
             damping = max(_HARDER * damping, _DAMPED)
@@ -484,7 +501,7 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     smoothed.cut(x, mu)
     for _ in range(_MOST_STAGES):
         is_last = expected <= _LAST * tol * progress.upper
-        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH, scale)
+        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED * tol**2 if is_last else _ROUGH, scale)
         value, known = progress.record(there, sums.plane)
         if progress.is_within(tol):
             break
