@@ -34,23 +34,23 @@ from dualcore.problem.families.categories import CategoriesFamily
 __all__ = ["can_use_curves", "run_curves"]
 
 # Nodes that are always there; how near others may be, in roots of the width, and cells at least.
-_NODES, _APART, _FEWEST = 12, 1.0, 4
+_NODES, _APART, _FEWEST = 12, 2.0, 4
 # Slopes of the table that nodes are found from.
 _FINE = 1000
 # The first width, relative to the risk.
 _FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
-_SHARE, _FALLS = 0.3, (0.1, 0.5)
+_SHARE, _FALLS = 0.3, (0.25, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
 _SOFT = 30.0
-_MOST_STAGES, _MOST_STEPS, _TRIES = 14, 60, 16
+_MOST_STAGES, _MOST_STEPS, _TRIES = 20, 60, 16
 # The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
 _DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
 # Nodes are placed anew at one width while that lowers the objective by this much, in widths.
 _FREED = 1e-3
-# Share of the last scale of a step that stays.
-_REMEMBERED = 0.3
+# Share of the last scale of a step that stays, and of the curvature of a move at first.
+_REMEMBERED, _LEAST_SCALE = 0.3, 1e-3
 # Newton's method at one width ends where it promises less than this, in widths; where the width may be the last one,
 # times the square of the gap that is asked for: what it promises is the square of a slope that the bound pays for.
 _SETTLED, _ROUGH = 1e-3, 1e-4
@@ -66,8 +66,8 @@ _AROUND = 6.0
 _HEAVY = 1e-4
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
-# Widths after which it is given up if Newton's method did not end there.
-_GIVEN_UP = 3
+# Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
+_GIVEN_UP, _WIDER = 3, 5.0
 # Where the slope of a loss is looked for first.
 _FAR = 40.0
 # With more features the gradients of intervals cost more than planes; fewer numbers are quick by planes, too.
@@ -140,15 +140,15 @@ class _Curve:
         self._places[0] = -self.far if self.is_margin else 0.0
         # sqrt(l'') de: over a cell of this length a chord of the loss is off by at most its square over 8.
         self._lengths = np.append(0.0, np.cumsum(np.sqrt(np.diff(self._slopes) * np.diff(self._places))))
-        self.cut(np.zeros(0), np.inf)
+        self.cut(np.zeros((2, 0)), np.inf)
 
     def cut(self, wanted: FloatArray, apart: float) -> None:
         """Place nodes everywhere, and around slopes that are wanted, on a grid of lengths ``apart``."""
         total = float(self._lengths[-1])
         last = max(int(np.ceil(total / apart)), _FEWEST)
         apart = total / last
-        near = np.interp(wanted, self._slopes, self._lengths) / apart
-        grid = np.round(np.concatenate([near - 1.0, near + 1.0, np.linspace(0.0, last, _NODES)]))
+        near = np.interp(wanted, self._slopes, self._lengths) / apart + np.array([[-1.0], [1.0]])
+        grid = np.round(np.append(near, np.linspace(0.0, last, _NODES)))
         ends = np.interp(np.unique(np.clip(grid, 0.0, last)) * apart, self._lengths, self._places)
         ends[-1] = max(float(ends[-1]), float(ends[-2]) + 1e-3)
         self.ends = ends
@@ -409,6 +409,11 @@ class _Smoothed(Smoothed):
                     H[-1, -1] += float(np.sum(stiff @ self.prices**2))
         return spent
 
+    def least_scale(self, mu: float) -> FloatArray:
+        """Return a scale of steps for where the objective has no curvature: a small share of what moves can have."""
+        steepest = max(curve.steepest for curve in self.curves.values())
+        return np.append(_LEAST_SCALE * steepest**2 / mu * (self.high - self.low) ** 2, [0.0, 0.0])
+
     def plane_at(self, plane: Plane, x: FloatArray) -> float:
         """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
         shifted = np.append(x[: self.m], x[-2] - self.below.middle)
@@ -426,7 +431,7 @@ class _Smoothed(Smoothed):
         for curve in self.curves.values():
             price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
             around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
-            curve.cut(around[:, around[0] < curve.steepest].ravel(), _APART * float(np.sqrt(mu)))
+            curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
 
 
 def _minimise(
@@ -497,7 +502,7 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
     x, mu, fall, failed = progress.best, _FIRST_WIDTH * progress.upper, 1.0, 0
-    last, kept, expected, scale = None, x, np.inf, np.zeros(x.size)
+    last, kept, expected, scale = None, x, np.inf, smoothed.least_scale(mu)
     smoothed.cut(x, mu)
     for _ in range(_MOST_STAGES):
         is_last = expected <= _LAST * tol * progress.upper
@@ -511,8 +516,12 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
             fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
             expected = fall * gap
-        elif last is None or failed == _GIVEN_UP:
+        elif failed == _GIVEN_UP:
             break
+        elif last is None:
+            x, mu, failed = there, _WIDER * mu, failed + 1
+            smoothed.cut(x, mu)
+            continue
         else:  # less of the way
             x, failed, fall = kept, failed + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
