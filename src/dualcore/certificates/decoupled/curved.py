@@ -6,10 +6,13 @@ At a slope of size ``a`` the features decouple, and what a row's moves earn is c
 
 Between nodes ``a_1 < ... < a_A`` the ``p_j`` are replaced by their chords. On an interval the row's worst case is then
 a loss again, with slopes within the interval: ``l_k(e + D_ik) - C_ik``, ``D`` and ``C`` products of ``X`` with a table
-of one column for each interval. The nodes' only error is that of chords, in intervals where a feature begins to pay,
-and nodes are many. The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and
-directions to ``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's
-method minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
+of one column for each interval. Chords are exact but where a feature begins to pay. There ``h`` is the maximum of a
+function with a convex kink, which no row attains: nodes on both sides of every kink leave the error of chords to
+intervals without rows. Nodes stay where they are while a model is looked for, and are placed anew at what is found.
+
+The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and directions to
+``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's method, damped,
+minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
 distribution of moved rows; its plane (`dualcore.certificates.plane`) is the lower bound, and at the minimum of the
 smoothed sum its slopes vanish.
 """
@@ -22,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.certificates.decoupled.curve import Curve
 from dualcore.certificates.decoupled.polyhedral import can_decouple
 from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
@@ -33,10 +37,8 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["can_use_curves", "run_curves"]
 
-# Nodes that are always there; how near others may be, in roots of the width, and cells at least.
-_NODES, _APART, _FEWEST = 12, 2.0, 4
-# Slopes of the table that nodes are found from.
-_FINE = 1000
+# How near nodes may be, in roots of the width.
+_APART = 2.0
 # The first width, relative to the risk.
 _FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
@@ -68,8 +70,6 @@ _HEAVY = 1e-4
 _DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
-# Where the slope of a loss is looked for first.
-_FAR = 40.0
 # With more features the gradients of intervals cost more than planes; fewer numbers are quick by planes, too.
 _MOST_FEATURES, _FEW_NUMBERS = 300, 5000
 # Change of the width by which the path of minimisers is found.
@@ -116,73 +116,6 @@ class _Evaluation(NamedTuple):
     logistic: dict[float, FloatArray]
 
 
-class _Curve:
-    """The loss of a push as a function of ``e``: slopes from 0 to the largest, cut at nodes.
-
-    ``ends``: where its slope is that of a node. Margins: ``l(e) = L(-e)``; residuals: ``L(side e)`` for ``e >= 0``.
-    """
-
-    def __init__(self, problem: Problem, side: float) -> None:
-        self.loss, self.side = problem.loss, side
-        self.is_margin = problem.is_classification
-        least, most = problem.loss.slope_range
-        self.steepest = -least if self.is_margin or side < 0.0 else most
-        self.far = _FAR
-        while self.far < 1e12 and float(self._slope(np.array([self.far]))[0]) < (1.0 - 1e-9) * self.steepest:
-            self.far *= 4.0
-        self._slopes = self.steepest * np.sin(np.linspace(0.0, 0.5 * np.pi, _FINE)) ** 2
-        low, high = np.full(_FINE, -self.far if self.is_margin else 0.0), np.full(_FINE, self.far)
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            short = self._slope(middle) < self._slopes
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
-        self._places = np.maximum.accumulate(0.5 * (low + high))
-        self._places[0] = -self.far if self.is_margin else 0.0
-        # sqrt(l'') de: over a cell of this length a chord of the loss is off by at most its square over 8.
-        self._lengths = np.append(0.0, np.cumsum(np.sqrt(np.diff(self._slopes) * np.diff(self._places))))
-        self.cut(np.zeros((2, 0)), np.inf)
-
-    def cut(self, wanted: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and around slopes that are wanted, on a grid of lengths ``apart``."""
-        total = float(self._lengths[-1])
-        last = max(int(np.ceil(total / apart)), _FEWEST)
-        apart = total / last
-        near = np.interp(wanted, self._slopes, self._lengths) / apart + np.array([[-1.0], [1.0]])
-        grid = np.round(np.append(near, np.linspace(0.0, last, _NODES)))
-        ends = np.interp(np.unique(np.clip(grid, 0.0, last)) * apart, self._lengths, self._places)
-        ends[-1] = max(float(ends[-1]), float(ends[-2]) + 1e-3)
-        self.ends = ends
-        self.nodes = np.append(0.0, np.append(self._slope(self.ends[1:-1]), self.steepest))
-        self.nodes = np.maximum.accumulate(self.nodes)
-        self.widths = np.maximum(np.diff(self.nodes), 1e-12)
-
-    def _slope(self, e: FloatArray) -> FloatArray:
-        sign = -1.0 if self.is_margin else self.side
-        return sign * self.loss.slope(sign * e)
-
-    def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return values and slopes on each interval; columns are intervals."""
-        inside = np.minimum(np.maximum(e, self.ends[:-1]), self.ends[1:])
-        sign = -1.0 if self.is_margin else self.side
-        value, slope = self.loss.value_and_slope(sign * inside)
-        slope = sign * slope
-        np.maximum(slope, self.nodes[:-1], out=slope)
-        np.minimum(slope, self.nodes[1:], out=slope)
-        # Beyond both ends the slope is that of the end, to which the loss may come near only.
-        slope[e[:, 0] < self.ends[0], 0] = 0.0
-        slope[e[:, -1] > self.ends[-1], -1] = self.steepest
-        e = e - inside
-        e *= slope
-        value += e
-        return value, slope
-
-    def curvature(self, interval: npt.NDArray[np.intp], e: FloatArray) -> FloatArray:
-        """Return the curvatures at some places of intervals, shape (k,)."""
-        sign = -1.0 if self.is_margin else self.side
-        outside = (e < self.ends[interval]) | (e > self.ends[interval + 1])
-        return np.where(outside, 0.0, self.loss.curvature(sign * e))
-
-
 class _Smoothed(Smoothed):
     """The objective with smoothed positive parts and maxima."""
 
@@ -196,9 +129,9 @@ class _Smoothed(Smoothed):
         width = np.where(self.movable, high - low, 1.0)
         self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
-        self.curves = {side: _Curve(problem, side) for side in sides}
+        self.curves = {side: Curve(problem, side) for side in sides}
 
-    def sides(self, y: FloatArray) -> list[tuple[_Curve, _Side]]:
+    def sides(self, y: FloatArray) -> list[tuple[Curve, _Side]]:
         """Return the directions of the rows of a block."""
         zero = np.zeros(y.size)
         if not self.problem.is_classification:
@@ -208,7 +141,7 @@ class _Smoothed(Smoothed):
             out.append((self.curves[-1.0], _Side(y, zero, self.problem.geometry.label_cost)))
         return out
 
-    def tables(self, curve: _Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
+    def tables(self, curve: Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
         """Return the smoothed positive parts and their logistic shares, shape (2, nodes, m): rising, falling."""
         nu = self.soft * mu
         gain = curve.nodes[:, None] * x[: self.m] * np.array([1.0, -1.0])[:, None, None] - x[-1] * self.prices
@@ -319,7 +252,7 @@ class _Smoothed(Smoothed):
 
     def _gradients(
         self,
-        curve: _Curve,
+        curve: Curve,
         atoms: _Atoms,
         which: npt.NDArray[np.intp],
         tie: npt.NDArray[np.intp],
@@ -362,7 +295,7 @@ class _Smoothed(Smoothed):
         self,
         gradient: FloatArray,
         H: FloatArray,
-        curve: _Curve,
+        curve: Curve,
         atoms: _Atoms,
         X: FloatArray,
         share: FloatArray,
@@ -516,6 +449,9 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
             fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
             expected = fall * gap
+            if is_last:  # its nodes are not those of the sums any more
+                smoothed.cut(x, fall * mu)
+                continue
         elif failed == _GIVEN_UP:
             break
         elif last is None:
