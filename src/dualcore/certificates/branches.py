@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
-from dualcore.certificates.smoothed import FIRST_WIDTH, Progress, Smoothed, Sums
+from dualcore.certificates.smoothed import Progress, Smoothed, Sums
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -40,6 +40,8 @@ from dualcore.problem.families.boxmoves import L2Path
 
 __all__ = ["can_use_branches", "run_branches"]
 
+# The first width, relative to the risk.
+_FIRST_WIDTH = 0.03
 # How the width falls: to this share of what the gap asks for, within limits.
 _SHARE, _FALLS = 0.4, (0.03, 0.3)
 _MOST_STAGES, _MOST_LOOKS, _SHORTENINGS, _SHORTER = 8, 40, 8, 0.3
@@ -348,7 +350,7 @@ def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: floa
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
-    x, mu, failed = progress.best, FIRST_WIDTH * progress.upper, 0
+    x, mu, failed = progress.best, _FIRST_WIDTH * progress.upper, 0
     for _ in range(_MOST_STAGES):
         x, sums, settled = _minimise(smoothed, x, mu)
         value, known = progress.record(x, sums.plane)

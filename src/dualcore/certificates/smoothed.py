@@ -15,10 +15,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-__all__ = ["FIRST_WIDTH", "Progress", "Smoothed", "Sums"]
+__all__ = ["Progress", "Smoothed", "Sums"]
 
-# The first width, relative to the risk.
-FIRST_WIDTH = 0.03
 # Weight of the barrier at the least multiplier, in widths.
 _BARRIER = 0.01
 # How near the first multiplier is to the best one, by the risk.
@@ -48,8 +46,6 @@ class Smoothed:
         self.problem, self.family, self.data = problem, family, data
         self.m, self.w = data.rows.m, data.masses
         self.below = PlaneBound(problem, family, data)
-        #: what the smoothed moves may cost
-        self.budget = problem.radius
 
     def slack(self, x: FloatArray) -> float:
         """Return how far the multiplier is above the least one."""
@@ -60,14 +56,14 @@ class Smoothed:
         slack = self.slack(x)
         if not slack > 0.0:
             return float(np.inf)
-        value = total + self.budget * float(x[-1]) + self.problem.penalty(x[:-2])
+        value = total + self.problem.radius * float(x[-1]) + self.problem.penalty(x[:-2])
         return float(value - _BARRIER * mu * np.log(slack))
 
     def complete_derivatives(self, x: FloatArray, mu: float, gradient: FloatArray, H: FloatArray) -> None:
         """Add to the derivatives of the sum over rows, in place, those of the other terms."""
         problem, m, slack = self.problem, self.m, self.slack(x)
         gradient[:m] += problem.ridge * x[:m]
-        gradient[-1] += self.budget - _BARRIER * mu / slack
+        gradient[-1] += problem.radius - _BARRIER * mu / slack
         H[np.arange(m), np.arange(m)] += problem.ridge
         H[-1, -1] += _BARRIER * mu / slack**2
         if not problem.fit_intercept:

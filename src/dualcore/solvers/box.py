@@ -25,6 +25,8 @@ _START = 1e-4
 # A start this much above what is known to be possible, relatively, is compared with those at shares of the radius;
 # where data are this small, passes of the bundle cost less than more starts.
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
+# Shares of the radius whose optima without walls Newton's methods begin with, one after the other.
+_SHARES = (1.0, 0.3)
 # A risk of this share of the other is nothing beside it.
 _NOTHING = 1e-6
 
@@ -106,15 +108,23 @@ class BoxSolver(Solver):
         max_iter: int,
         start: tuple[FloatArray, float] | None,
     ) -> NewtonResult:
-        """Go as far as Newton's method goes, if it needs a start from the optimum without walls (categories: l1)."""
+        """Go as far as Newton's method goes, if it needs a start from the optimum without walls (categories: l1).
+
+        Walls hold the adversary back. Where nothing is learned without them, and Newton's method goes nowhere from
+        there, the optimum at a smaller radius is the second start.
+        """
         if start is None and not newton.needs_start:
             start = np.zeros(data.rows.m), 0.0
-        if start is None:
-            family = BoxFamily.of(problem.family)
-            free = problem.unwalled(**family.free_changes)
-            found = StructuredSolver().run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
-            start = found.coef, found.intercept
-        return newton.run(problem, data, *start, tol)
+        if start is not None:
+            return newton.run(problem, data, *start, tol)
+        family, tried = BoxFamily.of(problem.family), []
+        for share in _SHARES:
+            free = problem.unwalled(**{"radius": share * problem.radius, **family.free_changes})
+            model = StructuredSolver().run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
+            tried.append(newton.run(problem, data, model.coef, model.intercept, tol))
+            if tried[-1].is_within(_FAR):
+                break
+        return min(tried, key=lambda found: found.upper - found.lower)
 
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""

@@ -6,10 +6,13 @@ At a slope of size ``a`` the features decouple, and what a row's moves earn is c
 
 Between nodes ``a_1 < ... < a_A`` the ``p_j`` are replaced by their chords. On an interval the row's worst case is then
 a loss again, with slopes within the interval: ``l_k(e + D_ik) - C_ik``, ``D`` and ``C`` products of ``X`` with a table
-of one column for each interval. The nodes' only error is that of chords, in intervals where a feature begins to pay,
-and nodes are many. The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and
-directions to ``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's
-method minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
+of one column for each interval. Chords are exact but where a feature begins to pay. There ``h`` is the maximum of a
+function with a convex kink, which no row attains: nodes on both sides of every kink leave the error of chords to
+intervals without rows. Nodes stay where they are while a model is looked for, and are placed anew at what is found.
+
+The positive parts are smoothed to ``nu log(1 + exp(. / nu))`` and the maximum over intervals and directions to
+``mu log sum exp(. / mu)``, so that the sum over rows is convex and smooth in (theta, b, lam). Newton's method, damped,
+minimises it at widths that fall with the gap. Shares of intervals, slopes and logistic shares of moves are a
 distribution of moved rows; its plane (`dualcore.certificates.plane`) is the lower bound, and at the minimum of the
 smoothed sum its slopes vanish.
 """
@@ -22,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.certificates.decoupled.curve import Curve
 from dualcore.certificates.decoupled.polyhedral import can_decouple
 from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
-from dualcore.certificates.smoothed import FIRST_WIDTH, Progress, Smoothed, Sums
+from dualcore.certificates.smoothed import Progress, Smoothed, Sums
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -33,29 +37,39 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["can_use_curves", "run_curves"]
 
-# Nodes between slopes of zero and the largest that are always there, and how near others may be, in angles.
-_NODES, _APART, _COARSE = 20, 0.004, 0.5
-# Nodes are no further apart than this, whatever the width: both ends stay.
-_FARTHEST = 0.25 * np.pi
+# How near nodes may be, in roots of the width.
+_APART = 2.0
+# The first width, relative to the risk.
+_FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
-_SHARE, _FALLS = 0.3, (0.1, 0.5)
+_SHARE, _FALLS = 0.3, (0.25, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum.
 _SOFT = 30.0
-_MOST_STAGES, _MOST_STEPS, _SHORTENINGS, _SHORTER = 14, 30, 12, 0.4
-# Newton's method at one width ends where it promises less than this, in widths; rough where the width is no last one.
-_SETTLED, _ROUGH = 1e-11, 1e-4
+_MOST_STAGES, _MOST_STEPS, _TRIES = 20, 60, 16
+# The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
+_DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
+_ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+# Nodes are placed anew at one width while that lowers the objective by this much, in widths.
+_FREED = 1e-3
+# Share of the last scale of a step that stays, and of the curvature of a move at first.
+_REMEMBERED, _LEAST_SCALE = 0.3, 1e-3
+# Newton's method at one width ends where it promises less than this, in widths; where the width may be the last one,
+# times the square of the gap that is asked for: what it promises is the square of a slope that the bound pays for.
+_SETTLED, _ROUGH = 1e-3, 1e-4
+# Differences of the objective below this share of it are rounding.
+_ROUNDING = 1e-14
 # Intervals this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
-# Widths below this share of the gap that is asked for may be the last.
-_LAST = 4.0
+# The width may be the last where the gap that is expected is at most this share of the one asked for.
+_LAST = 0.6
+# Nodes are this many widths of its positive part from the slope where a feature begins to pay.
+_AROUND = 6.0
 # Shares of a row below this have no curvature.
 _HEAVY = 1e-4
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
-# Widths after which it is given up if Newton's method did not end there.
-_GIVEN_UP = 3
-# Where the slope of a loss is looked for first.
-_FAR = 40.0
+# Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
+_GIVEN_UP, _WIDER = 3, 5.0
 # With more features the gradients of intervals cost more than planes; fewer numbers are quick by planes, too.
 _MOST_FEATURES, _FEW_NUMBERS = 300, 5000
 # Change of the width by which the path of minimisers is found.
@@ -102,74 +116,8 @@ class _Evaluation(NamedTuple):
     logistic: dict[float, FloatArray]
 
 
-class _Curve:
-    """The loss of a push as a function of ``e``: slopes from 0 to the largest, cut at nodes.
-
-    ``ends``: where its slope is that of a node. Margins: ``l(e) = L(-e)``; residuals: ``L(side e)`` for ``e >= 0``.
-    """
-
-    def __init__(self, problem: Problem, side: float) -> None:
-        self.loss, self.side = problem.loss, side
-        self.is_margin = problem.is_classification
-        least, most = problem.loss.slope_range
-        self.steepest = -least if self.is_margin or side < 0.0 else most
-        self.far = _FAR
-        while self.far < 1e12 and float(self._slope(np.array([self.far]))[0]) < (1.0 - 1e-9) * self.steepest:
-            self.far *= 4.0
-        self.cut(np.zeros(0), _APART)
-
-    def cut(self, kinks: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and at slopes where features begin to pay."""
-        nodes = np.sin(np.linspace(0.0, 0.5 * np.pi, _NODES)) ** 2
-        kinks = kinks[(kinks > 0.0) & (kinks < self.steepest)] / self.steepest
-        nodes = np.concatenate([[0.0, 1.0], kinks, nodes[1:-1]])
-        # The first of those that are near each other: ends before kinks before the others.
-        grid = np.round(np.arcsin(np.sqrt(nodes)) / apart).astype(np.intp)
-        nodes = self.steepest * np.sort(nodes[np.unique(grid, return_index=True)[1]])
-        low, high = np.full(nodes.size, -self.far if self.is_margin else 0.0), np.full(nodes.size, self.far)
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            short = self._slope(middle) < nodes
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
-        ends = 0.5 * (low + high)
-        ends[0], ends[-1] = (-self.far if self.is_margin else 0.0), max(float(ends[-1]), float(ends[-2]) + 1e-3)
-        self.ends = np.maximum.accumulate(ends)
-        self.nodes = np.append(0.0, np.append(self._slope(self.ends[1:-1]), self.steepest))
-        self.nodes = np.maximum.accumulate(self.nodes)
-        self.widths = np.maximum(np.diff(self.nodes), 1e-12)
-
-    def _slope(self, e: FloatArray) -> FloatArray:
-        sign = -1.0 if self.is_margin else self.side
-        return sign * self.loss.slope(sign * e)
-
-    def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return values and slopes on each interval; columns are intervals."""
-        inside = np.minimum(np.maximum(e, self.ends[:-1]), self.ends[1:])
-        sign = -1.0 if self.is_margin else self.side
-        value, slope = self.loss.value_and_slope(sign * inside)
-        slope = sign * slope
-        np.maximum(slope, self.nodes[:-1], out=slope)
-        np.minimum(slope, self.nodes[1:], out=slope)
-        # Beyond both ends the slope is that of the end, to which the loss may come near only.
-        slope[e[:, 0] < self.ends[0], 0] = 0.0
-        slope[e[:, -1] > self.ends[-1], -1] = self.steepest
-        e = e - inside
-        e *= slope
-        value += e
-        return value, slope
-
-    def curvature(self, interval: npt.NDArray[np.intp], e: FloatArray) -> FloatArray:
-        """Return the curvatures at some places of intervals, shape (k,)."""
-        sign = -1.0 if self.is_margin else self.side
-        outside = (e < self.ends[interval]) | (e > self.ends[interval + 1])
-        return np.where(outside, 0.0, self.loss.curvature(sign * e))
-
-
 class _Smoothed(Smoothed):
-    """The objective with smoothed positive parts and maxima.
-
-    The budget is changed as the width falls: chords make the moves of the bound cost more than the smoothed ones.
-    """
+    """The objective with smoothed positive parts and maxima."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         super().__init__(problem, family, data)
@@ -181,11 +129,9 @@ class _Smoothed(Smoothed):
         width = np.where(self.movable, high - low, 1.0)
         self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
-        self.curves = {side: _Curve(problem, side) for side in sides}
-        at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
-        self.unit = max(float(self.w @ problem.loss.value(at_rest)), 1e-300)
+        self.curves = {side: Curve(problem, side) for side in sides}
 
-    def sides(self, y: FloatArray) -> list[tuple[_Curve, _Side]]:
+    def sides(self, y: FloatArray) -> list[tuple[Curve, _Side]]:
         """Return the directions of the rows of a block."""
         zero = np.zeros(y.size)
         if not self.problem.is_classification:
@@ -195,7 +141,7 @@ class _Smoothed(Smoothed):
             out.append((self.curves[-1.0], _Side(y, zero, self.problem.geometry.label_cost)))
         return out
 
-    def tables(self, curve: _Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
+    def tables(self, curve: Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
         """Return the smoothed positive parts and their logistic shares, shape (2, nodes, m): rising, falling."""
         nu = self.soft * mu
         gain = curve.nodes[:, None] * x[: self.m] * np.array([1.0, -1.0])[:, None, None] - x[-1] * self.prices
@@ -306,7 +252,7 @@ class _Smoothed(Smoothed):
 
     def _gradients(
         self,
-        curve: _Curve,
+        curve: Curve,
         atoms: _Atoms,
         which: npt.NDArray[np.intp],
         tie: npt.NDArray[np.intp],
@@ -349,7 +295,7 @@ class _Smoothed(Smoothed):
         self,
         gradient: FloatArray,
         H: FloatArray,
-        curve: _Curve,
+        curve: Curve,
         atoms: _Atoms,
         X: FloatArray,
         share: FloatArray,
@@ -396,44 +342,84 @@ class _Smoothed(Smoothed):
                     H[-1, -1] += float(np.sum(stiff @ self.prices**2))
         return spent
 
+    def least_scale(self, mu: float) -> FloatArray:
+        """Return a scale of steps for where the objective has no curvature: a small share of what moves can have."""
+        steepest = max(curve.steepest for curve in self.curves.values())
+        return np.append(_LEAST_SCALE * steepest**2 / mu * (self.high - self.low) ** 2, [0.0, 0.0])
+
+    def plane_at(self, plane: Plane, x: FloatArray) -> float:
+        """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
+        shifted = np.append(x[: self.m], x[-2] - self.below.middle)
+        left = float(x[-1]) * (self.problem.radius - plane.spent)
+        return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
+
     def cut(self, x: FloatArray, mu: float) -> None:
-        """Place nodes where features begin to pay at a point, as near to each other as the width asks for."""
-        apart = float(np.clip(_COARSE * np.sqrt(mu / self.unit), _APART, _FARTHEST))
+        """Place nodes around the slopes where features begin to pay at a point, as near to them as the width asks for.
+
+        The worst case of a row is convex in the slope there, so that its best slope is elsewhere: no row has a share in
+        these cells, and on the others the chords are nearly exact.
+        """
         size = np.abs(x[: self.m])
         pays = self.movable & (size > 0.0)
         for curve in self.curves.values():
-            curve.cut(float(x[-1]) * self.prices[pays] / size[pays], apart)
+            price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
+            around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
+            curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
 
 
-def _minimise(smoothed: _Smoothed, x: FloatArray, mu: float, settled: float) -> tuple[FloatArray, Sums, bool]:
-    """Return the minimiser at one width, the sums there, and whether Newton's method got there."""
+def _minimise(
+    smoothed: _Smoothed, x: FloatArray, mu: float, settled: float, scale: FloatArray
+) -> tuple[FloatArray, Sums, bool]:
+    """Return the minimiser at one width, the sums there, and whether Newton's method got there.
+
+    Steps are damped by a share ``damping`` of the diagonal (Levenberg and Marquardt), which follows how much of the
+    decrease of the quadratic model comes true. ``scale``, changed in place, remembers the diagonals of steps before:
+    at a narrow width a feature may have no curvature where it is.
+    """
     sums = smoothed.sums(x, mu, smoothed.at(x, mu))
+    damping = 0.0
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
-        promised = -float(sums.gradient @ step)
-        if promised <= settled * mu:
-            return x, sums, True
-        length = min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
-        for _ in range(_SHORTENINGS):
-            found = smoothed.at(x + length * step, mu)
-            if found.value <= sums.value - 0.1 * length * promised:
+        if -float(sums.gradient @ step) <= settled * mu:
+            if settled >= _ROUGH:
+                return x, sums, True
+            # Chords hold a feature back where the slope at which it begins to pay would pass a node.
+            smoothed.cut(x, mu)
+            found = smoothed.at(x, mu)
+            if found.value > sums.value - _FREED * mu:
+                return x, sums, True
+            sums = smoothed.sums(x, mu, found)
+            continue
+        rounding = _ROUNDING * abs(sums.value)
+        np.maximum(np.diag(sums.hessian), _REMEMBERED * scale, out=scale)
+        for _ in range(_TRIES):
+            if damping > 0.0:
+                step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
+            step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
+            expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
+            found = smoothed.at(x + step, mu)
+            # Near the minimum both are less than rounding.
+            ratio = (sums.value - found.value + rounding) / (max(expected, 0.0) + rounding)
+            if ratio > _ACCEPTED:
                 break
-            length *= _SHORTER
+            damping = max(_HARDER * damping, _DAMPED)
         else:
             return x, sums, False
-        x = x + length * step
+        if ratio > _GOOD:
+            damping = damping / _EASIER if damping > _DAMPED / _EASIER else 0.0
+        elif ratio < _POOR:
+            damping = max(2.0 * damping, _DAMPED)
+        x = x + step
         sums = smoothed.sums(x, mu, found)
     return x, sums, False
 
 
-def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float, saved: float) -> FloatArray:
+def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
     near = mu * (1.0 - _CLOSE)
     change = smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient
     change = sums.gradient + change * (1.0 - fall) / _CLOSE
-    change[-1] -= saved
     there = x - solve_damped(sums.hessian, change)
-    smoothed.budget -= saved
     smoothed.cut(x, fall * mu)
     here = smoothed.at(x, fall * mu).value
     if smoothed.slack(there) > 0.0 and smoothed.at(there, fall * mu).value < here:
@@ -448,25 +434,33 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
-    x, last = progress.best, None
-    mu, fall, falls = FIRST_WIDTH * progress.upper, 1.0, 0
+    x, mu, fall, failed = progress.best, _FIRST_WIDTH * progress.upper, 1.0, 0
+    last, kept, expected, scale = None, x, np.inf, smoothed.least_scale(mu)
     smoothed.cut(x, mu)
-    kept = x, smoothed.budget
     for _ in range(_MOST_STAGES):
-        is_last = fall * mu <= _LAST * tol * progress.upper
-        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED if is_last else _ROUGH)
+        is_last = expected <= _LAST * tol * progress.upper
+        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED * tol**2 if is_last else _ROUGH, scale)
         value, known = progress.record(there, sums.plane)
         if progress.is_within(tol):
             break
         if settled:
-            x, mu, falls = there, fall * mu, 0
-            last, kept = sums, (x, smoothed.budget)
-            fall = float(np.clip(_SHARE * tol * progress.upper / max(value - known, 1e-300), *_FALLS))
-        elif last is None or falls == _GIVEN_UP:
+            x, mu, failed = there, fall * mu, 0
+            last, kept = sums, x
+            gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
+            fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
+            expected = fall * gap
+            if is_last:  # its nodes are not those of the sums any more
+                smoothed.cut(x, fall * mu)
+                continue
+        elif failed == _GIVEN_UP:
             break
+        elif last is None:
+            x, mu, failed = there, _WIDER * mu, failed + 1
+            smoothed.cut(x, mu)
+            continue
         else:  # less of the way
-            (x, smoothed.budget), falls, fall = kept, falls + 1, float(np.sqrt(fall))
+            x, failed, fall = kept, failed + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
             last = smoothed.sums(x, mu, smoothed.at(x, mu))
-        x = _follow(smoothed, x, last, mu, fall, max(last.plane.spent, smoothed.budget) - problem.radius)
+        x = _follow(smoothed, x, last, mu, fall)
     return progress.result()

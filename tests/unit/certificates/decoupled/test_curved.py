@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from dualcore import Problem, solve
 from dualcore.certificates import smoothed as smoothed_parts
@@ -94,3 +95,27 @@ def test_solve_takes_it(loss):
         for _ in range(5):
             step = size * rng.normal(size=20)
             assert problem.risk(found.coef + step, found.intercept, X, y) >= found.lower_bound
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("pair", "radius"), [((3, 8), 1.0), ((4, 9), 0.1), ((2, 7), 0.03)])
+def test_closes_the_gap_from_far(pair, radius, loss):
+    # The optimum without walls is far away, or chords decide the gap.
+    X, label = load_digits(return_X_y=True)
+    rows = np.isin(label, pair)
+    X, y = X[rows] / 16.0, np.where(label[rows] == pair[0], 1.0, -1.0)
+    problem = Problem(loss, radius=radius, norm="l1", support=(0.0, 1.0))
+    free = solve(problem.replace(support=None), X, y)
+    found = run_curves(problem, problem.validate(X, y), free.coef, free.intercept, 1e-4)
+    assert found.is_within(1e-4)
+    assert problem.risk(found.coef, found.intercept, X, y) <= found.upper * (1.0 + 1e-12)
+
+
+def test_close_to_the_optimum_of_planes():
+    for seed in range(6):
+        problem, X, y = draw(seed, n=150)
+        best = solve(problem, X, y, tol=1e-8)
+        found = run_curves(problem, problem.validate(X, y), np.zeros(X.shape[1]), 0.0, 1e-6)
+        assert found.lower <= best.value * (1.0 + 1e-12)
+        assert found.upper >= best.lower_bound * (1.0 - 1e-12)
+        assert found.is_within(1e-5), seed
