@@ -147,7 +147,7 @@ def uneven_columns(problem: Problem, X: Any) -> str:
     --------
     >>> X = np.array([[1.0, 5e6], [2.0, 7e6], [3.0, 1e6]])
     >>> uneven_columns(Problem("huber"), X)[:60]
-    'Sizes of columns differ by a factor of 4e+06, columns 0 and '
+    'Sizes of columns differ by a factor of 3e+06, columns 0 and '
     >>> uneven_columns(Problem("huber", feature_weights=[1.0, 1e-6]), X)
     ''
     """
