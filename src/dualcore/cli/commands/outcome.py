@@ -119,7 +119,7 @@ def check_output(path: Path | None, *suffixes: str) -> None:
     if path is None:
         return
     if suffixes and path.suffix.lower() not in suffixes:
-        raise OptionError(f"--out {path} must end in {' or '.join(suffixes)}.")
+        raise OptionError(f"The name of {path} must end in {' or '.join(suffixes)}.")
     if path.exists() and not path.is_file():
         raise FileError(f"Cannot write {path}: it exists and is not a plain file.")
     folder = Path(os.path.realpath(path)).parent  # a link is written through
