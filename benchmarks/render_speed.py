@@ -30,6 +30,7 @@ COLUMNS = {
     "most": "at most",
     "reads": "reads",
     "megabytes": "MB",
+    "extra_mb": "MB",
     "memory": "memory / X",
     "gap": "certified gap",
     "problems": "problems",
