@@ -178,3 +178,14 @@ def test_pixels_are_not_widened_as_a_whole(dtype, top):
     tracemalloc.stop()
     assert np.isfinite(sums.gradient).all()
     assert peak < 8 * pixels.size
+
+
+def test_second_start_where_nothing_is_learned_without_walls():
+    X, y = digits(4, 9)
+    problem = Problem("logistic", radius=1.0, norm="l2", support=(0.0, 1.0))
+    data = problem.validate(X, y)
+    free = solve(problem.replace(support=None), X, y)
+    assert not run_branches(problem, data, free.coef, free.intercept, 1e-4).is_within(1e-4)
+    found = solve(problem, X, y, tol=1e-4)
+    assert found.converged
+    assert len(found.history) <= 8  # stages of Newton's method; planes would take tens

@@ -40,7 +40,7 @@ class Curve:
             low, high = np.where(short, middle, low), np.where(short, high, middle)
         self._places = np.maximum.accumulate(0.5 * (low + high))
         self._places[0] = -self.far if self.is_margin else 0.0
-        # sqrt(l'') de: over a cell of this length a chord of the loss is off by at most its square over 8.
+        # sqrt(l'') de: over a cell of this length a chord of the loss's conjugate is off by about its square over 8.
         self._lengths = np.append(0.0, np.cumsum(np.sqrt(np.diff(self._slopes) * np.diff(self._places))))
         self.cut(np.zeros((2, 0)), np.inf)
 

@@ -62,6 +62,8 @@ _ROUNDING = 1e-14
 _NEGLIGIBLE = 16.0
 # The width may be the last where the gap that is expected is at most this share of the one asked for.
 _LAST = 0.6
+# A gap above this share of the one before does not fall.
+_STALLED = 0.7
 # Nodes are this many widths of its positive part from the slope where a feature begins to pay.
 _AROUND = 6.0
 # Shares of a row below this have no curvature.
@@ -435,7 +437,8 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
     x, mu, fall, failed = progress.best, _FIRST_WIDTH * progress.upper, 1.0, 0
-    last, kept, expected, scale = None, x, np.inf, smoothed.least_scale(mu)
+    last, kept, scale = None, x, smoothed.least_scale(mu)
+    expected = before = np.inf
     smoothed.cut(x, mu)
     for _ in range(_MOST_STAGES):
         is_last = expected <= _LAST * tol * progress.upper
@@ -448,7 +451,8 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             last, kept = sums, x
             gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
             fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
-            expected = fall * gap
+            # A gap that does not fall with the width is that of chords: the next width is treated as the last.
+            expected, before = (fall * gap if gap < _STALLED * before else 0.0), gap
             if is_last:  # its nodes are not those of the sums any more
                 smoothed.cut(x, fall * mu)
                 continue
