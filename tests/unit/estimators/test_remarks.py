@@ -102,14 +102,27 @@ def test_a_target_gap_that_was_not_reached_is_said_with_what_to_do():
 
 
 def test_a_size_asks_for_a_gap_of_a_thousandth():
-    X, y = few_positives()
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 30))
+    y = np.where(X.sum(axis=1) + 4.0 * rng.logistic(size=3000) > 0.0, 1.0, -1.0)
     with pytest.warns(ConvergenceWarning, match=r"more than the target_gap of 0\.001\. Use a larger coreset"):
-        loose = WassersteinLinearSVC(radius=0.01, coreset=30, random_state=0).fit(X, y)
+        loose = WassersteinLinearSVC(radius=0.01, coreset=100, random_state=0).fit(X, y)
     assert 1e-3 < loose.certificate_.relative_gap < 0.5
+    X, y = few_positives()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tight = WassersteinLogisticRegression(radius=0.01, coreset=0.5, random_state=0).fit(X, y)
     assert tight.certificate_.relative_gap <= 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_rows_of_a_rare_class_do_not_lead_astray(seed):
+    # A model trained on 50 rows with three of the rare class is far off, and the steps did not find back from it.
+    X, y = few_positives()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the radius leaves nothing to learn
+        found = WassersteinLinearSVC(radius=0.01, coreset=50, random_state=seed).fit(X, y)
+    assert found.certificate_.relative_gap < 1e-3
 
 
 @pytest.mark.parametrize("solver", ["structured", "conic"])

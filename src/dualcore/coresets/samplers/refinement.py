@@ -47,9 +47,9 @@ _THIN, _TILTED = 12, 3.0
 # more rows: up to some twenty for each parameter, steps along gradients of all rows in the metric of the coreset have
 # the smaller excess (benchmarks/check_thin_kinks.py).
 _TILTED_KINKS = 20.0
-# Such steps set out from a model trained on as many rows, if that is sound: with fewer rows for each parameter than
-# this two classes may be separable, and the model is far off. They then set out from the origin.
-_SEPARABLE = 6.0
+# Such steps set out from a model trained on as many rows, if that is sound: where a class has fewer rows for each
+# parameter than this, two classes may be separable and the model far off. They then set out from the origin.
+_SEPARABLE = 2.7
 # Of the gap asked for, what may be lost where merged rows are solved.
 _SHARE = 0.05
 # A larger gap that sums of reads leave of many classes is looked at again with all rows, where these are in memory.
@@ -125,8 +125,7 @@ class Refinement:
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
         in_metric = bool(problem.loss.kinks) and can_tilt(problem) and source.n_features <= MOST_FEATURES
         self.may_tilt = size < (_TILTED_KINKS if in_metric else _TILTED) * n_parameters and steps_known
-        enough = _SEPARABLE if problem.is_classification else _TILTED
-        self.trusts_pilot = in_metric and size >= enough * n_parameters
+        self.in_metric, self.n_parameters = in_metric and size >= _TILTED * n_parameters, n_parameters
         self.tilted: TiltedSteps | ClassSteps | None = None
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
@@ -288,12 +287,18 @@ class Refinement:
         size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
         pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
         start = None
-        if self.tilted is not None and not self.trusts_pilot:
+        if self.tilted is not None and not (self.in_metric and self._is_sound(pilot.y)):
             start = self.tilted.start(pilot.X, pilot.y, pilot.weights)
         start = start if self.anchor is None else self.anchor
         if start is not None:
             return _Model(start, pilot.X, pilot.y, pilot.weights, None)
         return self._model(pilot.X, pilot.y, pilot.weights)
+
+    def _is_sound(self, y: FloatArray) -> bool:
+        """Whether a model trained on rows with these targets says something of the others."""
+        if not self.problem.is_classification:
+            return True
+        return bool(min(np.sum(y > 0.0), np.sum(y < 0.0)) >= _SEPARABLE * self.n_parameters)
 
     def _next(self, coreset: Coreset) -> _Model:
         self.reach = max(0.5 * self.reach, 1e-3)
