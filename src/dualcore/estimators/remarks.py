@@ -118,6 +118,8 @@ def _useful_radius(fit: Fitted) -> str | None:
     bound = largest_radius(problem, rows, fit.y, fit.weights)
     if not 0.0 < bound < np.inf:  # no radius would help
         return None
+    if not problem.family.is_closed:  # the bound is for an adversary without walls, who can do more
+        bound = np.inf
     # Near the bound coefficients that are optimal to within tol need not be small; and a coreset that missed the
     # rows of a class has zeros of its own making.
     if problem.radius < bound and not (proved and float(np.ptp(rows.dot(coef))) <= _CONSTANT * scale):

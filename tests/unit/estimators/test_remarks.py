@@ -90,6 +90,21 @@ def test_zeros_that_are_not_certified_are_not_blamed_on_the_radius():
     assert WassersteinLinearSVC(radius=0.01).fit(X, y).worst_case_risk_ < 0.5 * thin.worst_case_risk_
 
 
+def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
+    """Walls hold the adversary back, so radii above the bound without walls are useful."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(100) % 2, 1.0, -1.0)
+    X = (rng.random((100, 20)) < np.where((np.arange(20) < 10) == (y > 0)[:, None], 0.3, 0.0)).astype(float)
+    free = float(np.linalg.norm((X * y[:, None]).mean(axis=0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1)).fit(X, y)
+    assert useful.certificate_.upper < np.log(2.0) - 1e-4
+    with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1)).fit(X, y)
+    assert named_radius(said) >= 1.05 * free
+
+
 def test_a_rare_class_is_named_beside_the_radius():
     """The hinge of few positives is best at zero whatever the radius; weights help, a smaller radius does not."""
     X, y = few_positives()
