@@ -23,6 +23,10 @@ _CONSTANT = 1e-6
 _FEW, _LEARNED = 1000, 0.1
 # Columns whose sizes differ by more have units that nobody compared; a radius of one column is then none of another.
 _UNEVEN = 1e3
+# Where zero coefficients are certified no better than that, it is not known that they are the best.
+_PROVED = 1e-3
+# A class with a smaller share of the weight is rare: constant scores are then good in the mean.
+_RARE = 0.1
 # So many classes are named one by one.
 _NAMED = 10
 _WHAT_TO_DO = "Use a larger coreset or more rounds, or coreset=None where the rows are few."
@@ -104,8 +108,9 @@ def _useful_radius(fit: Fitted) -> str | None:
     problem, coef = fit.problem, fit.solution.coef
     if problem.radius == 0.0 or problem.family.n_outputs > 1:
         return None
+    proved = fit.certificate.relative_gap <= _PROVED
     if isinstance(fit.X, Source):  # rows are not read again for a remark
-        return "" if np.size(coef) and np.abs(coef).max() <= 1e-9 else None
+        return "" if proved and np.size(coef) and np.abs(coef).max() <= 1e-9 else None
     rows, scale = as_rows(fit.X), 1.0 if problem.is_classification else float(np.std(fit.y))
     few = as_rows(fit.X[:_FEW]) if rows.n > _FEW else rows
     if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows
@@ -113,8 +118,11 @@ def _useful_radius(fit: Fitted) -> str | None:
     bound = largest_radius(problem, rows, fit.y, fit.weights)
     if not 0.0 < bound < np.inf:  # no radius would help
         return None
-    # Near the bound coefficients that are optimal to within tol need not be small.
-    if problem.radius < bound and float(np.ptp(rows.dot(coef))) > _CONSTANT * scale:
+    if not problem.family.is_closed:  # the bound is for an adversary without walls, who can do more
+        bound = np.inf
+    # Near the bound coefficients that are optimal to within tol need not be small; and a coreset that missed the
+    # rows of a class has zeros of its own making.
+    if problem.radius < bound and not (proved and float(np.ptp(rows.dot(coef))) <= _CONSTANT * scale):
         return None
     exact = not problem.loss.kinks and problem.family.is_closed and np.isinf(problem.geometry.label_cost)
     return f"{'' if exact else 'below '}{bound if exact else min(bound, problem.radius):.3g}"
@@ -131,7 +139,19 @@ def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str
     same = "all coefficients are 0, and every row gets the same prediction"
     if len(fits) > 1 or fits[0].name:
         same = "all coefficients are 0, and every row gets the same score"
-    return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}"
+    return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}{_rare_class(fits)}"
+
+
+def _rare_class(fits: Sequence[Fitted]) -> str:
+    """Return what to do about a rare class, beside which no radius helps; empty where there is none."""
+    fit = fits[0]
+    if len(fits) > 1 or fit.name or isinstance(fit.X, Source) or not fit.problem.is_classification:
+        return ""
+    positive = float(np.average(np.asarray(fit.y) > 0.0, weights=fit.weights))
+    share = min(positive, 1.0 - positive)
+    if share >= _RARE:
+        return ""
+    return f" One class has {share:.2g} of the weight; class_weight='balanced' gives both the same."
 
 
 def uneven_columns(problem: Problem, X: Any) -> str:

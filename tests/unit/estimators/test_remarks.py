@@ -77,6 +77,47 @@ def test_with_kinks_or_flips_the_radius_named_is_a_bound(cls, settings):
     assert np.abs(model.coef_).max() > 1e-3
 
 
+def test_zeros_that_are_not_certified_are_not_blamed_on_the_radius():
+    """A dozen rows for 200 features teach nothing at a radius at which all rows teach much."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(400, 200))
+    y = np.where(X[:, :5].sum(axis=1) + 0.1 * rng.normal(size=400) > 3.3, 1.0, -1.0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        thin = WassersteinLinearSVC(radius=0.01, coreset=12, random_state=0).fit(X, y)
+    assert thin.certificate_.is_weak
+    assert not any("nothing to learn" in str(one.message) for one in said)
+    assert WassersteinLinearSVC(radius=0.01).fit(X, y).worst_case_risk_ < 0.5 * thin.worst_case_risk_
+
+
+def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
+    """Walls hold the adversary back, so radii above the bound without walls are useful."""
+    rng = np.random.default_rng(0)
+    y = np.where(np.arange(100) % 2, 1.0, -1.0)
+    X = (rng.random((100, 20)) < np.where((np.arange(20) < 10) == (y > 0)[:, None], 0.3, 0.0)).astype(float)
+    free = float(np.linalg.norm((X * y[:, None]).mean(axis=0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1)).fit(X, y)
+    assert useful.certificate_.upper < np.log(2.0) - 1e-4
+    with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1)).fit(X, y)
+    assert named_radius(said) >= 1.05 * free
+
+
+def test_a_rare_class_is_named_beside_the_radius():
+    """The hinge of few positives is best at zero whatever the radius; weights help, a smaller radius does not."""
+    X, y = few_positives()
+    with pytest.warns(UserWarning, match="One class has 0.05 of the weight; class_weight='balanced'"):
+        WassersteinLinearSVC(radius=1e-3).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        WassersteinLinearSVC(radius=1e-3, class_weight="balanced").fit(X, y)
+    with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
+        WassersteinLinearSVC(radius=100.0, class_weight="balanced").fit(X, y)
+    assert not any("One class" in str(one.message) for one in said)
+
+
 def test_coresets_sources_and_sparse_rows_are_remarked_too():
     X, y = few_positives()
     model = WassersteinLogisticRegression(radius=5.0)
