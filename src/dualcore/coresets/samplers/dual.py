@@ -36,7 +36,7 @@ class DualCoreset(Sampler):
     possible so that mass, mean ``h`` and mean gradient at the anchor equal those of the full data. Solving on
     the coreset gives the next anchor; a read of the data a round certifies where it stands.
 
-    With fewer than three rows a parameter no weights match the full data; with fewer than twenty the optimum of a
+    With fewer than three rows a parameter no weights match the full data; with fewer than forty the optimum of a
     coreset is a poor step where the loss has kinks. `fit` then takes quasi-Newton steps along the
     gradients that the reads give, and the rows of the coreset decide how long a step is; ``details["message"]`` of the
     coreset says so, and ``solution.solver`` is "tilted". A softmax model whose labels stay is found on a larger sample

@@ -44,9 +44,9 @@ _ROUGH, _FEW_STEPS, _FEWER_STEPS = 1e-4, 20, 6
 # where to go: on LETTER (17 parameters) both ways are equally good at about four rows a parameter.
 _THIN, _TILTED = 12, 3.0
 # Of losses with kinks few rows lie near a kink at the optimum, and a coreset's own optimum is a poor step even with
-# more rows: up to some twenty for each parameter, steps along gradients of all rows in the metric of the coreset have
+# more rows: up to some forty for each parameter, steps along gradients of all rows in the metric of the coreset have
 # the smaller excess (benchmarks/check_thin_kinks.py).
-_TILTED_KINKS = 20.0
+_TILTED_KINKS = 40.0
 # Such steps set out from a model trained on as many rows, if that is sound: where a class has fewer rows for each
 # parameter than this, two classes may be separable and the model far off. They then set out from the origin.
 _SEPARABLE = 2.7
@@ -74,7 +74,7 @@ class Refinement:
     A coreset calibrated at the anchor agrees with the full data there to first order, so the step towards its
     solution is a step downhill on the full data, and its length is the only question. With plenty of rows the
     full step is taken; a thin coreset is trusted along a line search only. With fewer than three rows a parameter, or
-    twenty where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
+    forty where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
     the step from the gradients of the reads.
 
     Parameters
