@@ -39,7 +39,7 @@ _MOST_UNEVEN = 100.0
 _MANY_FEATURES = 150
 _WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
 # Kinks with l1 are a linear programme, of which the interior point needs the rows near a kink alone: 3,000 x 800 takes
-# it 2 s and descent more than 40, sparse 1,000 x 1,500 4 s and more than 40.
+# it 2 s and descent more than 40, sparse 1,000 x 1,500 4 s and more than 40; 100,000 x 200 takes both 4 s.
 _WIDE_PROGRAMME = 3e10
 
 SOLVERS: dict[str, type[Solver]] = {
