@@ -165,7 +165,7 @@ class _System:
         """
         atoms, point = self.atoms, self.point
         of_limits = _longest(self.limits.slack, step.slack).min(initial=1.0)
-        length = min(_longest(point.y, step.y).min(initial=1.0), of_limits)
+        length = float(min(_longest(point.y, step.y).min(initial=1.0), of_limits))
         of_shares = -atoms.highest(-_longest(point.z, step.z))
         of_row = np.minimum(of_shares, -atoms.highest(-_longest(self.gap, step.gap)))
         short = np.flatnonzero(of_row < length)
@@ -174,7 +174,7 @@ class _System:
             allowed = _LEFT * float(self.masses.sum())
             first = int(np.searchsorted(np.cumsum(self.masses[short]), allowed, side="right"))
             length = float(of_row[short[first]]) if first < short.size else length
-        return float(length), of_shares
+        return length, of_shares
 
 
 class _Path:
