@@ -20,10 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import ClassError, PreparedSource, Source, is_source_like, open_labelled, open_source
+from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.chunks import named_features
-from dualcore.estimators.onebyone import fit_one_by_one, open_many, store
+from dualcore.estimators.onebyone import known_classes, open_classes, store
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import (
     all_or_nothing,
@@ -205,24 +205,22 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on the rows of a source."""
         before = X.n_reads if isinstance(X, Source) else 0
-        try:
-            source, classes = open_labelled(X, y, sample_weight)
-        except ClassError as error:
-            fit_one_by_one(self, problem, *open_many(X, y, sample_weight, error))
-            return self
-        self._note_features(source)
-        survey = source.survey()
-        masses = np.array([survey.mass(-1.0), survey.mass(1.0)])
-        self.classes_ = np.array(classes)
-        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(2), masses)
+        sources = open_classes(self, X, y, sample_weight)
         self.problem_ = problem
-        [start] = self._earlier(source.n_features)
-        found = self._train(problem, self._weigh_source(source), None, None, start=start)
-        store(self, [found])
-        # A source without a count of its rows was read once more, to find the labels.
-        reads = (source.n_reads - before) or found.certificate.n_reads
-        self.certificate_ = replace(found.certificate, n_reads=reads)
-        self._remark(problem, [found], source, [None], None)
+        if self._is_joint:
+            self._fit_joint(problem, sources[0], None, None)
+            return self
+        binary, starts = len(sources) == 1, self._earlier(sources[0].n_features, count=len(sources))
+        names = [""] if binary else [str(label) for label in self.classes_]
+        found = [
+            self._train(problem, source, None, None, "" if binary else f"{name} against the rest", start=start)
+            for source, name, start in zip(sources, names, starts, strict=True)
+        ]
+        store(self, found)
+        if binary:  # a source without a count of its rows was read once more, to find the labels
+            reads = (sources[0].n_reads - before) or found[0].certificate.n_reads
+            self.certificate_ = replace(found[0].certificate, n_reads=reads)
+        self._remark(problem, found, sources[0], [None] * len(found), None, names)
         return self
 
     def _fit_joint(self, problem: Problem, X: Any, code: Any, weights: FloatArray | None) -> None:
@@ -236,11 +234,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def _joint_problem(self, problem: Problem) -> Problem:
         """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one."""
         return problem.replace(loss=Softmax(int(self.classes_.size)))
-
-    def _weigh_source(self, source: Source) -> Source:
-        """Return a source whose rows weigh as ``class_weight_`` says."""
-        low, high = self.class_weight_.tolist()
-        return source if low == high == 1.0 else PreparedSource(source, factors=(low, high))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes.
@@ -278,17 +271,21 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         """Return the training objective of this model on other data: worst-case risk, ridge included.
 
         Rows are weighted by ``class_weight_`` times ``sample_weight``. With more than two classes there is one risk for
-        each class against the rest, shape (n_classes,); a multinomial model has one. The data are arrays or, for two
-        classes, a source, which is read once.
+        each class against the rest, shape (n_classes,); a multinomial model has one. The data are arrays or a source,
+        which is read once for each risk.
         """
         if is_source_like(X):
             check_is_fitted(self)
-            if self.classes_.size != 2:
-                raise ValueError(f"A source is about two classes, this model has {self.classes_.size}: pass arrays.")
-            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist())
-            self._match_features(source)
-            model = SimpleNamespace(coef=self.coef_[0], intercept=float(self.intercept_[0]))
-            return assess(self.problem_, model, self._weigh_source(source)).upper
+            sources = known_classes(self, X, y, sample_weight)
+            self._match_features(sources[0])
+            if self._is_joint:
+                model = SimpleNamespace(coef=self.coef_, intercept=self.intercept_)
+                return assess(self._joint_problem(self.problem_), model, sources[0]).upper
+            found = [
+                assess(self.problem_, SimpleNamespace(coef=coef, intercept=float(b)), source).upper
+                for coef, b, source in zip(self.coef_, self.intercept_, sources, strict=True)
+            ]
+            return found[0] if len(found) == 1 else np.array(found)
         X, code = self._read_labels(X, y)
         rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:

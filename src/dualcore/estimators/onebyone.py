@@ -6,15 +6,57 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.data.sources import ClassError, Source, SourceError, open_source
+from dualcore.data.sources import ClassError, PreparedSource, Source, SourceError, open_labelled, open_source
 from dualcore.data.sources.against import ClassSource, class_masses
-from dualcore.problem import Problem
 
 # A target with more different values is no class.
 _MOST_CLASSES = 1000
 
 
-def open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[Source, dict[float, float]]:
+def open_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, *, apart: bool = False) -> list[Source]:
+    """Return a source for every problem, as `known_classes` does, and note classes, class weights and features.
+
+    With ``apart`` each of many classes has a source against the rest, also where they share one model.
+    """
+    try:
+        source, labels = open_labelled(X, y, sample_weight)
+        survey = source.survey()
+        classes, masses = np.array(labels), {-1.0: survey.mass(-1.0), 1.0: survey.mass(1.0)}
+    except ClassError as error:
+        source, masses = _open_many(X, y, sample_weight, error)
+        classes = np.array(list(masses)).astype(np.int64)
+    estimator._note_features(source)
+    estimator.classes_ = classes
+    estimator.class_weight_ = estimator._weigh_classes(
+        classes, np.arange(classes.size), np.array(list(masses.values()))
+    )
+    return _by_problem(estimator, source, joint=estimator._is_joint and not apart)
+
+
+def known_classes(estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[Source]:
+    """Return a source for every problem of a trained classifier: rows with its targets, weighted by class.
+
+    There is one problem for two classes, and for one model of all classes (their numbers are the targets); else one
+    for each class against the rest.
+    """
+    if estimator.classes_.size == 2:
+        source, _ = open_labelled(X, y, sample_weight, classes=estimator.classes_.tolist())
+    else:
+        source = open_source(X, y, sample_weight)
+    return _by_problem(estimator, source, joint=estimator._is_joint)
+
+
+def _by_problem(estimator: Any, source: Source, *, joint: bool) -> list[Source]:
+    classes, weights = estimator.classes_, estimator.class_weight_
+    equal = bool((weights == 1.0).all())
+    if classes.size == 2:
+        return [source if equal else PreparedSource(source, factors=(float(weights[0]), float(weights[1])))]
+    positives = [None] if joint else range(classes.size)
+    values = classes.astype(np.float64)
+    return [ClassSource(source, values, positive, None if equal else weights) for positive in positives]
+
+
+def _open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[Source, dict[float, float]]:
     """Return a source of more than two classes, which are whole numbers, and their masses; else raise ``error``."""
     try:
         source = open_source(X, y, sample_weight)
@@ -25,28 +67,6 @@ def open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[So
     if not 2 < len(masses) <= _MOST_CLASSES or not whole:
         raise error
     return source, masses
-
-
-def fit_one_by_one(estimator: Any, problem: Problem, source: Source, masses: dict[float, float]) -> None:
-    """Train a model for every class of a source against the rest, or one of all classes, and store what was found."""
-    classes = np.array(list(masses))
-    estimator._note_features(source)
-    estimator.classes_ = classes.astype(np.int64)
-    estimator.class_weight_ = estimator._weigh_classes(
-        estimator.classes_, np.arange(classes.size), np.array(list(masses.values()))
-    )
-    estimator.problem_ = problem
-    factors = None if (estimator.class_weight_ == 1.0).all() else estimator.class_weight_
-    if estimator._joins(classes.size):
-        estimator._fit_joint(problem, ClassSource(source, classes, None, factors), None, None)
-        return
-    found: list[Any] = []
-    names, starts = estimator.classes_.tolist(), estimator._earlier(source.n_features, count=classes.size)
-    for positive, (label, start) in enumerate(zip(names, starts, strict=True)):
-        rows = ClassSource(source, classes, positive, factors)
-        found.append(estimator._train(problem, rows, None, None, f"{label} against the rest", start=start))
-    store(estimator, found)
-    estimator._remark(problem, found, source, [None] * len(found), None, names)
 
 
 def store(estimator: Any, found: list[Any]) -> None:

@@ -17,13 +17,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.auto import choose_rows
-from dualcore.coresets.path import RadiusSelection, fold_tolerance, held_out_loss, radius_grid, radius_path
+from dualcore.coresets.path import (
+    RadiusSelection,
+    fold_tolerance,
+    held_out_loss,
+    radius_grid,
+    radius_path,
+    select_radius,
+)
 from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
-from dualcore.data.sources import is_source_like
+from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, numbered
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore.estimators.onebyone import open_classes
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor
 from dualcore.problem import Data, Problem
@@ -84,7 +92,9 @@ class RadiusSearch(WassersteinLinearModel):
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
+            With a path or a source the other arguments are those of `open_source`. Its rows are dealt to folds by their
+            numbers and are never all in memory: ``cv`` is a number of folds then, ``scoring`` None.
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
             Masses of the rows, in training and in scoring.
@@ -94,10 +104,8 @@ class RadiusSearch(WassersteinLinearModel):
         self
         """
         if is_source_like(X):
-            raise TypeError(
-                f"{type(self).__name__} splits rows into folds and needs them in memory. Choose a radius on a uniform "
-                f"sample of the rows, then fit {self.plain_class.__name__}(radius=..., coreset=...) on the source."
-            )
+            self._score_source(X, y, sample_weight)
+            return self._choose(X, y, sample_weight)
         given, plain = X, self._plain()
         plain.categories = numbered(self.categories, X)  # folds have no column names
         problem = plain._make_problem(X)
@@ -110,7 +118,8 @@ class RadiusSearch(WassersteinLinearModel):
             if plain.classes_.size < 2:
                 raise ValueError(f"y holds one class only ({plain.classes_[0]!r}); a classifier needs two classes.")
         plain.n_features_in_ = X.shape[1]
-        radii = self._grid(plain, problem, X, y, weights)
+        targets, masses = _targets(plain, problem, y, weights)
+        radii = self._grid(problem, [(X, target, masses) for target in targets])
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(self._score_fold)(copy.copy(plain), problem, X, y, weights, radii, train, test, plain._seed())
             for train, test in check_cv(self.cv, y, classifier=classification).split(X, y)
@@ -118,13 +127,47 @@ class RadiusSearch(WassersteinLinearModel):
         if len(scores) < 2:
             raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
         self.radii_, self.scores_ = radii, np.array(scores).T
-        self.radius_ = RadiusSelection.by_rule(radii, -self.scores_, self.rule).radius
+        return self._choose(given, y, sample_weight)
+
+    def _choose(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Choose the radius by the scores, and train on all rows with it."""
+        self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule).radius
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_)
             plain._title = type(self).__name__  # whose fit it is, in what is printed and in warnings
-            plain.fit(given, y, sample_weight)
+            plain.fit(X, y, sample_weight)
             self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
         return self
+
+    def _score_source(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """Follow a path on each training part of a source; the mean over the classes where each has a problem."""
+        folds = 5 if self.cv is None else self.cv
+        if self.scoring is not None or isinstance(folds, bool) or not isinstance(folds, (int, np.integer)):
+            raise TypeError(
+                "Over a source cv is a number of folds and scoring is None, the held-out loss. Other splits and scores "
+                "need rows in memory."
+            )
+        plain = self._plain()
+        problem = plain._make_problem(X)
+        if problem.is_classification:
+            sources = open_classes(plain, X, y, sample_weight, apart=True)
+        else:
+            sources = [open_source(X, y, sample_weight)]
+        radii = self._grid(problem, [(source, None, None) for source in sources])
+        if problem.is_classification and plain._is_joint:
+            problem, sources = plain._joint_problem(problem), open_classes(plain, X, y, sample_weight)
+        coreset = self.coreset
+        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+        if is_auto(coreset):
+            rows = sources[0]
+            coreset = choose_rows(problem, rows.n_rows, rows.n_features, in_memory=False, tol=self.tol).size
+        found = [
+            select_radius(
+                problem, source, None, radii, int(folds), coreset, random_state=plain._seed(), **settings
+            ).scores
+            for source in sources
+        ]
+        self.radii_, self.scores_ = radii, -np.mean(found, axis=0)
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
@@ -133,12 +176,12 @@ class RadiusSearch(WassersteinLinearModel):
             **{name: mine[name] for name in self.plain_class().get_params(deep=False) if name in mine}
         )
 
-    def _grid(self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None) -> FloatArray:
+    def _grid(self, problem: Problem, parts: list[tuple[Any, Any, Any]]) -> FloatArray:
+        """Return the radii to try, ascending; ``parts`` are the rows, targets and masses of every problem."""
         if isinstance(self.radii, (bool, np.bool_)):
             raise TypeError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
         if isinstance(self.radii, (int, np.integer)):
-            targets, masses = _targets(plain, problem, y, weights)
-            grids = [radius_grid(problem, X, target, int(self.radii), masses) for target in targets]
+            grids = [radius_grid(problem, X, y, int(self.radii), masses) for X, y, masses in parts]
             return max(grids, key=lambda grid: float(grid[-1]))
         radii = np.sort(np.asarray(self.radii, dtype=np.float64))
         if radii.ndim != 1 or radii.size == 0:

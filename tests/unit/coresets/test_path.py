@@ -292,8 +292,6 @@ def test_wrong_radii_are_refused(radii, message):
 def test_wrong_calls_are_refused():
     X, y = make_data(True, n=50)
     problem = Problem("logistic")
-    with pytest.raises(TypeError, match="give coreset="):
-        radius_path(problem, as_source(problem, X, y), None, RADII)
     with pytest.raises(ValueError, match="target_gap"):
         radius_path(problem, X, y, RADII, coreset=0.5, target_gap=0.0)
 

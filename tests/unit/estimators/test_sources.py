@@ -10,16 +10,21 @@ from dualcore import (
     SourceError,
     UniformCoreset,
     WassersteinHuberRegressor,
+    WassersteinHuberRegressorCV,
     WassersteinLinearSVC,
     WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
     assess,
     certify,
     open_source,
     radius_path,
     select_radius,
+    solve,
     suggest_radius,
 )
+from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, PreparedSource
+from dualcore.data.sources.folds import Folds
 from source_kinds import KINDS, NEEDS, make_table, spans
 
 every_kind = pytest.mark.parametrize(
@@ -162,21 +167,91 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
     assert model.worst_case_risk(source) == pytest.approx(model.worst_case_risk_, rel=1e-12)
 
 
+# Choosing a radius over reads
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("coreset", [None, 60])
+@pytest.mark.parametrize("problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"])
+def test_every_source_gives_the_same_folds_and_scores(problem, coreset, weighted, tables, tmp_path):
+    table = tables[weighted, True]
+    radii = [0.01, 0.1]
+    here = ArraySource(table.X, table.y, table.weights)
+    expected = select_radius(problem, here, None, radii, 3, coreset, random_state=0)
+    assert expected.scores.shape == (2, 3)
+    for kind in ("parts", "parquet"):
+        found = select_radius(problem, KINDS[kind](table, tmp_path), None, radii, 3, coreset, random_state=0)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def test_scores_of_a_fold_are_those_of_its_rows(tables):
+    table = tables[True, True]
+    source, problem, folds = ArraySource(table.X, table.y, table.weights), Problem("logistic"), 4
+    found = select_radius(problem, source, None, [0.05], folds, scoring="error", random_state=3)
+    of = Folds(folds, seed_from(3, 3)).of(0, len(table.y))
+    for fold in range(folds):
+        kept = of != fold
+        model = solve(problem.replace(radius=0.05), table.X[kept], table.y[kept], table.weights[kept])
+        wrong = np.sign(table.X[~kept] @ model.coef + model.intercept) != table.y[~kept]
+        assert found.scores[0, fold] == pytest.approx(np.average(wrong, weights=table.weights[~kept]), rel=1e-9)
+
+
+def test_a_path_over_reads_is_that_of_the_rows(tables, tmp_path):
+    table = tables[False, True]
+    source = KINDS["parquet"](table, tmp_path)
+    path = radius_path(Problem("logistic"), source, None, [0.01, 0.1])
+    here = radius_path(Problem("logistic"), table.X, table.y, [0.01, 0.1])
+    for read, known in zip(path.points, here.points, strict=True):
+        assert read.solution.value == pytest.approx(known.solution.value, rel=1e-6)
+        assert read.certificate.n_reads > 0
+
+
+def test_a_source_suggests_the_radius_of_its_rows(tables, tmp_path):
+    table = tables[False, True]
+    known = suggest_radius(Problem("logistic"), table.X, table.y, random_state=0)
+    for coreset in (None, 100):
+        source = KINDS["parts"](table, tmp_path)
+        found = suggest_radius(Problem("logistic"), source, None, coreset=coreset, random_state=0)
+        assert found == pytest.approx(known, rel=1e-12 if coreset is None else 0.05)
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
+def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
+    X = tables[False, True].X
+    y = np.array([2.0, 5.0, 9.0])[np.argmax(X[:, :3], axis=1)]
+    model = WassersteinLogisticRegressionCV(radii=3, cv=3, multi_class=multi_class, random_state=0)
+    model.fit(PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])]))
+    assert model.scores_.shape == (3, 3)
+    assert model.radius_ < model.radii_[-1]
+    np.testing.assert_array_equal(model.classes_, [2, 5, 9])
+    plain = WassersteinLogisticRegression(radius=model.radius_, multi_class=multi_class).fit(X, y)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
+    source = PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])])
+    np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
+
+
+def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):
+    table = tables[False, False]
+    model = WassersteinHuberRegressorCV(radii=[0.01, 0.1], cv=3, coreset=100, random_state=0)
+    model.fit(KINDS["parquet"](table, tmp_path))
+    assert model.radius_ in (0.01, 0.1)
+    assert model.certificate_.upper >= model.certificate_.lower
+
+
 # What cannot be
 
 
-def test_a_path_over_a_source_needs_a_coreset():
-    with pytest.raises(TypeError, match="coreset= a size"):
-        radius_path(Problem("logistic"), lambda: iter([]), None, [0.1])
-
-
-def test_what_needs_rows_in_memory_says_so(tables):
-    table = tables[False, True]
-    source = ArraySource(table.X, table.y)
-    with pytest.raises(TypeError, match="splits rows into folds and needs them in memory, got ArraySource"):
-        select_radius(Problem("logistic"), source, None, [0.1, 0.2])
-    with pytest.raises(TypeError, match="needs them in memory"):
-        suggest_radius(Problem("logistic"), "rows.parquet", "y")
+def test_other_folds_and_scores_need_rows_in_memory(tables):
+    source = ArraySource(tables[False, True].X, tables[False, True].y)
+    split = [(np.arange(10), np.arange(10, 20)), (np.arange(10, 20), np.arange(10))]
+    for given in ({"cv": split}, {"scoring": lambda *_: 0.0}):
+        with pytest.raises(TypeError, match="number of folds and scoring 'loss' or 'error'"):
+            select_radius(Problem("logistic"), source, None, [0.1, 0.2], **given)
+    with pytest.raises(ValueError, match="at least 2 folds"):
+        select_radius(Problem("logistic"), source, None, [0.1, 0.2], cv=1)
+    for given in ({"cv": split}, {"scoring": "accuracy"}):
+        with pytest.raises(TypeError, match="number of folds and scoring is None"):
+            WassersteinLogisticRegressionCV(**given).fit(source)
 
 
 @pytest.mark.parametrize("coreset", [None, 60])

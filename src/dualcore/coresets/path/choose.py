@@ -10,15 +10,18 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.path.folds import Measure, score_folds
+from dualcore.coresets.path.run import open_targets, radius_path
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.rows import as_rows
-from dualcore.data.sources import is_source_like
+from dualcore.data.rows import Rows, as_rows
+from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
 from dualcore.problem.constant import best_constant
+from dualcore.problem.families import Family
+from dualcore.reading.rowdata import source_data
 from dualcore.solvers import solve
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -97,16 +100,17 @@ def select_radius(
     problem : Problem
         Its own radius is not used.
     X, y, sample_weight
-        The full data, as arrays or frames.
+        The full data, as `radius_path` takes them: arrays, frames, paths, sources.
     radii : array-like of shape (n_radii,)
     cv : int or iterable of (train, test) row numbers, default=5
-        A number of shuffled folds, stratified in classification.
+        A number of shuffled folds, stratified in classification. A source takes a number only: its rows are dealt to
+        folds by their keys, the same however they are cut into chunks, and one read scores the models of all folds.
     coreset : None, float, int or sampler, default=None
         As in `radius_path`, of each training part.
     scoring : {"loss", "error"} or callable, default="loss"
         "loss" is the mean loss of the held-out rows, without radius or ridge; "error" the share of wrong labels,
         or the mean absolute error in regression. A callable ``(problem, coef, intercept, data)`` returns a
-        number; smaller is better.
+        number; smaller is better. It needs rows in memory.
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the smallest mean score, or the largest radius within one standard error of it: the more
         robust one where the data cannot tell them apart.
@@ -123,13 +127,21 @@ def select_radius(
     >>> chosen.scores.shape, chosen.radius < 10.0
     ((3, 4), True)
     """
-    scorers: dict[Any, Scorer] = {"loss": held_out_loss, "error": _held_out_error}
-    if not callable(scoring) and scoring not in scorers:
-        raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(scorers)}, or a callable.")
-    score = scoring if callable(scoring) else scorers[scoring]
+    measures: dict[Any, Measure] = {"loss": _losses, "error": _errors}
+    if not callable(scoring) and scoring not in measures:
+        raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
     if rule not in ("best", "one_standard_error"):
         raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
-    _refuse_source(X, "select_radius splits rows into folds")
+    if is_source_like(X):
+        if callable(scoring) or isinstance(cv, bool) or not isinstance(cv, (int, np.integer)):
+            raise TypeError(
+                "Over a source cv is a number of folds and scoring 'loss' or 'error'. Other splits and scores need "
+                "rows in memory: give those of a uniform sample."
+            )
+        _check_folds(cv)
+        source = open_targets(problem, X, y, sample_weight)
+        known = (measures[scoring], random_state, settings)
+        return RadiusSelection.by_rule(*score_folds(problem, source, radii, int(cv), coreset, *known), rule)
     data = problem.validate(X, y, sample_weight)
     columns = []
     order: FloatArray | None = None
@@ -141,7 +153,12 @@ def select_radius(
         path = radius_path(problem, *part[:2], radii, coreset, weights, random_state=random_state, **asked)
         order = path.radii
         held = Data(as_rows(data.rows.take(test)), data.y[test], _part(data.weights, test))
-        columns.append([score(problem, p.solution.coef, p.solution.intercept, held) for p in path.points])
+        models = [(point.solution.coef, point.solution.intercept) for point in path.points]
+        if callable(scoring):
+            columns.append([scoring(problem, *model, held) for model in models])
+        else:
+            measure = measures[scoring]
+            columns.append([float(held.masses @ measure(problem.family, *held[:2], *model)) for model in models])
     if order is None or len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
     return RadiusSelection.by_rule(order, np.array(columns).T, rule)
@@ -166,12 +183,13 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver, tol).name == DescentSolver.name else tol
 
 
-def _refuse_source(X: Any, why: str) -> None:
+def _as_data(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Data:
+    """Return validated rows, those of a source through reads."""
     if is_source_like(X):
-        raise TypeError(
-            f"{why} and needs them in memory, got {type(X).__name__}. Give it the rows of a uniform sample, or use "
-            "radius_path, which reads any source."
-        )
+        return source_data(open_targets(problem, X, y, sample_weight))
+    data = problem.validate(X, y, sample_weight)
+    data.rows.check_finite()
+    return data
 
 
 def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
@@ -185,8 +203,7 @@ def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
 
 def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable[tuple[Indices, Indices]]:
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
-        if cv < 2:
-            raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
+        _check_folds(cv)
         splitter = StratifiedKFold if problem.is_classification else KFold
         seed = seed_from(random_state) % 2**32
         return list(splitter(int(cv), shuffle=True, random_state=seed).split(np.zeros((data.rows.n, 1)), data.y))
@@ -195,13 +212,22 @@ def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable
     return [(np.asarray(train), np.asarray(test)) for train, test in cv]
 
 
+def _check_folds(cv: Any) -> None:
+    if cv < 2:
+        raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
+
+
 def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
     """Return the mean loss of a model, without radius or ridge."""
     return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
 
 
-def _held_out_error(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
-    return float(data.masses @ problem.family.errors(data.rows, data.y, coef, intercept))
+def _losses(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+    return family.losses(rows, y, coef, intercept)
+
+
+def _errors(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
+    return family.errors(rows, y, coef, intercept)
 
 
 def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -219,7 +245,7 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
     >>> largest_radius(Problem("logistic"), X, y)
     1.0
     """
-    data = problem.validate(X, y, sample_weight)
+    data = _as_data(problem, X, y, sample_weight)
     t = _constant_signal(problem, data)
     slope, bar = _slopes(problem, data, t)
     weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
@@ -322,9 +348,9 @@ def suggest_radius(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws!r}.")
-    _refuse_source(X, "suggest_radius weighs every row many times")
-    data = problem.validate(X, y, sample_weight)
-    data.rows.check_finite()
+    if is_source_like(X):
+        X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
+    data = _as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))
     t = _constant_signal(problem, data)
     first_draws = draws if data.rows.m <= _COVARIANCE_FEATURES else min(draws, _FIRST_DRAWS)
@@ -332,10 +358,11 @@ def suggest_radius(
     if radius == 0.0:
         return 0.0
     at = problem.replace(radius=radius, label_cost=np.inf)
+    given: tuple[Any, Any, Any] = (X, None, None) if isinstance(X, Source) else (data.rows, data.y, data.weights)
     if coreset is None:
-        model = solve(at, data.rows, data.y, data.weights)
+        model = solve(at, *given)
     else:
-        model = fit_coreset(at, data.rows, data.y, coreset, data.weights, random_state=random_state).solution
+        model = fit_coreset(at, *given[:2], coreset, given[2], random_state=random_state).solution
     t = problem.signal(model.coef, model.intercept, data)
     return _noise_quantile(problem, data, t, confidence, draws, rng)
 

@@ -32,7 +32,7 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.sources import Source, is_source_like, open_labelled
+from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.assess import as_source, read_model
@@ -70,9 +70,9 @@ def radius_path(
     problem : Problem
         Its own radius is not used.
     X, y, sample_weight
-        The full data, as arrays or frames; or, with ``coreset`` set, whatever `open_source` takes: a source for ``X``
-        with ``y=None``, a path and the name of its target. Labels that are not -1 and +1 are found while a path or a
-        collection is read; the larger is +1.
+        The full data, as arrays or frames; or whatever `open_source` takes: a source for ``X`` with ``y=None``, a path
+        and the name of its target. Labels that are not -1 and +1 are found while a path or a collection is read; the
+        larger is +1.
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
@@ -109,13 +109,11 @@ def radius_path(
     order = _check_radii(radii)
     if not target_gap > 0.0:
         raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
-    if is_source_like(X) and coreset is None:
-        raise TypeError("A source is read in chunks: give coreset= a size or a sampler, or pass arrays.")
     settings: dict[str, Any] = {"solver": solver, "max_iter": max_iter}
+    if is_source_like(X):
+        X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
     if coreset is not None:
         sampler = as_sampler(coreset, random_state)
-        if is_source_like(X) and not isinstance(X, Source) and problem.is_classification:
-            X, y, sample_weight = open_labelled(X, y, sample_weight)[0], None, None
         source = as_source(problem, X, y, sample_weight)
         if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
             if not problem.family.is_closed:
@@ -128,13 +126,21 @@ def radius_path(
     # From the largest radius down: its model is the simplest, and a start that is too small does not stall the solver.
     for number, radius in enumerate(reversed(order)):
         last = solve(problem.replace(radius=radius), X, y, sample_weight, tol=tol, warm_start=last, **settings)
-        reads += last.iterations + 1  # every iteration and the final score read all rows once
-        certificate = Certificate(last.value, last.lower_bound, last.iterations + 1, last.rounding)
+        passes = last.n_reads or last.iterations + 1  # in memory each iteration and the final score read all rows once
+        reads += passes
+        certificate = Certificate(last.value, last.lower_bound, passes, last.rounding)
         points.append(PathPoint(radius, replace(last, dual=None), certificate, None))
         if callback is not None:
             worst = max(point.certificate.relative_gap for point in points)
             callback(PathStep("solve", number + 1, len(order), 0, reads, worst))
     return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
+
+
+def open_targets(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Source:
+    """Return a source whose targets are those of the problem: two labels, if there are any, are -1 and +1."""
+    if isinstance(X, Source) or not problem.is_classification or problem.family.n_outputs > 1:
+        return open_source(X, y, sample_weight)
+    return open_labelled(X, y, sample_weight)[0]
 
 
 def _one_by_one(

@@ -1,0 +1,79 @@
+"""Cross-validation over reads: rows are left out by weight, and one read scores the models of all folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualcore.coresets.path.run import radius_path
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import Source
+from dualcore.data.sources.chunk import Chunk
+from dualcore.data.sources.folds import Folds, TrainingPart
+from dualcore.data.sums import RowSum
+from dualcore.problem import Problem
+
+# (family, rows, targets, coef, intercept) -> one number a row
+Measure = Callable[..., FloatArray]
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """What every fold's models make of its rows: a number for each radius, then the weight; order-free sums."""
+
+    problem: Problem
+    measure: Measure
+    folds: Folds
+    models: list[list[tuple[FloatArray, Any]]]  # of every fold, one for each radius
+
+    def __call__(self, chunk: Chunk) -> list[list[RowSum]]:
+        fold = self.folds.of(chunk.start, chunk.start + chunk.y.size)
+        weights = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
+        found = []
+        for number, models in enumerate(self.models):
+            held = np.flatnonzero(fold == number)
+            rows, y, sums = as_rows(chunk.X[held]), chunk.y[held], []
+            for coef, intercept in models:
+                values = np.zeros(chunk.y.size)
+                values[held] = weights[held] * self.measure(self.problem.family, rows, y, coef, intercept)
+                sums.append(RowSum.of(chunk.start, values))
+            found.append([*sums, RowSum.of(chunk.start, np.where(fold == number, weights, 0.0))])
+        return found
+
+    @staticmethod
+    def join(parts: list[list[list[RowSum]]]) -> list[list[RowSum]]:
+        return [[RowSum.join(sums) for sums in zip(*fold, strict=True)] for fold in zip(*parts, strict=True)]
+
+
+def score_folds(
+    problem: Problem,
+    source: Source,
+    radii: Any,
+    n_folds: int,
+    coreset: Any,
+    measure: Measure,
+    random_state: Any,
+    settings: dict[str, Any],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the radii, ascending, and the held-out means of a measure, shape (n_radii, n_folds).
+
+    A row belongs to a fold by its key, so the folds of every source of the same rows are the same.
+    """
+    folds = Folds(n_folds, seed_from(random_state, 3))
+    paths = [
+        radius_path(
+            problem, TrainingPart(source, folds, fold), None, radii, coreset, random_state=random_state, **settings
+        )
+        for fold in range(n_folds)
+    ]
+    models = [[(point.solution.coef, point.solution.intercept) for point in path.points] for path in paths]
+    held = source.fold(_HeldOut(problem, measure, folds, models), _HeldOut.join)
+    totals = np.array([[each.total() for each in fold] for fold in held])
+    if not (totals[:, -1] > 0.0).all():
+        raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
+    return paths[0].radii, (totals[:, :-1] / totals[:, -1:]).T
