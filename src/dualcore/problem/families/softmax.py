@@ -27,8 +27,6 @@ from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
 
-__all__ = ["RowTerms", "SoftmaxFamily", "row_terms"]
-
 Codes = npt.NDArray[np.int64]
 
 
