@@ -27,8 +27,6 @@ from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
 
-__all__ = ["can_use_atoms", "run_atoms"]
-
 # The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
 _FIRST, _WAIT = 0.3, 0.3
 # A look waits until this share of the imbalance of the moments is left; a step takes the share of its length away.

@@ -25,8 +25,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 
-__all__ = ["AtomSet", "Heights", "Limits", "Rest"]
-
 # Rows whose atom with all groups changed is known from the beginning.
 _FIRST_ROWS = 200
 # Rows that get an atom at a look: this many, or one in so many.

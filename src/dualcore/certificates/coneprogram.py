@@ -18,8 +18,6 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["SOLVED", "Affine", "ConeProgram", "ConeSolution", "Place"]
-
 # What Clarabel calls a solution.
 SOLVED = ("Solved", "AlmostSolved")
 

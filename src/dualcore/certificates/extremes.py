@@ -16,8 +16,6 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.categories import CategoriesFamily
 
-__all__ = ["Extremes"]
-
 # How far an extreme begins beyond the coefficients: as a share of their spread, and at least.
 _BEYOND, _LEAST = 0.01, 1e-3
 

@@ -12,8 +12,6 @@ from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-__all__ = ["NewtonMethod", "choose_newton"]
-
 
 class NewtonMethod(NamedTuple):
     """A method that closes the gap to a tolerance from a model on, or goes as far as it goes.

@@ -17,8 +17,6 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 
-__all__ = ["OneHotRows"]
-
 # Columns a group from which tables cost less than products of columns.
 _COLUMNS = 5
 # Entries that a table of several groups may have, as a share of the rows.

@@ -18,8 +18,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-__all__ = ["NewtonResult", "Plane", "PlaneBound"]
-
 # Roundings of an entry, in machine precisions; see `PlaneBound.least`.
 _ROUNDINGS = 64.0
 

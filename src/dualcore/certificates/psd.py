@@ -7,8 +7,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["DampedFactor", "solve_damped", "solve_psd"]
-
 
 def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -> FloatArray:
     """Solve a positive semidefinite system by its eigenvectors, after equilibration.

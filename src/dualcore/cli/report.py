@@ -45,7 +45,7 @@ from dualcore.coresets.samplers import (
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.storage import write_atomically
-from dualcore.problem import Problem
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.assess import as_source
 from dualcore.solvers import solve
 
@@ -314,7 +314,7 @@ def _pictures_of(
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
     full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
     family = problem.family
-    h, _ = family.bounds(as_rows(coreset.X), coreset.y, anchor.coef, anchor.intercept, full.multiplier)
+    h, _ = family.bounds(Anchor(anchor.coef, anchor.intercept, full.multiplier), as_rows(coreset.X), coreset.y)
     rounds = _draw(
         "rounds",
         "Certified gap per read",

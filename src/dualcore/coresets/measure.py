@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem import Data, Problem
+from dualcore.problem import Anchor, Data, Problem
+from dualcore.problem.forms import weighted_sum
 
 
 @dataclass(frozen=True)
@@ -125,5 +126,5 @@ def _multiplier(problem: Problem, data: Data, coef: FloatArray, intercept: Any, 
 
 
 def _mean_h(problem: Problem, data: Data, coef: FloatArray, intercept: Any, multiplier: float) -> float:
-    h = problem.family.bounds(data.rows, data.y, coef, intercept, multiplier)[1]
-    return float(h.mean()) if data.weights is None else float(data.weights @ h)
+    h = problem.family.bounds(Anchor(coef, intercept, multiplier), data.rows, data.y)[1]
+    return weighted_sum(h, data.weights)

@@ -9,8 +9,6 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["RENAMED", "install"]
-
 # Deprecated: they go with the next version but one.
 _MOVED = {
     "certificates": ("bundle", "psd"),

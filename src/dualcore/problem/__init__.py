@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.problem import Constants, Data, Gradient, Problem
+from dualcore.problem.families import Data
+from dualcore.problem.problem import Constants, Gradient, Problem
 
 __all__ = ["Anchor", "Constants", "Data", "Gradient", "Problem"]

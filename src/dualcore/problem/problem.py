@@ -9,23 +9,11 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
-from dualcore.problem.families import Categories, get_family
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.families import Categories, Data, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
-
-
-class Data(NamedTuple):
-    """Validated training data: row access, targets, and masses that sum to one (None: equal masses)."""
-
-    rows: Rows
-    y: FloatArray
-    weights: FloatArray | None
-
-    @property
-    def masses(self) -> FloatArray:
-        """The masses, written out."""
-        return np.full(self.rows.n, 1.0 / self.rows.n) if self.weights is None else self.weights
 
 
 class Gradient(NamedTuple):
@@ -261,7 +249,7 @@ class Problem:
         if rule not in ("exact", "paper"):
             raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
         data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
-        return self.family.bounds(data.rows, data.y, theta, level, float(multiplier), rule=rule)
+        return self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y, rule=rule)
 
     # The risk
 
@@ -276,7 +264,7 @@ class Problem:
     def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
         """Return risk (ridge included) and multiplier on validated data."""
         theta, level = self.family.as_model(coef, intercept)
-        value, multiplier = self.family.minimise(data.rows, data.y, data.weights, theta, level)
+        value, multiplier = self.family.minimise(data, theta, level)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
@@ -290,7 +278,7 @@ class Problem:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
         theta, level = self.family.as_model(coef, intercept)
         data = self.validate(X, y, sample_weight)
-        h = self.family.bounds(data.rows, data.y, theta, level, float(multiplier))[1]
+        h = self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y)[1]
         return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
 
     def gradient(
@@ -313,7 +301,7 @@ class Problem:
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = self.family.gradient(data.rows, data.y, data.weights, theta, level, at)
+        found = self.family.gradient(data, theta, level, at)
         in_multiplier = 0.0 if multiplier is None else self.price - found.spent
         return Gradient(found.coef + self.ridge * theta, found.intercept, in_multiplier)
 

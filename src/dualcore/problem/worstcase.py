@@ -184,7 +184,7 @@ def _among_classes(
     ever farther, so the supremum is approached only.
     """
     gain, size = family.terms(data.rows, data.y, theta, intercept).gain, family.size(theta)
-    value = family.minimise(data.rows, data.y, data.weights, theta, intercept).value
+    value = family.minimise(data, theta, intercept).value
     rows, share = family.flip_form.flip_shares(gain, data.weights, size)
     scores = np.asarray(data.rows.take(rows) @ theta.T, dtype=np.float64) + intercept
     atoms, rest = _flipped(problem, data, rows, share, scores.argmin(axis=1).astype(np.float64))

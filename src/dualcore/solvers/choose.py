@@ -16,8 +16,6 @@ from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.structured import StructuredSolver
 
-__all__ = ["SOLVERS", "check_classes", "choose_solver"]
-
 # Features and rows from which on descent takes less time than the interior point, by what bends the risk and by the
 # norm: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where the columns' correlation,
 # which nobody knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two

@@ -42,8 +42,6 @@ from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
 from dualcore.solvers.working_set import has_working_set, solve_working_set, working_share
 
-__all__ = ["is_small", "solve_over_reads"]
-
 # A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
 _FEW_NUMBERS = 2_000_000
 # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.

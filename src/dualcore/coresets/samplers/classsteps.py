@@ -34,8 +34,6 @@ from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 
-__all__ = ["ClassSteps", "can_step"]
-
 # Rows of the sample for every parameter, and at least; no more than half of all rows, nor so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _SHARE, _MOST_NUMBERS = 10, 20_000, 0.5, 8_000_000
 # Relative gap and evaluations of the model that the sample alone gives.

@@ -219,7 +219,7 @@ def row_bounds(problem: Problem, source: Source, anchor: Anchor, rule: str) -> t
 def _chunk_bounds(chunk: Chunk, problem: Problem, anchor: Anchor, rule: str) -> tuple[FloatArray, FloatArray]:
     rows = as_rows(chunk.X)
     problem.family.check_rows(rows, first=chunk.start)
-    return problem.family.bounds(rows, chunk.y, anchor.coef, anchor.intercept, anchor.multiplier, rule=rule)
+    return problem.family.bounds(anchor, rows, chunk.y, rule=rule)
 
 
 def longest_row(X: Any) -> float:

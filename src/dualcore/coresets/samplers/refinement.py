@@ -33,8 +33,6 @@ from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import Solution, Status, solve
 from dualcore.solvers.descent.metric import MOST_FEATURES
 
-__all__ = ["Refinement"]
-
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
 _STEPS = (0.03, 0.1, 0.2, 0.4, 0.7)
 # Relative gap asked of a model trained on a coreset, and steps it may take, where a family is known by its rows only;

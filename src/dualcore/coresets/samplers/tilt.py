@@ -32,8 +32,6 @@ from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.proximal import proximal_target
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
-__all__ = ["TILTED_MESSAGE", "TiltedSteps", "can_tilt"]
-
 # What a coreset says of itself whose model was found by such steps.
 TILTED_MESSAGE = (
     "So few rows cannot match the gradient of the full data. The model was found by steps along gradients of all rows, "

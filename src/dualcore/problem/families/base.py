@@ -20,6 +20,19 @@ from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 
 
+class Data(NamedTuple):
+    """Validated training data: row access, targets, and masses that sum to one (None: equal masses)."""
+
+    rows: Rows
+    y: FloatArray
+    weights: FloatArray | None
+
+    @property
+    def masses(self) -> FloatArray:
+        """The masses, written out."""
+        return np.full(self.rows.n, 1.0 / self.rows.n) if self.weights is None else self.weights
+
+
 class RowDual(NamedTuple):
     """What the adversary does to the rows of a block at a model and a multiplier.
 
@@ -239,27 +252,15 @@ class Family(ABC):
         """Return what the adversary does to the rows of a block."""
 
     @abstractmethod
-    def bounds(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
-    ) -> tuple[FloatArray, FloatArray]:
+    def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
         """Return ``a_i <= h_i <= b_i`` of all rows, infinite below `kappa`."""
 
     @abstractmethod
-    def minimise(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
-    ) -> Minimum:
+    def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
         """Return the minimum of ``sigma^p lam + sum_i w_i h_i`` over the multiplier."""
 
     @abstractmethod
-    def gradient(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float | None = None,
-    ) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
         """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or of the minimum over all of them."""
 
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:

@@ -30,8 +30,6 @@ from dualcore.problem.families.categorypath import CategoryPath, Reach, reach_of
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
-__all__ = ["Categories", "CategoriesFamily"]
-
 
 @dataclass(frozen=True)
 class Categories:

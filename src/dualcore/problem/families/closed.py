@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
 from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss
@@ -48,26 +48,15 @@ class ClosedFamily(Family):
         slope = parts.t * y if self.is_classification else parts.t
         return RowDual(h, h, slope, -parts.multiplier, X)
 
-    def bounds(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
-    ) -> tuple[FloatArray, FloatArray]:
-        h = self._form.h(self.signal(rows, y, coef, intercept), multiplier, self.size(coef))
+    def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
+        h = self._form.h(self.signal(rows, y, model.coef, model.intercept), model.multiplier, self.size(model.coef))
         return h, h
 
-    def minimise(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
-    ) -> Minimum:
-        return self._form.minimise(self.signal(rows, y, coef, intercept), weights, self.size(coef))
+    def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
+        return self._form.minimise(self.signal(data.rows, data.y, coef, intercept), data.weights, self.size(coef))
 
-    def gradient(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float | None = None,
-    ) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+        rows, y, weights = data
         t, size = self.signal(rows, y, coef, intercept), self.size(coef)
         spent = 0.0
         if multiplier is None:

@@ -11,7 +11,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Family, RowDual, RowGradient, signal
+from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
 from dualcore.problem.forms import Minimum
 
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
@@ -130,27 +130,20 @@ class MovingFamily(Family):
 
         return at
 
-    def bounds(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, rule: str = "exact"
-    ) -> tuple[FloatArray, FloatArray]:
-        signal(self.loss, rows, y, coef, intercept)  # the model must fit the data, and both be finite
+    def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
+        at = model.coef, model.intercept, model.multiplier
+        signal(self.loss, rows, y, model.coef, model.intercept)  # the model must fit the data, and both be finite
         if rule == "paper":
-            return self.paper_bounds(rows, y, coef, intercept, multiplier)
+            return self.paper_bounds(rows, y, *at)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
-        if multiplier >= self.kappa(coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+        if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
+            for part, found in self.sweep(rows, y, *at):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
-    def gradient(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float | None = None,
-    ) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+        rows, y, weights = data
+
         def at(multiplier: float) -> RowGradient:
             in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
             for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
@@ -163,7 +156,7 @@ class MovingFamily(Family):
 
         if multiplier is not None:
             return at(multiplier)
-        _, bracket = self.search(rows, y, weights, coef, intercept)
+        _, bracket = self.search(*data, coef, intercept)
         low = at(bracket.low)
         if bracket.low < bracket.high:
             # At the minimiser moves of either side share so that they spend the budget.
@@ -182,12 +175,10 @@ class MovingFamily(Family):
             return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
         return low
 
-    def minimise(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: float
-    ) -> Minimum:
-        signal(self.loss, rows, y, coef, intercept)  # the model must fit the data, and both be finite
-        self.check_rows(rows)  # cheap beside the search, and data may come here without validation
-        return self.search(rows, y, weights, coef, intercept)[0]
+    def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
+        signal(self.loss, data.rows, data.y, coef, intercept)  # the model must fit the data, and both be finite
+        self.check_rows(data.rows)  # cheap beside the search, and data may come here without validation
+        return self.search(*data, coef, intercept)[0]
 
     def search(
         self,
@@ -206,67 +197,61 @@ class MovingFamily(Family):
         exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
         relatively. A minimiser that is known to be ``near`` is looked for there first.
         """
+
+        def passes(least: float) -> Callable[[float], tuple[float, float]]:
+            look = self.looks(rows, y, coef, intercept, least)
+
+            def at(multiplier: float) -> tuple[float, float]:
+                total, cost = 0.0, np.empty(y.size)
+                for part, upper, spent_by in look(multiplier):
+                    cost[part] = spent_by
+                    total += float(upper.sum() if weights is None else weights[part] @ upper)
+                mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
+                return self.radius * multiplier + mean, self.radius - float(spent)
+
+            return at
+
         low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
         if near is not None and low < near * (1.0 - _NEAR):
-            found = self._between(
-                rows, y, weights, coef, intercept, near * (1.0 - _NEAR), near * (1.0 + _NEAR), sharpness, within=True
-            )
+            close = near * (1.0 - _NEAR)
+            found = _between(passes(close), close, near * (1.0 + _NEAR), sharpness, within=True)
             if found is not None:
                 return found
-        found = self._between(rows, y, weights, coef, intercept, low, high, sharpness, within=False)
+        found = _between(passes(low), low, high, sharpness, within=False)
         if found is None:
             raise RuntimeError("the search for a multiplier has no limits")
         return found
 
-    def _between(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: float,
-        low: float,
-        high: float,
-        sharpness: float,
-        *,
-        within: bool,
-    ) -> tuple[Minimum, Bracket] | None:
-        """Search between two multipliers; None where the minimiser must be ``within`` them and is not."""
-        look = self.looks(rows, y, coef, intercept, low)
 
-        def at(multiplier: float) -> tuple[float, float]:
-            total, cost = 0.0, np.empty(y.size)
-            for part, upper, spent_by in look(multiplier):
-                cost[part] = spent_by
-                total += float(upper.sum() if weights is None else weights[part] @ upper)
-            mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
-            return self.radius * multiplier + mean, self.radius - float(spent)
-
-        value, slope = at(low)
-        if slope >= 0.0 or high <= low:
-            return None if within else (Minimum(value, low), Bracket(low, low))
+def _between(
+    at: Callable[[float], tuple[float, float]], low: float, high: float, sharpness: float, *, within: bool
+) -> tuple[Minimum, Bracket] | None:
+    """Minimise between two multipliers, from values and slopes; None where the minimiser is not ``within`` them."""
+    value, slope = at(low)
+    if slope >= 0.0 or high <= low:
+        return None if within else (Minimum(value, low), Bracket(low, low))
+    high_value, high_slope = at(high)
+    if within and high_slope < 0.0:
+        return None
+    best = min((high_value, high), (value, low))
+    if high_slope < 0.0:  # rows that are undecided at the very end, by rounding: beyond it they stay
+        low, value, slope = high, high_value, high_slope
+        high *= 1.0 + 1e-12
         high_value, high_slope = at(high)
-        if within and high_slope < 0.0:
-            return None
-        best = min((high_value, high), (value, low))
-        if high_slope < 0.0:  # rows that are undecided at the very end, by rounding: beyond it they stay
-            low, value, slope = high, high_value, high_slope
-            high *= 1.0 + 1e-12
-            high_value, high_slope = at(high)
-        for count in range(_MOST_PASSES):
-            if high_slope <= 0.0:
-                break
-            meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)
-            # Where the tangents meet, by the one or the other: a steep one has few digits there.
-            floor = min(value + slope * (meet - low), high_value - high_slope * (high - meet))
-            # Every third trial halves the bracket: tangents alone may creep.
-            trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
-            if best[0] - floor <= sharpness * abs(best[0]) or not low < trial < high:
-                break
-            trial_value, trial_slope = at(trial)
-            best = min(best, (trial_value, trial))
-            if trial_slope < 0.0:
-                low, value, slope = trial, trial_value, trial_slope
-            else:
-                high, high_value, high_slope = trial, trial_value, trial_slope
-        return Minimum(*best), Bracket(low, high)
+    for count in range(_MOST_PASSES):
+        if high_slope <= 0.0:
+            break
+        meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)
+        # Where the tangents meet, by the one or the other: a steep one has few digits there.
+        floor = min(value + slope * (meet - low), high_value - high_slope * (high - meet))
+        # Every third trial halves the bracket: tangents alone may creep.
+        trial = 0.5 * (low + high) if count % 3 == 2 or not low < meet < high else meet
+        if best[0] - floor <= sharpness * abs(best[0]) or not low < trial < high:
+            break
+        trial_value, trial_slope = at(trial)
+        best = min(best, (trial_value, trial))
+        if trial_slope < 0.0:
+            low, value, slope = trial, trial_value, trial_slope
+        else:
+            high, high_value, high_slope = trial, trial_value, trial_slope
+    return Minimum(*best), Bracket(low, high)

@@ -22,12 +22,10 @@ from scipy.special import softmax
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
 from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
-
-__all__ = ["RowTerms", "SoftmaxFamily", "row_terms"]
 
 Codes = npt.NDArray[np.int64]
 
@@ -195,36 +193,26 @@ class SoftmaxFamily(Family):
             loss[part], gain[part] = row_terms(scores, y[part].astype(np.int64))
         return RowTerms(loss, gain)
 
-    def bounds(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any, multiplier: float, *, rule: str = "exact"
-    ) -> tuple[FloatArray, FloatArray]:
-        terms = self.terms(rows, y, coef, intercept)
+    def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
+        terms = self.terms(rows, y, model.coef, model.intercept)
         h = np.full(rows.n, np.inf)
-        if multiplier >= self.kappa(coef) * (1.0 - 1e-12):
+        if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
             h = terms.loss
             if self._has_label_cost:
-                h = h + np.maximum(terms.gain - multiplier * self.geometry.label_cost, 0.0)
+                h = h + np.maximum(terms.gain - model.multiplier * self.geometry.label_cost, 0.0)
         return h, h
 
-    def minimise(
-        self, rows: Rows, y: FloatArray, weights: FloatArray | None, coef: FloatArray, intercept: Any
-    ) -> Minimum:
+    def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
+        rows, y, weights = data
         loss, gain = self.terms(rows, y, coef, intercept)
         size = self.size(coef)
         chosen, delta = self.flip_form.flip_candidates(gain, size)
         masses = np.full(chosen.size, 1.0 / gain.size) if weights is None else weights[chosen]
         return self.flip_form.minimise_sums(weighted_sum(loss, weights), delta, masses, size)
 
-    def gradient(
-        self,
-        rows: Rows,
-        y: FloatArray,
-        weights: FloatArray | None,
-        coef: FloatArray,
-        intercept: Any,
-        multiplier: float | None = None,
-    ) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
         """Return a subgradient; of the minimum over the multiplier the last row that flips does so in part."""
+        rows, y, weights = data
         gain, size = self.terms(rows, y, coef, intercept).gain, self.size(coef)
         share = np.zeros(rows.n)
         if multiplier is None:
@@ -232,7 +220,7 @@ class SoftmaxFamily(Family):
             share[flipped] = part_of
         else:
             share[self._flips(gain, multiplier)] = 1.0
-        masses = np.full(rows.n, 1.0 / rows.n) if weights is None else weights
+        masses = data.masses
         in_coef, in_intercept = np.zeros(coef.shape), np.zeros(self.n_outputs)
         for (part, scores), (_, block) in zip(self.scores(rows, coef, intercept), rows.blocks(), strict=True):
             code, worst = y[part].astype(np.int64), scores.argmin(axis=1)

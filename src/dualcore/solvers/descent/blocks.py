@@ -18,8 +18,6 @@ from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["BLOCK_NUMBERS", "Blocks", "Operator", "blocks_of"]
-
 # Numbers in a block: a few MiB, so that both products of an evaluation find it in the cache.
 BLOCK_NUMBERS = 786432
 # An offset of more than this many spreads is taken off each block before the product.

@@ -13,8 +13,6 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["Continuation", "Method", "Pace", "Rate"]
-
 # From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
 # width to take second derivatives at: that of the stage before, where more rows curve.
 Method = Callable[[Objective, Valued, Callable[[Valued], bool], int, float], Valued]

@@ -22,8 +22,6 @@ from dualcore.solvers.descent.oracle import Certified, Columns, Oracle, RowSampl
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
 
-__all__ = ["MemoryOracle"]
-
 T = TypeVar("T")
 
 # A spread below this share of a column's size is not taken from the difference of two moments.

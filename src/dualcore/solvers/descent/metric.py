@@ -16,17 +16,6 @@ from scipy.optimize import brentq
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
 
-__all__ = [
-    "DenseMetric",
-    "DiagonalHessian",
-    "DiagonalMetric",
-    "Hessian",
-    "Metric",
-    "SampleHessian",
-    "find_hessian",
-    "norm_curvature",
-]
-
 # Beyond this many features no matrix of features x features is made.
 MOST_FEATURES = 3000
 # Rows of the sample for each feature.

@@ -15,8 +15,6 @@ from dualcore.solvers.descent.metric import Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.quasinewton import Variables
 
-__all__ = ["metric_newton"]
-
 # Pairs of steps and gradients that the method remembers.
 _MEMORY = 20
 # Lengths that one pass tries; where none lowers the risk all are multiplied by the factor.

@@ -36,8 +36,6 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.descent.rowsums import Point, RowSums, kinks_of
 
-__all__ = ["Multipliers", "Ramps", "can_multiply", "conjugate_gradient"]
-
 # The share of its first residual at which the conjugate gradient stops, and its most steps.
 _RESIDUAL, _STEPS = 0.1, 200
 # The norm does not curve along the coefficients. Where no row does either, this share of its other curvature bounds

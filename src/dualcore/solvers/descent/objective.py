@@ -21,8 +21,6 @@ from dualcore.problem.geometry import Norm
 from dualcore.solvers.descent.oracle import Oracle
 from dualcore.solvers.descent.rowsums import Point, RowSums
 
-__all__ = ["Objective", "Valued"]
-
 
 class Valued(NamedTuple):
     """A point, its risk and the gradient there: in the coefficients, the intercept and the size."""

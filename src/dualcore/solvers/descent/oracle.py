@@ -18,8 +18,6 @@ from dualcore.problem import Problem
 from dualcore.problem.forms import Minimum
 from dualcore.solvers.descent.rowsums import Point, RowSums
 
-__all__ = ["Certified", "Columns", "Oracle", "RowSample", "sides"]
-
 
 class Columns(NamedTuple):
     """How the engine's columns follow from the data's: ``(x - centre) / scale``."""

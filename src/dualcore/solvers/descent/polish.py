@@ -18,8 +18,6 @@ from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction
 if TYPE_CHECKING:
     from dualcore.solvers.descent.memory import MemoryOracle
 
-__all__ = ["MOST_FREE", "free_features", "polish", "unheld"]
-
 # Unpriced features beyond this many are left alone: their columns would be written out.
 MOST_FREE = 64
 _STEPS = 60

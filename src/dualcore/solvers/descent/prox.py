@@ -13,8 +13,6 @@ from scipy.optimize import brentq
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
-__all__ = ["prox", "prox_with_size"]
-
 
 def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> FloatArray:
     """Return the minimiser of ``sum d (x - a)^2 / 2 + level ||x / p||_*``; infinite prices hold nothing.

@@ -18,8 +18,6 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.prox import prox_with_size
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["proximal_newton", "proximal_target"]
-
 # Pairs of steps and gradients that a model without a matrix remembers.
 _MEMORY = 20
 # Steps of the inner method, and the share of its first step at which it stops.

@@ -12,8 +12,6 @@ from dualcore.solvers.descent.metric import Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["Variables", "leave_origin", "quasi_newton"]
-
 # Pairs of steps and gradients that the method remembers, as long as they are few numbers (128 MB).
 _MEMORY, _FEWEST, _NUMBERS = 20, 6, 8_000_000
 # Where the step from the origin does not lower the risk, this many shorter ones are tried at once, each this share of

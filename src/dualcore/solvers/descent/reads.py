@@ -22,8 +22,6 @@ from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample, sides
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
-__all__ = ["ReadsOracle"]
-
 
 class Model(NamedTuple):
     """A point in the units of the data."""

@@ -19,8 +19,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.losses import Loss
 
-__all__ = ["Curvature", "Point", "RowFunction", "RowSums", "SmoothedLoss", "kinks_of"]
-
 
 class Point(NamedTuple):
     """A model in the coordinates of the engine: centred and scaled columns.

@@ -21,8 +21,6 @@ from dualcore.solvers.descent.proximal import proximal_newton
 from dualcore.solvers.descent.quasinewton import leave_origin, quasi_newton
 from dualcore.solvers.descent.rowsums import Point
 
-__all__ = ["DescentSolver", "descend", "shrunk"]
-
 # A method for the Euclidean norm off the origin: see `quasi_newton`.
 SmoothStep = Callable[[Objective, Valued, Callable[[Valued], bool], int, Hessian], Valued]
 
