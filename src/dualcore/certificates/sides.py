@@ -40,7 +40,7 @@ class SideSums(NamedTuple):
 
 
 def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *, closely: bool = True) -> float:
-    """Return a lower bound on the optimum, less the allowance for rounding.
+    """Return a lower bound on the optimum, less the allowance for rounding; that alone is a bound.
 
     Parameters
     ----------
@@ -50,7 +50,8 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
         At least the sum of the sizes of the terms of ``sums.value``.
     n_rows : int
     closely : bool, default=True
-        Passed to `first_order_bound`.
+        Passed to `first_order_bound`. False leaves the allowance away too, which is most of the work: what is returned
+        is good for a comparison of dual points only.
     """
     problem, balance, scale = level_set.problem, sums.balance, np.ones(2)
     if problem.fit_intercept and balance[0] != balance[1]:
@@ -65,10 +66,12 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
         steepness = float(scale**dual @ sums.power)
         # The mean of order q of the slopes; for q < 2 their root mean square may be larger, by this power of the rows.
         root = order * steepness ** (1.0 / dual) * float(n_rows) ** max(1.0 / dual - 0.5, 0.0)
-    price = level_set.sum_price(Steepness(float(scale @ balance), root, sums.flipped), moment)
-    if np.isinf(price):
-        return -np.inf
-    rounding = price + level_set.error * terms
+    rounding = 0.0
+    if closely:
+        price = level_set.sum_price(Steepness(float(scale @ balance), root, sums.flipped), moment)
+        if np.isinf(price):
+            return -np.inf
+        rounding = price + level_set.error * terms
     if not problem.loss.is_lipschitz:
         steepness *= 1.0 + level_set.error
         return squared_bound(problem, total, steepness, moment, level_set.upper, rounding=rounding)

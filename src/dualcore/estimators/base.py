@@ -24,6 +24,7 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.estimators.chunks import Scored, open_features, score_chunks
+from dualcore.estimators.columns import naming_columns, numbered
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import Fitted, remark
 from dualcore.problem import Problem
@@ -182,12 +183,14 @@ class WassersteinLinearModel(BaseEstimator):
         """Return row access to new features, checked against those of the fit."""
         check_is_fitted(self)
         _check_masks(X=X)
-        return as_rows(validate_data(self, X, reset=False, **_CONTAINERS))
+        with naming_columns(X):
+            return as_rows(validate_data(self, X, reset=False, **_CONTAINERS))
 
     def _read_pair(self, X: Any, y: Any, *, reset: bool, y_numeric: bool) -> tuple[Any, Any]:
         """Return features (neither copied nor densified where they are floats already) and target, checked."""
         _check_masks(X=X, y=y)
-        checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
+        with naming_columns(X):
+            checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
         return checked
 
     def _note_features(self, source: Source) -> None:
@@ -389,21 +392,3 @@ def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
     if not isinstance(coreset, (int, float, np.integer, np.floating)):
         return coreset
     return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]
-
-
-def numbered(categories: Any, X: Any) -> Any:
-    """Return groups of columns by number: names are looked up in a frame."""
-    if not isinstance(categories, (list, tuple)) or not any(
-        isinstance(name, str) for group in categories if isinstance(group, (list, tuple)) for name in group
-    ):
-        return categories
-    names = [str(name) for name in getattr(X, "columns", [])]
-    if not names:
-        raise TypeError(
-            f"categories holds column names, and {type(X).__name__} has none. Give column numbers, or X as a frame."
-        )
-    places = {name: place for place, name in enumerate(names)}
-    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in places]
-    if unknown:
-        raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {names[:5]}.")
-    return [[places.get(column, column) for column in group] for group in categories]

@@ -29,7 +29,10 @@ _PROVED = 1e-3
 _RARE = 0.1
 # So many classes are named one by one.
 _NAMED = 10
-_WHAT_TO_DO = "Use a larger coreset or more rounds, or coreset=None where the rows are few."
+_WHAT_TO_DO = (
+    "Use a larger coreset, more rounds by coreset=DualCoreset(size=..., rounds=..., target_gap=...), or coreset=None "
+    "where the rows are few."
+)
 
 
 class Fitted(NamedTuple):

@@ -29,8 +29,9 @@ from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import is_source_like, open_source
-from dualcore.estimators.base import WassersteinLinearModel, numbered
+from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore.estimators.columns import numbered
 from dualcore.estimators.onebyone import open_classes
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.regressors import WassersteinHuberRegressor

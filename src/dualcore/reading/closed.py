@@ -324,14 +324,19 @@ class ClosedReading(Reading):
         order = np.argsort(bounds)[::-1]
         mean = candidates[order[0]]
         reached = self._bound(mean, at, closely=False)
-        for _ in range(_SWEEPS if len(candidates) > 1 else 0):
+        shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
+        for _ in range(_SWEEPS):
+            before = reached
             for other in order:
                 toward = candidates[other] - mean
-                shares = np.concatenate([np.geomspace(1e-3, 0.5, 10), np.linspace(0.55, 1.0, 4)])
+                if not toward.any():
+                    continue
                 values = [self._bound(mean + share * toward, at, closely=False) for share in shares]
                 top = int(np.argmax(values))
                 if values[top] > reached:
                     mean, reached = mean + shares[top] * toward, values[top]
+            if reached == before:  # another sweep would look at the same means
+                break
         return float(max(best, *bounds, self._bound(mean, at)))
 
     @property
@@ -370,9 +375,11 @@ class ClosedReading(Reading):
         if self.flipped and not problem.form.sums_decide:  # sums do not bound the transport of flipped rows
             return 0.0
         value, balance, extra = sums[dual.value], sums[dual.balance], sums[dual.extra]
-        moment = np.stack([sums[dual.down], sums[dual.up]])
-        slopes = problem.form.steepest(balance)
-        terms = float(self.mean_h) + slopes * self._score_size() + problem.price * self.multiplier
+        moment = sums[dual.down.start : dual.up.stop].reshape(2, -1)
+        terms = 0.0
+        if closely:
+            slopes = problem.form.steepest(balance)
+            terms = float(self.mean_h) + slopes * self._score_size() + problem.price * self.multiplier
         flipped = float(sums[dual.flipped]) if problem.form.sums_mix else 0.0
         return side_bound(
             at, SideSums(value, balance, extra, moment, flipped), terms, self.summary.n_rows, closely=closely

@@ -77,13 +77,13 @@ class Reading(ABC):
     def rounding(self) -> float:
         """The error of the risk."""
 
-    def moments(self, sample: Sample) -> tuple[FloatArray, FloatArray]:
+    def moments(self, sample: Sample) -> tuple[Any, FloatArray]:
         """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,).
 
-        They are: strata, ``h``, its slopes in scores and coefficients, and what the adversary spends.
+        They are: strata, ``h``, its slopes in scores and coefficients, and what the adversary spends. Of sparse rows
+        that are fewer than the features they are sparse.
         """
         moved = sample.X if sample.moved is None else sample.moved
-        moved = moved.toarray() if sp.issparse(moved) else np.asarray(moved)
         slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
         first: list[Any] = [sample.h[:, None], slope]
         targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
@@ -94,6 +94,11 @@ class Reading(ABC):
         if n_strata > 1:
             first.insert(0, self.problem.family.stratum(sample.y)[:, None] == np.arange(1, n_strata))
             targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
+        if sp.issparse(moved) and moved.shape[0] < moved.shape[1]:
+            parts = [sp.diags(of_score) @ moved for of_score in slope.T]
+            last = [sample.spent[:, None]] if spends else []
+            return sp.hstack([np.hstack(first), *parts, *last], format="csr"), np.concatenate(targets)
+        moved = moved.toarray() if sp.issparse(moved) else np.asarray(moved)
         # The slopes in the coefficients are as large as the sample: they are written once.
         before, m = sum(part.shape[1] for part in first), moved.shape[1]
         after = before + slope.shape[1] * m

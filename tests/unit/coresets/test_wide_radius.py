@@ -41,6 +41,25 @@ def test_draws_row_by_row_agree_with_the_covariance(monkeypatch, norm):
     assert drawn == pytest.approx(exact, rel=0.05)
 
 
+@pytest.mark.parametrize(("norm", "draws", "ended"), [("l2", 5000, True), ("linf", 600, False)])
+def test_draws_end_where_the_quantile_is_known(monkeypatch, norm, draws, ended):
+    """The norm of a row of many features hardly varies; its largest entry varies by a tenth or more."""
+    X, y = text(400, 2500)
+    taken, drawn_norms = [], choose._drawn_norms
+
+    def counted(problem, data, weighted, centre, count, rng):
+        taken.append(count)
+        return drawn_norms(problem, data, weighted, centre, count, rng)
+
+    monkeypatch.setattr(choose, "_drawn_norms", counted)
+    problem = Problem("logistic", norm=norm)
+    radius = suggest_radius(problem, X, y, draws=draws, random_state=0)
+    assert sum(taken) < draws if ended else sum(taken) > draws  # those of the first radius included
+    assert suggest_radius(problem, X, y, draws=draws, random_state=0) == radius
+    monkeypatch.setattr(choose, "_is_precise", lambda *_: False)
+    assert suggest_radius(problem, X, y, draws=draws, random_state=0) == pytest.approx(radius, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("wide", "given", "asked"),
     [(True, {}, 1e-3), (True, {"tol": 1e-2}, 1e-2), (False, {}, 1e-6), (True, {"solver": "structured"}, 1e-6)],

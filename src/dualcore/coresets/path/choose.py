@@ -30,10 +30,11 @@ Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
-# Then so many draws share a pass over the rows, which keeps their sums in the cache ...
+# Then so many draws share a pass over the rows, which keeps their sums in the cache.
 _DRAWS_AT_ONCE = 128
-# ... and so many do for the radius of the first model: norms of many features differ little between draws.
-_FIRST_DRAWS = 256
+# Norms of many features differ little between draws: these end as soon as the standard error of the quantile is below
+# this share of it. The radius of the model that gives the slopes need not be known as well.
+_PRECISION, _ROUGH = 5e-3, 5e-2
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
@@ -165,7 +166,7 @@ def select_radius(
 
 
 def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> float:
-    """Return the relative gap to ask of models that are only compared on rows left out.
+    """Return the relative gap to ask of models that are only compared on rows left out, or asked for their slopes.
 
     It is ``tol``, but at least a thousandth where features are so many that the solver is "descent". That moves a
     held-out loss by far less than folds differ by, and near zero risk, at small radii, saves most of the time.
@@ -332,7 +333,8 @@ def suggest_radius(
     coreset : None, float, int or sampler, default=None
         How to train that model.
     draws : int, default=2000
-        Of the bootstrap. For the radius of that model 256 of them are enough where features are more than 2,000.
+        Of the bootstrap. Where features are more than 2,000 these are the most: they end as soon as the standard error
+        of the quantile is below half a per cent of it, which takes 256 or more.
     random_state : int, Generator or None
 
     Examples
@@ -353,14 +355,13 @@ def suggest_radius(
     data = _as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))
     t = _constant_signal(problem, data)
-    first_draws = draws if data.rows.m <= _COVARIANCE_FEATURES else min(draws, _FIRST_DRAWS)
-    radius = _noise_quantile(problem, data, t, confidence, first_draws, rng)
+    radius = _noise_quantile(problem, data, t, confidence, draws, rng, _ROUGH)
     if radius == 0.0:
         return 0.0
     at = problem.replace(radius=radius, label_cost=np.inf)
     given: tuple[Any, Any, Any] = (X, None, None) if isinstance(X, Source) else (data.rows, data.y, data.weights)
     if coreset is None:
-        model = solve(at, *given)
+        model = solve(at, *given, tol=fold_tolerance(at, data, "auto", 1e-6))
     else:
         model = fit_coreset(at, *given[:2], coreset, given[2], random_state=random_state).solution
     t = problem.signal(model.coef, model.intercept, data)
@@ -385,9 +386,18 @@ def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, fl
 
 
 def _noise_quantile(
-    problem: Problem, data: Data, t: FloatArray, confidence: float, draws: int, rng: np.random.Generator
+    problem: Problem,
+    data: Data,
+    t: FloatArray,
+    confidence: float,
+    draws: int,
+    rng: np.random.Generator,
+    precision: float = _PRECISION,
 ) -> float:
-    """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers."""
+    """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers.
+
+    ``precision`` is the standard error, as a share of the quantile, at which draws over all rows end.
+    """
     loss, masses = problem.loss, data.masses
     slope, bar = _slopes(problem, data, t)
     if bar == 0.0:
@@ -401,7 +411,6 @@ def _noise_quantile(
             curvature = masses
         centre = data.rows.transpose_dot(curvature) / curvature.sum()
     weighted = masses * slope
-    norm = problem.geometry.norm
     if data.rows.m <= _COVARIANCE_FEATURES:  # Gaussian multipliers: the sum is Gaussian with this covariance, exactly
         squares = weighted * weighted
         first = data.rows.transpose_dot(squares)
@@ -409,25 +418,44 @@ def _noise_quantile(
         covariance += squares.sum() * np.outer(centre, centre)
         values, vectors = np.linalg.eigh(covariance)
         noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-    else:
-        return float(np.quantile(_drawn_norms(problem, data, weighted, centre, draws, rng), confidence)) / bar
-    return float(np.quantile([norm.value(row) for row in noise], confidence)) / bar
+        return float(np.quantile([problem.geometry.norm.value(row) for row in noise], confidence)) / bar
+    norms: list[float] = []
+    while len(norms) < draws and not _is_precise(norms, confidence, precision):
+        norms += _drawn_norms(problem, data, weighted, centre, min(_DRAWS_AT_ONCE, draws - len(norms)), rng)
+    return float(np.quantile(norms, confidence)) / bar
+
+
+def _is_precise(values: list[float], confidence: float, precision: float) -> bool:
+    """Whether the quantile of a sample has a standard error of at most ``precision`` times itself.
+
+    The number of values below the quantile is binomial: the order statistics one standard deviation away on either
+    side lie two standard errors apart.
+
+    Examples
+    --------
+    >>> values = np.linspace(1.0, 1.1, 256).tolist()
+    >>> _is_precise(values, 0.95, 0.005), _is_precise(values, 0.95, 0.001), _is_precise(values, 0.9999, 0.005)
+    (True, False, False)
+    """
+    n = len(values)
+    deviation = np.sqrt(n * confidence * (1.0 - confidence))
+    low, high = int(np.floor(n * confidence - deviation)), int(np.ceil(n * confidence + deviation))
+    if low < 0 or high >= n:  # no value lies on that side yet
+        return False
+    ordered = np.sort(values)
+    return bool(ordered[high] - ordered[low] <= 2.0 * precision * np.quantile(ordered, confidence))
 
 
 def _drawn_norms(
-    problem: Problem, data: Data, weighted: FloatArray, centre: FloatArray, draws: int, rng: np.random.Generator
+    problem: Problem, data: Data, weighted: FloatArray, centre: FloatArray, count: int, rng: np.random.Generator
 ) -> list[float]:
-    """Return ``||sum_i e_i s_i (x_i - centre)||`` for draws of the multipliers, a few draws at a time."""
-    norms: list[float] = []
-    for first in range(0, draws, _DRAWS_AT_ONCE):
-        count = min(_DRAWS_AT_ONCE, draws - first)
-        noise, total = np.zeros((data.rows.m, count)), np.zeros(count)
-        for part, block in data.rows.blocks():
-            # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
-            multipliers = rng.standard_normal((block.shape[0], count))
-            multipliers *= weighted[part, None]
-            noise += block.T @ multipliers
-            total += multipliers.sum(axis=0)
-        noise -= np.outer(centre, total)
-        norms += [problem.geometry.norm.value(column) for column in noise.T]
-    return norms
+    """Return ``||sum_i e_i s_i (x_i - centre)||`` for draws of the multipliers, all in one pass over the rows."""
+    noise, total = np.zeros((data.rows.m, count)), np.zeros(count)
+    for part, block in data.rows.blocks():
+        # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
+        multipliers = rng.standard_normal((block.shape[0], count))
+        multipliers *= weighted[part, None]
+        noise += block.T @ multipliers
+        total += multipliers.sum(axis=0)
+    noise -= np.outer(centre, total)
+    return [problem.geometry.norm.value(column) for column in noise.T]
