@@ -20,12 +20,12 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sums import Leaves, TreeSum, leaf_rows
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import Leaves, TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import Levels, binary_level
 from dualcore.reading.closed import ClosedReading, kink_distance
-from dualcore.reading.leafread import LeafRead
 
 # Beyond this many features a problem of so many rows costs more than reads do.
 _MOST_FEATURES = 300
@@ -94,8 +94,7 @@ class _Read(LeafRead[_Found]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return at least twice the groups, or their sums would cost more to add than to make."""
-        m = int(chunk.X.shape[1])
-        return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * self.n_groups - 1).bit_length())
+        return max(super().leaf_of(chunk), 1 << (2 * self.n_groups - 1).bit_length())
 
     def join(self, found: list[_Found]) -> _Found:
         """Return all rows and all sums."""
@@ -106,7 +105,7 @@ class _Read(LeafRead[_Found]):
     def sums_of(self, chunk: Chunk) -> _Found:
         """Return rows and sums of whole leaves."""
         leaves, y, n_groups = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y, self.n_groups
-        masses = np.full(y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
+        masses = self.masses_of(chunk)
         group = self.problem.family.stratum(y)
         width, share = self.kept.widths[group], self.kept.shares[group]
         keep = masses > 0.0
