@@ -37,7 +37,7 @@ class _Totals(LeafRead[TreeSum]):
     def sums_of(self, chunk: Chunk) -> TreeSum:
         """Return the sums of whole leaves."""
         leaves, n = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y.size
-        masses = self.masses_of(chunk)
+        masses = chunk.masses(self.total)
         # A row of this matrix for every class of every leaf; its products add up rows in their order.
         place = np.arange(n) // leaves.rows * self.n_classes + chunk.y.astype(np.intp)
         picks = sp.csr_matrix((masses, (place, np.arange(n))), shape=(leaves.n_leaves * self.n_classes, n))

@@ -43,11 +43,11 @@ def can_merge(problem: Problem, n_features: int) -> bool:
 
 
 class MergedRows(NamedTuple):
-    """Rows kept as they are, then the means of groups; ``masses`` sum to one."""
+    """Rows kept as they are, then the means of groups; ``weights`` sum to one."""
 
     X: Any
     y: FloatArray
-    masses: FloatArray
+    weights: FloatArray
 
 
 class NearRows(NamedTuple):
@@ -105,7 +105,7 @@ class _Read(LeafRead[_Found]):
     def sums_of(self, chunk: Chunk) -> _Found:
         """Return rows and sums of whole leaves."""
         leaves, y, n_groups = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y, self.n_groups
-        masses = self.masses_of(chunk)
+        masses = chunk.masses(self.total)
         group = self.problem.family.stratum(y)
         width, share = self.kept.widths[group], self.kept.shares[group]
         keep = masses > 0.0
@@ -153,7 +153,7 @@ def near_rows(reading: ClosedReading) -> NearRows:
     widths = np.array([np.interp(most, np.append(0, each), edges) for each in below])
     widths = np.where(below[:, -1] <= most, np.inf, np.maximum(widths, np.finfo(np.float64).tiny))
     sample, stratum = reading.sample, problem.family.stratum(reading.sample.y)
-    t = sample.y * (np.asarray(sample.X @ reading.anchor.coef) + reading.anchor.intercept)
+    t = problem.family.signal_at(reading.anchor, sample.X, sample.y)
     near = np.asarray(kink_distance(problem, reading.multiplier, t)) < widths[stratum]
     stands_for = reading.cell_count / np.maximum(np.bincount(sample.cells, minlength=rule.n_cells), 1)
     expected = np.bincount(stratum[near], stands_for[sample.cells[near]], n_strata)

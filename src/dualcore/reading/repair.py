@@ -179,7 +179,7 @@ class _Read(LeafRead[list[TreeSum]]):
         problem, anchor = self.candidates[0].problem, self.candidates[0].anchor
         leaves = Leaves(chunk.X, self.leaf_of(chunk))
         signs = chunk.y if problem.is_classification else np.ones(chunk.y.size)
-        masses = self.masses_of(chunk)
+        masses = chunk.masses(self.total)
         score = leaves.dot(anchor.coef) + anchor.intercept
         t = score * signs if problem.is_classification else score - chunk.y
         tables = (self._table(leaves, chunk.y, masses, signs, each.of(leaves, t, signs)) for each in self.candidates)

@@ -76,6 +76,10 @@ class Chunk(NamedTuple):
     y: FloatArray
     weights: FloatArray | None
 
+    def masses(self, total: float) -> FloatArray:
+        """Return the weights of the rows, one each where they have none, divided by the ``total`` of all rows."""
+        return np.full(self.y.size, 1.0 / total) if self.weights is None else self.weights / total
+
     def part(self, first: int, last: int) -> Chunk:
         """Return the rows of the global numbers ``[first, last)``."""
         span = slice(first - self.start, last - self.start)

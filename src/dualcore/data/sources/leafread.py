@@ -6,10 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-import numpy as np
 import scipy.sparse as sp
 
-from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, complete_edges
 from dualcore.data.sums import edge_spans, leaf_rows, split_rows
@@ -43,10 +41,6 @@ class LeafRead(ABC, Generic[T]):
     def leaf_of(self, chunk: Chunk) -> int:
         """Return the rows of a leaf: they depend on the number of features and their storage alone."""
         return leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X))
-
-    def masses_of(self, chunk: Chunk) -> FloatArray:
-        """Return the masses of the rows of a chunk, which sum to one over all rows."""
-        return np.full(chunk.y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
 
     @abstractmethod
     def sums_of(self, chunk: Chunk) -> T:
