@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at
-from dualcore.coresets.samplers.strata import draw_cells
-from dualcore.coresets.streamgroup import has_all_classes
-from dualcore.data.sources import ArraySource
+from dualcore.coresets.streamgroup import draw_again, has_all_classes
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass, plan_cells
-from dualcore.solvers import solve
+from dualcore.solvers import solve_quietly
 
 # How many times as far from the optimum as chance explains an anchor may be, squared.
 _CHANCE = 4.0
@@ -60,9 +54,7 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
     """
     if not has_all_classes(problem, rows.y[rows.weights > 0.0]):
         return None
-    with warnings.catch_warnings():  # an anchor need not be optimal
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        best = solve(problem, rows.X, rows.y, rows.weights, tol=1e-5)
+    best = solve_quietly(problem, rows, tol=1e-5)
     data = problem.validate(rows.X, rows.y, rows.weights)
     found = problem.evaluate(anchor.coef, anchor.intercept, data)
     excess = found.value - best.value
@@ -87,5 +79,4 @@ def _redraw(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: in
     reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (rows.X.shape[1] + 1) / size)))
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     task = Pass(problem, anchor, plan.rule, seed, np.ones(plan.rule.n_cells), certified=False)
-    few = draw_cells(read(ArraySource(rows.X, rows.y, rows.weights), task), min(size, len(rows)))
-    return replace(few, indices=rows.indices[few.indices], n_rows=rows.n_rows)
+    return draw_again(rows, task, min(size, len(rows)))

@@ -18,11 +18,11 @@ import scipy.sparse as sp
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import Drifted, DriftWarning, look_for_drift
 from dualcore.coresets.samplers.anchors import check_size
-from dualcore.coresets.samplers.strata import draw_cells
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import (
     NO_WEIGHT,
     Group,
+    draw_again,
     draw_group,
     has_all_classes,
     kept_rows,
@@ -32,11 +32,10 @@ from dualcore.coresets.streamgroup import (
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
-from dualcore.data.sources import ArraySource, Chunk
+from dualcore.data.sources import Chunk
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.local import default_chunk_rows
 from dualcore.problem import Problem
-from dualcore.reading.reading import read
 
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
 _MOST_GROUPS = 4
@@ -297,8 +296,7 @@ class CoresetStream:
             return coreset
         task = self.groups[0].task
         task = task._replace(keep=np.ones(task.cells.n_cells), certified=False, width=0.0)
-        few = draw_cells(read(ArraySource(coreset.X, coreset.y, coreset.weights), task), size)
-        return replace(few, indices=coreset.indices[few.indices], n_rows=coreset.n_rows)
+        return draw_again(coreset, task, size)
 
     # The coreset out
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.samplers.strata import cell_scores, draw_cells
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Chunk
+from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.reading import Reading, as_reading
+from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Extent, Pass, Sample, Summary, close, merge, plan_cells, summarise
-from dualcore.solvers import solve
+from dualcore.solvers import solve_quietly
 
 # Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
 _MOST_MASS = 4.0
@@ -125,19 +123,16 @@ def plan_group(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any)
     m = pilot.X.shape[1]
     weights = np.ones(pilot.y.size) if pilot.weights is None else pilot.weights
     masses = normalised(weights) if weights.any() else np.full(pilot.y.size, 1.0 / pilot.y.size)
+    rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
     complete = has_all_classes(problem, pilot.y[masses > 0.0])
     if given is not None:
         anchor = as_anchor(given, problem, m)
     elif complete:
-        with warnings.catch_warnings():  # an anchor need not be optimal
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solve(problem, pilot.X, pilot.y, masses, tol=1e-5)
-        anchor = anchor_at(problem, solution)
+        anchor = anchor_at(problem, solve_quietly(problem, rows, tol=1e-5))
     else:
         coef, intercept = problem.family.zero_model(m)
         anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
     reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (m + 1) / size)))
-    rows = Coreset(np.arange(pilot.y.size), pilot.X, pilot.y, masses, pilot.y.size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
     scores = cell_scores(rule, seen)
@@ -175,6 +170,12 @@ def kept_rows(group: Group) -> tuple[Coreset, float]:
     """Return all rows that a group keeps, weighted to stand for all it has seen, and their weight."""
     reading, weight = group.reading(reserve=True)
     return draw_cells(reading, reading.sample.rows.size), weight
+
+
+def draw_again(rows: Coreset, task: Pass, size: int) -> Coreset:
+    """Return a coreset of a coreset, drawn and calibrated at the anchor of ``task``."""
+    few = draw_cells(read(ArraySource(rows.X, rows.y, rows.weights), task), size)
+    return replace(few, indices=rows.indices[few.indices], n_rows=rows.n_rows)
 
 
 def unite_coresets(parts: list[tuple[Coreset, float]]) -> Coreset:

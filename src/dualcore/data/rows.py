@@ -59,6 +59,12 @@ def may_be_bad(block: Any) -> bool:
         return not float(flat @ flat) <= LARGEST * LARGEST
 
 
+def weighted_squares(block: Any, weights: FloatArray) -> FloatArray:
+    """Return ``sum_i weights_i x_ij^2`` over the rows of a block, shape (m,)."""
+    square = block.multiply(block) if sp.issparse(block) else block * block
+    return np.asarray(square.T @ weights, dtype=np.float64).ravel()
+
+
 class Rows(ABC):
     """The n x m data matrix, seen only through products and row look-ups."""
 
@@ -125,8 +131,7 @@ class Rows(ABC):
         """Return ``sum_i weights_i x_ij^2``, shape (m,)."""
         out = np.zeros(self.m)
         for rows, block in self.blocks():
-            square = block.multiply(block) if sp.issparse(block) else block * block
-            out += np.asarray(square.T @ weights[rows]).ravel()
+            out += weighted_squares(block, weights[rows])
         return out
 
     def column_sizes(self, weights: FloatArray | None) -> FloatArray:

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 
 from dualcore.certificates.softmax.sums import ClassTotals
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import Leaves, TreeSum, leaf_rows
-from dualcore.reading.leafread import LeafRead
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import Leaves, TreeSum
 
 # Rows of a leaf for every class, at least: the sums of a leaf then take less memory than its rows.
 _ROWS_PER_CLASS = 8
@@ -32,12 +32,12 @@ class _Totals(LeafRead[TreeSum]):
     def leaf_of(self, chunk: Chunk) -> int:
         """Return the rows of a leaf, more of them for many classes."""
         fewest = 1 << (_ROWS_PER_CLASS * self.n_classes - 1).bit_length()
-        return max(leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X)), fewest)
+        return max(super().leaf_of(chunk), fewest)
 
     def sums_of(self, chunk: Chunk) -> TreeSum:
         """Return the sums of whole leaves."""
         leaves, n = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y.size
-        masses = np.full(n, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
+        masses = chunk.masses(self.total)
         # A row of this matrix for every class of every leaf; its products add up rows in their order.
         place = np.arange(n) // leaves.rows * self.n_classes + chunk.y.astype(np.intp)
         picks = sp.csr_matrix((masses, (place, np.arange(n))), shape=(leaves.n_leaves * self.n_classes, n))

@@ -158,8 +158,7 @@ class ClosedKernel:
         self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
     ) -> CellPlan:
         """Return cells by class, by the curvature of ``h``, and by its size."""
-        score = np.asarray(rows.X @ anchor.coef + anchor.intercept)
-        t = score * rows.y if problem.is_classification else score - rows.y
+        t = problem.family.signal_at(anchor, rows.X, rows.y)
         h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
         width = reach * spread_of(t, rows.weights)
         n_strata = max(1, len(problem.family.strata))

@@ -20,12 +20,12 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sums import Leaves, TreeSum, leaf_rows
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import Leaves, TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import Levels, binary_level
 from dualcore.reading.closed import ClosedReading, kink_distance
-from dualcore.reading.leafread import LeafRead
 
 # Beyond this many features a problem of so many rows costs more than reads do.
 _MOST_FEATURES = 300
@@ -43,11 +43,11 @@ def can_merge(problem: Problem, n_features: int) -> bool:
 
 
 class MergedRows(NamedTuple):
-    """Rows kept as they are, then the means of groups; ``masses`` sum to one."""
+    """Rows kept as they are, then the means of groups; ``weights`` sum to one."""
 
     X: Any
     y: FloatArray
-    masses: FloatArray
+    weights: FloatArray
 
 
 class NearRows(NamedTuple):
@@ -94,8 +94,7 @@ class _Read(LeafRead[_Found]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return at least twice the groups, or their sums would cost more to add than to make."""
-        m = int(chunk.X.shape[1])
-        return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * self.n_groups - 1).bit_length())
+        return max(super().leaf_of(chunk), 1 << (2 * self.n_groups - 1).bit_length())
 
     def join(self, found: list[_Found]) -> _Found:
         """Return all rows and all sums."""
@@ -106,7 +105,7 @@ class _Read(LeafRead[_Found]):
     def sums_of(self, chunk: Chunk) -> _Found:
         """Return rows and sums of whole leaves."""
         leaves, y, n_groups = Leaves(chunk.X, self.leaf_of(chunk)), chunk.y, self.n_groups
-        masses = np.full(y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
+        masses = chunk.masses(self.total)
         group = self.problem.family.stratum(y)
         width, share = self.kept.widths[group], self.kept.shares[group]
         keep = masses > 0.0
@@ -154,7 +153,7 @@ def near_rows(reading: ClosedReading) -> NearRows:
     widths = np.array([np.interp(most, np.append(0, each), edges) for each in below])
     widths = np.where(below[:, -1] <= most, np.inf, np.maximum(widths, np.finfo(np.float64).tiny))
     sample, stratum = reading.sample, problem.family.stratum(reading.sample.y)
-    t = sample.y * (np.asarray(sample.X @ reading.anchor.coef) + reading.anchor.intercept)
+    t = problem.family.signal_at(reading.anchor, sample.X, sample.y)
     near = np.asarray(kink_distance(problem, reading.multiplier, t)) < widths[stratum]
     stands_for = reading.cell_count / np.maximum(np.bincount(sample.cells, minlength=rule.n_cells), 1)
     expected = np.bincount(stratum[near], stands_for[sample.cells[near]], n_strata)

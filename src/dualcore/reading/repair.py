@@ -17,18 +17,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import Leaves, TreeSum, leaf_rows
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import Leaves, TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Loss
-from dualcore.reading.leafread import LeafRead
 
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300
@@ -169,8 +168,7 @@ class _Read(LeafRead[list[TreeSum]]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return at least twice the features, or Gram matrices would cost more to add than to make."""
-        m = int(chunk.X.shape[1])
-        return max(leaf_rows(m, sparse=sp.issparse(chunk.X)), 1 << (2 * m - 1).bit_length())
+        return max(super().leaf_of(chunk), 1 << (2 * int(chunk.X.shape[1]) - 1).bit_length())
 
     def join(self, found: list[list[TreeSum]]) -> list[TreeSum]:
         """Return the trees of all parts together."""
@@ -181,7 +179,7 @@ class _Read(LeafRead[list[TreeSum]]):
         problem, anchor = self.candidates[0].problem, self.candidates[0].anchor
         leaves = Leaves(chunk.X, self.leaf_of(chunk))
         signs = chunk.y if problem.is_classification else np.ones(chunk.y.size)
-        masses = np.full(chunk.y.size, 1.0 / self.total) if chunk.weights is None else chunk.weights / self.total
+        masses = chunk.masses(self.total)
         score = leaves.dot(anchor.coef) + anchor.intercept
         t = score * signs if problem.is_classification else score - chunk.y
         tables = (self._table(leaves, chunk.y, masses, signs, each.of(leaves, t, signs)) for each in self.candidates)

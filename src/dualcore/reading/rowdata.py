@@ -26,7 +26,7 @@ def source_data(source: Source) -> Data:
 
 def rows_at_hand(source: Source) -> Rows | None:
     """Return the rows of a source that can look them up for nothing, mapped files among them; None of others."""
-    while isinstance(source, PreparedSource) and source._preparation.scale is None:
+    while isinstance(source, PreparedSource) and source.scale is None:
         source = source.inner
     return source.rows if isinstance(source, ArraySource) else None
 

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
-from dualcore.data.sources.chunk import stack_chunks, stack_rows
-from dualcore.data.sums import FlipTail, Leaves, TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
+from dualcore.data.sources.chunk import complete_edges, stack_rows
+from dualcore.data.sums import FlipTail, Leaves, TreeSum, edge_spans, leaf_rows, split_rows
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.cells import CellPlan, CellRule
@@ -170,19 +170,9 @@ def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     summary = _empty(task, chunk.weights is not None)
     if first < last:
         whole = first == start and last == stop
-        summary = _summarise_leaves(chunk if whole else cut_chunk(chunk, first, last), task, extent)
-    # An edge is copied: a view of it would keep the chunk alive.
-    summary.edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, extent.n_rows)]
+        summary = _summarise_leaves(chunk if whole else chunk.part(first, last), task, extent)
+    summary.edges = [chunk.part(*span).copy() for span in edge_spans(start, stop, leaf, extent.n_rows)]
     return summary
-
-
-def cut_chunk(chunk: Chunk, start: int, stop: int, *, copy: bool = False) -> Chunk:
-    """Return the rows ``[start, stop)`` of a chunk, by their global numbers."""
-    part = slice(start - chunk.start, stop - chunk.start)
-    weights = None if chunk.weights is None else chunk.weights[part]
-    if copy:
-        return Chunk(start, chunk.X[part].copy(), chunk.y[part].copy(), None if weights is None else weights.copy())
-    return Chunk(start, chunk.X[part], chunk.y[part], weights)
 
 
 def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
@@ -202,26 +192,6 @@ def merge(parts: list[Summary], task: Pass, extent: Extent) -> Summary:
         edges,
         parts[0].weighted,
     )
-
-
-def complete_edges(edges: list[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
-    """Return the leaves that these rows complete, and the rows that still wait for others, neighbours joined."""
-    spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
-    complete, left = complete_leaves(spans, leaf, n_rows)
-    whole = join_runs([edges[place] for group in complete for place in group])
-    return whole, join_runs([edges[place] for place in left], leaf)
-
-
-def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
-    """Return ascending chunks with neighbours put together; with ``leaf``, only neighbours in the same leaf."""
-    runs: list[list[Chunk]] = []
-    for chunk in chunks:
-        stop = runs[-1][-1].start + runs[-1][-1].y.size if runs else -1
-        if stop == chunk.start and (leaf is None or stop % leaf):
-            runs[-1].append(chunk)
-        else:
-            runs.append([chunk])
-    return [stack_chunks(run) for run in runs]
 
 
 def close(summary: Summary, task: Pass, extent: Extent) -> Summary:

@@ -18,6 +18,7 @@ from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
+from dualcore.reading.summary import WeightedRows
 from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observed
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
@@ -114,6 +115,16 @@ def solve(
         message = f"{found.status.value} Relative gap {gap:.2e}, asked for {tol:.0e}."
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return found
+
+
+def solve_quietly(problem: Problem, rows: WeightedRows, **settings: Any) -> Solution:
+    """Train on rows that stand for others, without a warning where the tolerance is not met: all rows say what it is.
+
+    Settings are those of `solve`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return solve(problem, rows.X, rows.y, rows.weights, **settings)
 
 
 def _solve_classes(problem: Problem, X: Any, y: Any, sample_weight: Any, settings: dict[str, Any]) -> Solution:

@@ -56,8 +56,8 @@ def test_merged_rows_have_less_risk_at_every_model(name, number, share):
         open_source(X, y, weights), problem, models, NearRows(np.array([0.02, 0.2]), np.full(2, share), 5)
     )
     assert len(merged.y) < 0.5 * len(y)
-    assert merged.masses.sum() == pytest.approx(1.0, rel=1e-12)
-    assert merged.masses @ merged.X == pytest.approx(weights @ X / weights.sum(), abs=1e-12)
+    assert merged.weights.sum() == pytest.approx(1.0, rel=1e-12)
+    assert merged.weights @ merged.X == pytest.approx(weights @ X / weights.sum(), abs=1e-12)
     rng = np.random.default_rng(3)
     for away in (0.01, 0.1, 1.0, 10.0):
         coef, intercept = models[0].coef + away * rng.normal(size=6), models[0].intercept
@@ -115,7 +115,7 @@ def test_merged_rows_do_not_depend_on_how_rows_are_split(kind):
     for X_other, other in zip(dense[1:], found[1:], strict=True):
         assert (X_other == dense[0]).all()
         assert (other.y == found[0].y).all()
-        assert (other.masses == found[0].masses).all()
+        assert (other.weights == found[0].weights).all()
 
 
 def test_what_cannot_be_merged_is_known_before_a_read():

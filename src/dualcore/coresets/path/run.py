@@ -9,7 +9,6 @@ in one read of the data.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates import Certificate, LinearModel, trivial_bound
+from dualcore.certificates import Certificate, trivial_bound
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.refine import as_sampler
@@ -40,7 +38,7 @@ from dualcore.reading.cells import spread_of
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
-from dualcore.solvers import Solution, solve
+from dualcore.solvers import Solution, solve, solve_quietly
 from dualcore.solvers.base import able_solver
 
 # Radii within this factor of one that is trained may lie between two of them.
@@ -348,9 +346,7 @@ class _CoresetPath:
         return found
 
     def _solve(self, position: int, rows: WeightedRows, start: Solution | None) -> Solution:
-        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return solve(self.problems[position], rows.X, rows.y, rows.weights, warm_start=start, **self.settings)
+        return solve_quietly(self.problems[position], rows, warm_start=start, **self.settings)
 
     def _pilot(self, position: int) -> tuple[Solution | None, WeightedRows | None]:
         """Return a model to start from, and rows to estimate cells from; None where the sampler draws its own."""
@@ -364,7 +360,7 @@ class _CoresetPath:
         problem, sampler, seed = self.problems[position], self.sampler, seed_from(self.seed, 2 + len(self.coresets))
         anchor = None
         if model is not None and rows is not None:
-            t, size = _signal(problem, rows, model), problem.size(model.coef)
+            t, size = problem.family.signal_at(model, rows.X, rows.y), problem.size(model.coef)
             multiplier = problem.form.minimise(t, rows.weights, size).multiplier
             anchor = Anchor(model.coef, model.intercept, problem.family.feasible_multiplier(model.coef, multiplier))
         if isinstance(sampler, DualCoreset) and self.refines and anchor is not None and rows is not None:
@@ -451,7 +447,7 @@ class _CoresetPath:
 
     def _spread(self, candidate: _Candidate) -> float:
         rows = self.coresets[candidate.build]
-        return spread_of(_signal(self.problems[0], rows, candidate.solution), rows.weights)
+        return spread_of(self.problems[0].family.signal_at(candidate.solution, rows.X, rows.y), rows.weights)
 
     def _tell(self, stage: str, done: int) -> None:
         if self.callback is not None:
@@ -466,14 +462,9 @@ def _is_below(x: list[float], y: list[float], left: int, middle: int, right: int
     return (y[middle] - y[left]) * (x[right] - x[left]) <= (y[right] - y[left]) * (x[middle] - x[left])
 
 
-def _signal(problem: Problem, rows: WeightedRows, model: LinearModel) -> FloatArray:
-    score = np.asarray(rows.X @ model.coef + model.intercept)
-    return np.asarray(score * rows.y if problem.is_classification else score - rows.y, dtype=np.float64)
-
-
 def _moment_matrix(problem: Problem, rows: WeightedRows, model: Solution) -> FloatArray:
     """Return of every row what `ModelReadings.moments` sums over the full data, shape (size, n_moments)."""
-    t = _signal(problem, rows, model)
+    t = problem.family.signal_at(model, rows.X, rows.y)
     value, slope = problem.loss.value_and_slope(t)
     gains, flipped = problem.form.flip_gains(t), np.zeros(t.size, dtype=bool)
     if gains is not None:

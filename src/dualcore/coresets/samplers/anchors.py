@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.samplers.allocate import allocate
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.solvers import Solution, solve
+from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
 
 
@@ -49,11 +46,7 @@ def check_size(problem: Problem, size: int) -> None:
 
 def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:
     """Return the model trained on a pilot sample of ``size`` rows."""
-    pilot = pilot_sample(problem, source, size, seed)
-    with warnings.catch_warnings():  # an anchor need not be optimal: what it is worth is measured on the full data
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        solution = solve(problem, pilot.X, pilot.y, pilot.weights, tol=1e-5)
-    return anchor_at(problem, solution)
+    return anchor_at(problem, solve_quietly(problem, pilot_sample(problem, source, size, seed), tol=1e-5))
 
 
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:

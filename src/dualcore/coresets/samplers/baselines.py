@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.anchors import pilot_sample
 from dualcore.coresets.samplers.base import Sampler
-from dualcore.coresets.samplers.byclass import ClassDraw, draw_by_class
-from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
+from dualcore.coresets.samplers.byclass import LayerDraw, draw_layers
+from dualcore.coresets.samplers.grid import GridDraw
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
@@ -228,21 +228,15 @@ class LayeredCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         losses = collect(source, lambda chunk: chunk_losses(problem, anchor, chunk))
         masses = row_masses(source)
-        if problem.family.n_outputs > 1:
-            by_class = draw_by_class(problem, source, losses, losses, masses, size, seed_from(seed, 2))
-            found: dict[str, Any] = {"seed": seed, "cells": by_class.n_cells, "merged": by_class.merged}
-            return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)
-        grid = build_grid(losses, losses, masses)
-        slack = float(losses.mean() if masses is None else masses @ losses)
-        draw = draw_grid(grid, size, seed_from(seed, 2), slack=slack, masses=masses)
-        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "merged": draw.merged}
+        draw = draw_layers(problem, source, losses, losses, masses, size, seed_from(seed, 2))
+        details: dict[str, Any] = {"seed": seed, "cells": draw.n_cells, "merged": draw.merged}
         return drawn_coreset(problem, source, draw, seed, anchor, self.name, details)
 
 
 def drawn_coreset(
     problem: Problem,
     source: Source,
-    draw: GridDraw | ClassDraw,
+    draw: GridDraw | LayerDraw,
     seed: int,
     anchor: Anchor,
     method: str,
@@ -265,10 +259,4 @@ def chunk_losses(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:
     if problem.family.n_outputs > 1:
         found = problem.family.rows(anchor, chunk.X, chunk.y)
         return found.upper if found.loss is None else found.loss
-    return problem.loss.value(chunk_signal(problem, anchor, chunk))
-
-
-def chunk_signal(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:
-    """Return margins or residuals of a chunk."""
-    score = chunk.X @ anchor.coef + anchor.intercept
-    return np.asarray(score * chunk.y if problem.is_classification else score - chunk.y)
+    return problem.loss.value(problem.family.signal_at(anchor, chunk.X, chunk.y))

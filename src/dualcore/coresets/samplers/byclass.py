@@ -18,8 +18,8 @@ from dualcore.data.sources.rows import source_target
 from dualcore.problem import Problem
 
 
-class ClassDraw(NamedTuple):
-    """Rows drawn from a grid in every class: ascending row numbers, weights that sum to one, how many cells."""
+class LayerDraw(NamedTuple):
+    """Rows drawn from a grid, or from one in every class: ascending numbers, weights that sum to one, cells."""
 
     indices: npt.NDArray[np.int64]
     weights: FloatArray
@@ -27,7 +27,7 @@ class ClassDraw(NamedTuple):
     merged: bool
 
 
-def draw_by_class(
+def draw_layers(
     problem: Problem,
     source: Source,
     lower: FloatArray,
@@ -35,11 +35,15 @@ def draw_by_class(
     masses: FloatArray | None,
     size: int,
     seed: int,
-) -> ClassDraw:
-    """Draw by the size of ``h`` within every class, as Algorithm 1 does over all rows; each class keeps its mass.
+) -> LayerDraw:
+    """Draw by the size of ``h`` as Algorithm 1 does: over all rows, or within every class where there are many.
 
-    Classes share the rows by their mass and their part in the mean of ``upper``.
+    Each of many classes keeps its mass. They share the rows by their mass and their part in the mean of ``upper``.
     """
+    if problem.family.n_outputs == 1:
+        grid = build_grid(lower, upper, masses)
+        drawn = draw_grid(grid, size, seed, slack=grid.upper_mean, masses=masses)
+        return LayerDraw(drawn.indices, drawn.weights, grid.n_cells, drawn.merged)
     check_size(problem, size)
     n_strata = len(problem.family.strata)
     code = problem.family.stratum(source_target(source))
@@ -61,4 +65,4 @@ def draw_by_class(
         n_cells, merged = n_cells + grid.n_cells, merged or found.merged
     chosen, weight = np.concatenate(rows), np.concatenate(weights)
     ascending = np.argsort(chosen)
-    return ClassDraw(chosen[ascending].astype(np.int64), normalised(weight[ascending]), n_cells, merged)
+    return LayerDraw(chosen[ascending].astype(np.int64), normalised(weight[ascending]), n_cells, merged)

@@ -11,7 +11,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, as_anchor
 from dualcore.coresets.samplers.baselines import drawn_coreset, row_masses
-from dualcore.coresets.samplers.byclass import draw_by_class
+from dualcore.coresets.samplers.byclass import draw_layers
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.coresets.samplers.refinement import Refinement
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
@@ -169,18 +169,15 @@ class DualCoreset(Sampler):
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         lower, upper = row_bounds(problem, source, anchor, self.bounds)
         masses = row_masses(source)
-        if problem.family.n_outputs > 1 and self.epsilon is None:
-            by_class = draw_by_class(problem, source, np.minimum(lower, upper), upper, masses, size, seed_from(seed, 2))
-            found = {"seed": seed, "cells": by_class.n_cells, "bounds": self.bounds, "merged": by_class.merged}
-            return drawn_coreset(problem, source, by_class, seed, anchor, self.name, found)
-        grid = build_grid(np.minimum(lower, upper), upper, masses, by_mass=self.epsilon is not None)
+        if self.epsilon is None:
+            draw = draw_layers(problem, source, np.minimum(lower, upper), upper, masses, size, seed_from(seed, 2))
+            found = {"seed": seed, "cells": draw.n_cells, "bounds": self.bounds, "merged": draw.merged}
+            return drawn_coreset(problem, source, draw, seed, anchor, self.name, found)
+        grid = build_grid(np.minimum(lower, upper), upper, masses, by_mass=True)
+        sizes = sample_sizes(grid, lower, upper, self.epsilon, self._region(problem, source, anchor, upper), masses)
+        drawn = draw_grid(grid, sizes.draws, seed_from(seed, 2), slack=grid.upper_mean, masses=masses)
         details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "bounds": self.bounds}
-        draws: Any = size
-        if self.epsilon is not None:
-            sizes = sample_sizes(grid, lower, upper, self.epsilon, self._region(problem, source, anchor, upper), masses)
-            draws, details["sizes"], details["message"] = sizes.draws, sizes.as_dict(), sizes.report(source.n_rows)
-        drawn = draw_grid(grid, draws, seed_from(seed, 2), slack=float(grid.upper_mean), masses=masses)
-        details["merged"] = drawn.merged
+        details |= {"sizes": sizes.as_dict(), "message": sizes.report(source.n_rows), "merged": drawn.merged}
         return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:

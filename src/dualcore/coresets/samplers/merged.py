@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import RowBounds
 from dualcore.coresets.samplers.anchors import anchor_at
@@ -14,7 +12,7 @@ from dualcore.data.sources import Source
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import merge_rows, near_rows
-from dualcore.solvers import solve
+from dualcore.solvers import solve_quietly
 
 # Reads at most: the second groups rows by the model of the first merged rows too, where those bound least.
 _READS = 2
@@ -37,10 +35,8 @@ def merged_bounds(source: Source, reading: ClosedReading, anchor: Anchor, tol: f
     models: tuple[Anchor, ...] = (anchor,)
     whole = reading.level_set(reading.risk)
     for _ in range(_READS):
-        X, y, masses = merge_rows(source, problem, models, kept)
-        with warnings.catch_warnings():  # any dual point gives a bound
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            solution = solve(problem, X, y, masses, tol=tol)
-        bounds = RowBounds(problem, problem.validate(X, y, masses), whole.upper, whole)
+        merged = merge_rows(source, problem, models, kept)
+        solution = solve_quietly(problem, merged, tol=tol)  # any dual point gives a bound
+        bounds = RowBounds(problem, problem.validate(*merged), whole.upper, whole)
         yield -np.inf if solution.dual is None else bounds.bound(solution.dual).value
         models = (anchor, anchor_at(problem, solution))

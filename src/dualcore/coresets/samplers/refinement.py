@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
@@ -29,8 +27,8 @@ from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import certify_rows, rows_in_memory
 from dualcore.reading.rowwise import along
-from dualcore.reading.summary import Pass, plan_cells
-from dualcore.solvers import Solution, Status, solve
+from dualcore.reading.summary import Pass, WeightedRows, plan_cells
+from dualcore.solvers import Solution, Status, solve_quietly
 from dualcore.solvers.descent.metric import MOST_FEATURES
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.
@@ -202,7 +200,7 @@ class Refinement:
         if best.needs_rows:
             anchor = self._best_on_line(best)
             self._settle(best, anchor)
-        solution = trained or self._solve(coreset.X, coreset.y, coreset.weights)
+        solution = trained or self._solve(coreset)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
 
@@ -254,8 +252,7 @@ class Refinement:
             return merged_bounds(source, best, anchor, max(self.inner_tol, _SHARE * (self.target_gap or 0.0)))
         if not can_repair(problem, source.n_features):
             return iter(())
-        score = np.asarray(coreset.X @ anchor.coef + anchor.intercept)
-        t = score * coreset.y if problem.is_classification else score - coreset.y
+        t = problem.family.signal_at(anchor, coreset.X, coreset.y)
         return repaired_bounds(source, problem, anchor, spread_of(t, coreset.weights), best.level_set(best.risk))
 
     def _best_on_line(self, best: Reading) -> Anchor:
@@ -276,10 +273,8 @@ class Refinement:
     def _tight(self) -> bool:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
 
-    def _solve(self, X: Any, y: FloatArray, weights: FloatArray) -> Solution:
-        with warnings.catch_warnings():  # what a coreset's solution is worth is measured on the full data
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return solve(self.problem, X, y, weights, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
+    def _solve(self, rows: WeightedRows) -> Solution:
+        return solve_quietly(self.problem, rows, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
 
     def _start(self) -> _Model:
         size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
@@ -290,7 +285,7 @@ class Refinement:
         start = start if self.anchor is None else self.anchor
         if start is not None:
             return _Model(start, pilot.X, pilot.y, pilot.weights, None)
-        return self._model(pilot.X, pilot.y, pilot.weights)
+        return self._model(pilot)
 
     def _is_sound(self, y: FloatArray) -> bool:
         """Whether a model trained on rows with these targets says something of the others."""
@@ -303,15 +298,15 @@ class Refinement:
         if self.tilted is not None:
             anchor = self.tilted.next(coreset.X, coreset.y, coreset.weights)
             return _Model(anchor, coreset.X, coreset.y, coreset.weights, None)
-        model = self._model(coreset.X, coreset.y, coreset.weights)
+        model = self._model(coreset)
         if self.thin and coreset.anchor is not None and self.stride < 1.0:
             model = replace(model, anchor=along(self.problem.family, coreset.anchor, model.anchor, self.stride))
             self.stride = min(1.0, 1.5 * self.stride)
         return model
 
-    def _model(self, X: Any, y: FloatArray, weights: FloatArray) -> _Model:
-        solution = self._solve(X, y, weights)
-        return _Model(anchor_at(self.problem, solution), X, y, weights, solution)
+    def _model(self, rows: WeightedRows) -> _Model:
+        solution = self._solve(rows)
+        return _Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution)
 
     def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:
         """Read the data at a model; return the reading to draw from next, the model's own unless it is a step back."""

@@ -9,16 +9,16 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, RowError
-from dualcore.data.sources.prepared import PreparedSource, _Preparation
+from dualcore.data.sources.prepared import PreparedSource
 from dualcore.data.sources.survey import Survey
 
 
 @dataclass(frozen=True)
-class _Coded(_Preparation):
+class _Coded:
     """What happens to a chunk; it travels to the workers of a cluster, so it is small."""
 
     classes: FloatArray
-    class_factors: FloatArray | None
+    factors: FloatArray | None
     positive: int | None
 
     def __call__(self, chunk: Chunk) -> Chunk:
@@ -28,8 +28,8 @@ class _Coded(_Preparation):
             row = int(np.argmin(known))
             raise RowError(chunk.start + row, f"The target is {chunk.y[row]:g}, which is none of the classes")
         weights = chunk.weights
-        if self.class_factors is not None:
-            factors = self.class_factors[code]
+        if self.factors is not None:
+            factors = self.factors[code]
             weights = factors if weights is None else weights * factors
         y = code.astype(np.float64) if self.positive is None else np.where(code == self.positive, 1.0, -1.0)
         return Chunk(chunk.start, chunk.X, y, weights)
@@ -53,18 +53,12 @@ class ClassSource(PreparedSource):
         self, inner: Source, classes: FloatArray, positive: int | None = None, factors: FloatArray | None = None
     ) -> None:
         super().__init__(inner)
-        self._factors = factors
-        self._preparation = _Coded(None, None, None, None, classes, factors, positive)
-        self.is_weighted = inner.is_weighted or factors is not None
+        self._prepare, self._reweighted = _Coded(classes, factors, positive), factors is not None
+        self.is_weighted = inner.is_weighted or self._reweighted
 
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either side."""
         return Source.survey(self)
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """The weights of all rows, where they are at hand and unchanged."""
-        return None if self._factors is not None else getattr(self.inner, "weights", None)
 
 
 def class_masses(source: Source) -> dict[float, float]:

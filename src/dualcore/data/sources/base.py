@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -245,7 +246,7 @@ class Source(ABC):
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
         self._count_label_pass()
-        return np.concatenate(list(self._run(_weights_of, features=False))) / self.total_weight
+        return np.concatenate(list(self._run(partial(Chunk.masses, total=self.total_weight), features=False)))
 
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
@@ -369,7 +370,3 @@ class _Checked:
 def _refuse(chunk: Chunk, row: int | None, fault: str) -> None:
     if row is not None:
         raise RowError(chunk.start + row, f"{fault}; drop, fill or scale such values first")
-
-
-def _weights_of(chunk: Chunk) -> FloatArray:
-    return np.ones(chunk.y.size) if chunk.weights is None else chunk.weights

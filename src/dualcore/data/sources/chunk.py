@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.sums import complete_leaves
 
 
 class SourceError(ValueError):
@@ -75,11 +76,20 @@ class Chunk(NamedTuple):
     y: FloatArray
     weights: FloatArray | None
 
+    def masses(self, total: float) -> FloatArray:
+        """Return the weights of the rows, one each where they have none, divided by the ``total`` of all rows."""
+        return np.full(self.y.size, 1.0 / total) if self.weights is None else self.weights / total
+
     def part(self, first: int, last: int) -> Chunk:
         """Return the rows of the global numbers ``[first, last)``."""
         span = slice(first - self.start, last - self.start)
         X = None if self.X is None else self.X[span]
         return Chunk(first, X, self.y[span], None if self.weights is None else self.weights[span])
+
+    def copy(self) -> Chunk:
+        """Return the rows in memory of their own: a view of them would keep those beside them alive."""
+        weights = None if self.weights is None else self.weights.copy()
+        return Chunk(self.start, self.X.copy(), self.y.copy(), weights)
 
     def cut(self, step: int) -> Iterator[Chunk]:
         """Yield the rows in chunks of up to ``step``, which end at multiples of it."""
@@ -107,3 +117,23 @@ def stack_chunks(chunks: Sequence[Chunk]) -> Chunk:
     X = None if chunks[0].X is None else stack_rows([chunk.X for chunk in chunks])
     weights = stack_weights(chunk.weights for chunk in chunks)
     return Chunk(chunks[0].start, X, np.concatenate([chunk.y for chunk in chunks]), weights)
+
+
+def complete_edges(edges: list[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
+    """Return the leaves that these rows complete, and the rows that still wait for others, neighbours joined."""
+    spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
+    complete, left = complete_leaves(spans, leaf, n_rows)
+    whole = join_runs([edges[place] for group in complete for place in group])
+    return whole, join_runs([edges[place] for place in left], leaf)
+
+
+def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
+    """Return ascending chunks with neighbours put together; with ``leaf``, only neighbours in the same leaf."""
+    runs: list[list[Chunk]] = []
+    for chunk in chunks:
+        stop = runs[-1][-1].start + runs[-1][-1].y.size if runs else -1
+        if stop == chunk.start and (leaf is None or stop % leaf):
+            runs[-1].append(chunk)
+        else:
+            runs.append([chunk])
+    return [stack_chunks(run) for run in runs]

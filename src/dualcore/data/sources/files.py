@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,10 +47,26 @@ class _TableSource(LocalSource):
 
     columns: Columns
     n_dropped = 0
+    suffixes: ClassVar[tuple[str, ...]]  # of the files of a folder
 
-    def __init__(self, path: Paths, suffixes: tuple[str, ...], columns: Columns, chunk_rows: int | None) -> None:
+    def __init__(
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: Sequence[Any] | str | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        unknown: str = "error",
+        fill: Fill | None = None,
+        drop_missing: bool = False,
+        chunk_rows: int | None = None,
+    ) -> None:
         super().__init__()
-        self.files = [FileState.of(file) for file in list_files(path, suffixes)]
+        import_arrow("pyarrow")
+        columns = Columns(target, features, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
+        self.files = [FileState.of(file) for file in list_files(path, self.suffixes)]
         self.columns = columns
         for place, file in enumerate(self.files):
             schema, where = self._schema(file.path), str(file.path)
@@ -62,6 +78,12 @@ class _TableSource(LocalSource):
             self.columns = self.columns.resolve(schema, where)
         self.is_weighted, self.n_features = columns.weight is not None, self.columns.n_features
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        self._find_rows()
+        self._set_labels()
+
+    @abstractmethod
+    def _find_rows(self) -> None:
+        """Find out what has to be known before a row is given out: where rows are, and the numbers that fill."""
 
     @abstractmethod
     def _schema(self, path: Path) -> Any:
@@ -155,34 +177,18 @@ class ParquetSource(_TableSource):
     """
 
     extra_threads = 1
+    suffixes = PARQUET
+    _footers: tuple[Any, ...] = ()
 
-    def __init__(
-        self,
-        path: Paths,
-        target: str,
-        *,
-        features: Sequence[str] | None = None,
-        weight: str | None = None,
-        labels: Sequence[Any] | str | None = None,
-        categories: Mapping[str, Sequence[Any]] | None = None,
-        unknown: str = "error",
-        fill: Fill | None = None,
-        drop_missing: bool = False,
-        chunk_rows: int | None = None,
-    ) -> None:
-        self._parquet = import_arrow("pyarrow.parquet")
-        self._footers: list[Any] = []
-        columns = Columns(target, features, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
-        super().__init__(path, PARQUET, columns, chunk_rows)
+    def _find_rows(self) -> None:
         self._groups = list(self._list_groups())
         if not self._groups:
             raise SourceError(
                 f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
             )
         self.labels_alone = self.columns.labels_alone
-        if self.columns.needs_pass or drop_missing:
+        if self.columns.needs_pass or self.columns.drop_missing:
             self._count_missing()
-        self._set_labels()
         self._starts, self._n_pieces = [group.start for group in self._groups], len(self._groups)
         self._n_rows = self._groups[-1].start + self._groups[-1].n_rows
 
@@ -217,11 +223,11 @@ class ParquetSource(_TableSource):
 
     def _schema(self, path: Path) -> Any:
         try:
-            file = self._parquet.ParquetFile(path)
+            file = import_arrow("pyarrow.parquet").ParquetFile(path)
         except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
             raise SourceError(f"{path} is not a whole Parquet file: {error}") from None
         with file:
-            self._footers.append(file.metadata)
+            self._footers += (file.metadata,)
             return file.schema_arrow
 
     def _list_groups(self) -> Iterator[_RowGroup]:
@@ -245,7 +251,7 @@ class ParquetSource(_TableSource):
         return f"{self.files[group.file].path}, row group {group.number}, {self._place(row - group.start)}"
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        groups = self._groups if wanted is None else [self._groups[k] for k in self._touched(wanted)]
+        groups = self._groups if wanted is None else [self._groups[k] for k in touched(self._starts, wanted)]
         for group in groups:
             self.bytes_read += group.bytes_all if features else group.bytes_labels
             yield lambda group=group: self._chunks(group, features)  # type: ignore[misc]
@@ -262,7 +268,8 @@ class ParquetSource(_TableSource):
     def _batches(self, group: _RowGroup, features: bool) -> Iterator[Any]:
         path = self.files[group.file].path
         try:
-            with self._parquet.ParquetFile(path, metadata=self._footers[group.file]) as file:
+            parquet = import_arrow("pyarrow.parquet")
+            with parquet.ParquetFile(path, metadata=self._footers[group.file]) as file:
                 for batch in file.iter_batches(
                     batch_size=_CHUNKS_PER_BATCH * self.chunk_rows,
                     row_groups=[group.number],
@@ -273,18 +280,14 @@ class ParquetSource(_TableSource):
         except (OSError, ValueError, NotImplementedError, TypeError) as error:
             raise SourceError(f"Could not read {path}, row group {group.number}: {error}") from None
 
-    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
-        """Return which row groups hold these rows."""
-        return touched(self._starts, rows)
-
     def _label_share(self) -> float:
         return sum(g.bytes_labels for g in self._groups) / max(sum(g.bytes_all for g in self._groups), 1)
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        touched = self._touched(rows)
-        if len(touched) == len(self._groups):
+        places = touched(self._starts, rows)
+        if len(places) == len(self._groups):
             return 1.0
-        return sum(self._groups[k].bytes_all for k in touched) / max(sum(g.bytes_all for g in self._groups), 1)
+        return sum(self._groups[k].bytes_all for k in places) / max(sum(g.bytes_all for g in self._groups), 1)
 
 
 class CsvSource(_TableSource):
@@ -296,13 +299,12 @@ class CsvSource(_TableSource):
     Parameters
     ----------
     path : str, Path or sequence of them
-    target, features, weight, labels, categories, unknown, fill, drop_missing
+    target, features, weight, labels, categories, unknown, fill, drop_missing, chunk_rows
         As for `ParquetSource`; an empty field is a null, and so is ``NA`` or ``NaN``.
     separator : str, optional
         What stands between values; by default a tab in files that end in ``.tsv``, else a comma.
     delimiter : str, optional
         The older name of ``separator``.
-    chunk_rows : int, optional
 
     Examples
     --------
@@ -314,30 +316,18 @@ class CsvSource(_TableSource):
     """
 
     labels_alone = False
+    suffixes = (*TEXT, ".gz", ".bz2")
     _dropped = 0
 
     def __init__(
-        self,
-        path: Paths,
-        target: str,
-        *,
-        features: Sequence[str] | None = None,
-        weight: str | None = None,
-        labels: Sequence[Any] | str | None = None,
-        categories: Mapping[str, Sequence[Any]] | None = None,
-        unknown: str = "error",
-        fill: Fill | None = None,
-        drop_missing: bool = False,
-        separator: str | None = None,
-        delimiter: str | None = None,
-        chunk_rows: int | None = None,
+        self, path: Paths, target: str, *, separator: str | None = None, delimiter: str | None = None, **options: Any
     ) -> None:
-        self._csv = import_arrow("pyarrow.csv")
         self.separator = separator if delimiter is None else delimiter
         if self.separator is not None and len(self.separator) != 1:
             raise ValueError(f"separator must be one character, got {self.separator!r}.")
-        columns = Columns(target, features, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
-        super().__init__(path, (*TEXT, ".gz", ".bz2"), columns, chunk_rows)
+        super().__init__(path, target, **options)
+
+    def _find_rows(self) -> None:
         self._starts: list[int] = [0]
         if self.columns.needs_pass:  # the numbers that fill take a read
             self.n_reads += 1
@@ -345,7 +335,6 @@ class CsvSource(_TableSource):
             for batch in self._all_batches(True):
                 statistics.add(batch)
             self.columns = self.columns.filled(statistics.numbers())
-        self._set_labels()
 
     def _schema(self, path: Path) -> Any:
         """Return the schema of a file, category columns as text whatever their values look like."""
@@ -364,7 +353,7 @@ class CsvSource(_TableSource):
         yield from self._all_batches(False)
 
     def _reader(self, path: Path, names: list[str] | None) -> Any:
-        pa, csv = import_arrow("pyarrow"), self._csv
+        pa, csv = import_arrow("pyarrow"), import_arrow("pyarrow.csv")
         options: dict[str, Any] = {"strings_can_be_null": True}
         if names is not None:
             texts = {*self.columns.categories, *([self.columns.target] if self.columns.labels else [])}

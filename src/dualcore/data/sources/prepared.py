@@ -51,7 +51,7 @@ class _Prepared:
     """A function that sees prepared chunks."""
 
     function: Callable[[Chunk], Any]
-    preparation: _Preparation
+    preparation: Callable[[Chunk], Chunk]
 
     def __call__(self, chunk: Chunk) -> Any:
         return self.function(self.preparation(chunk))
@@ -94,30 +94,31 @@ class PreparedSource(Source):
         # Not the base class's: it would begin to count reads anew.
         self.inner = inner
         self.centre, self.scale = centre, scale
-        self._preparation = _Preparation(labels, factors, centre, scale)
+        self._prepare: Callable[[Chunk], Chunk] = _Preparation(labels, factors, centre, scale)
+        self._translated, self._reweighted = labels, factors is not None
         self._survey = self._by_class = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
         self._checked = inner._checked
         self.feature_names = inner.feature_names
         self.labels = inner.labels if labels is None else labels
-        self.is_weighted = inner.is_weighted or factors is not None
+        self.is_weighted = inner.is_weighted or self._reweighted
         self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
 
     def __repr__(self) -> str:
         return f"<{self.inner!r}, prepared>"
 
     def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
-        return self.inner._run(_Prepared(function, self._preparation), merge, **settings)
+        return self.inner._run(_Prepared(function, self._prepare), merge, **settings)
 
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either class; known already where only labels change."""
-        if self._survey is None and self._preparation.factors is None:
+        if self._survey is None and not self._reweighted:
             found = self.inner.survey()
-            if self._preparation.labels is None:
+            if self._translated is None:
                 self._survey = found
             elif found.tally is not None and found.sums is None:
                 counts = dict(found.tally)
-                low, high = (counts.get(label, 0) for label in self._preparation.labels)
+                low, high = (counts.get(label, 0) for label in self._translated)
                 if low + high == found.n_rows:
                     tally = ((-1.0, low), (1.0, high))
                     self._survey = Survey(found.n_rows, (found.counts[0], low, high), None, None, tally)
@@ -128,7 +129,7 @@ class PreparedSource(Source):
         if not self.random_access:
             return super().take(rows)
         try:
-            prepared = self._preparation(Chunk(0, *self.inner.take(rows), None))
+            prepared = self._prepare(Chunk(0, *self.inner.take(rows), None))
         except RowError as error:
             raise SourceError(f"{error.problem} ({self.describe(int(rows[error.row]))}).") from None
         return prepared.X, prepared.y
@@ -148,4 +149,4 @@ class PreparedSource(Source):
     @property
     def weights(self) -> FloatArray | None:
         """The weights of all rows, where they are at hand and unchanged."""
-        return None if self._preparation.factors is not None else getattr(self.inner, "weights", None)
+        return None if self._reweighted else getattr(self.inner, "weights", None)

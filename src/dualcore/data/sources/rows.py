@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows
+from dualcore.data.rows import Rows, weighted_squares
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, stack_chunks
 
@@ -213,5 +213,4 @@ def _gram(chunk: Chunk, vector: FloatArray) -> FloatArray:
 
 
 def _squares(chunk: Chunk, vector: FloatArray) -> FloatArray:
-    square = chunk.X.multiply(chunk.X) if hasattr(chunk.X, "multiply") else chunk.X * chunk.X
-    return np.asarray(square.T @ _part(chunk, vector), dtype=np.float64).ravel()
+    return weighted_squares(chunk.X, _part(chunk, vector))

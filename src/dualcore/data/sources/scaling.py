@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,10 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, stack_rows, stack_weights
+from dualcore.data.sources.chunk import Chunk
+from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.prepared import PreparedSource
-from dualcore.data.sums import TreeSum, complete_leaves, edge_spans, leaf_rows, split_rows
+from dualcore.data.sums import TreeSum
 
 
 def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
@@ -45,7 +48,10 @@ def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
     (array([1., 5.]), array([1., 1.]), array([[-1.,  0.],
            [ 1.,  0.]]))
     """
-    found = source.fold(_column_moments, _Gathered.join).total()
+    read = _ColumnMoments(None, 1.0)
+    trees, last = source.fold(read, read.merge)
+    parts: list[Any] = [*(tree.total() for tree in trees), *(_Moments.of(edge.X, edge.weights) for edge in last)]
+    found: _Moments = reduce(add, parts)
     deviation = np.sqrt(found.squares / found.weight)
     # Below this a deviation is what rounding left of equal values.
     noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
@@ -100,53 +106,18 @@ class _Moments:
         return self
 
 
-@dataclass
-class _Gathered:
-    """Moments of complete leaves, and the rows of leaves that are not complete yet."""
+@dataclass(frozen=True)
+class _ColumnMoments(LeafRead[TreeSum]):
+    """Moments of complete leaves."""
 
-    tree: TreeSum
-    edges: list[tuple[int, Any, FloatArray | None]]
-    leaf: int
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        """Return the moments of whole leaves."""
+        leaf = self.leaf_of(chunk)
+        parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
+        leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
+        leaves[:] = parts
+        return TreeSum.of_leaves(chunk.start // leaf, leaves)
 
-    @staticmethod
-    def join(parts: list[_Gathered]) -> _Gathered:
-        leaf = parts[0].leaf
-        edges = [edge for part in parts for edge in part.edges]
-        complete, left = complete_leaves([(start, start + X.shape[0]) for start, X, _ in edges], leaf)
-        trees = [part.tree for part in parts]
-        for group in complete:
-            trees.append(_tree(edges[group[0]][0] // leaf, [_glued([edges[place] for place in group])]))
-        return _Gathered(TreeSum.join(trees), [edges[place] for place in left], leaf)
-
-    def total(self) -> _Moments:
-        """Return the moments of all rows; what is left over is the last leaf, which may be short."""
-        left = sorted(self.edges, key=lambda edge: edge[0])
-        whole: Any = self.tree.total() if self.tree.nodes else None
-        if not left:
-            return whole  # type: ignore[no-any-return]
-        last = _glued(left)
-        return last if whole is None else whole + last
-
-
-def _column_moments(chunk: Chunk) -> _Gathered:
-    X, weights, start = chunk.X, chunk.weights, int(chunk.start)
-    leaf = leaf_rows(X.shape[1], sparse=sp.issparse(X))
-    stop = start + X.shape[0]
-
-    def part(a: int, b: int) -> tuple[Any, FloatArray | None]:
-        return X[a - start : b - start], None if weights is None else weights[a - start : b - start]
-
-    first, last = split_rows(start, stop, leaf)
-    leaves = [_Moments.of(*part(a, a + leaf)) for a in range(first, last, leaf)]
-    edges = [(a, *part(a, b)) for a, b in edge_spans(start, stop, leaf)]
-    return _Gathered(_tree(first // leaf, leaves), edges, leaf)
-
-
-def _tree(first: int, leaves: list[_Moments]) -> TreeSum:
-    array = np.empty(len(leaves), dtype=object)  # the tree adds whatever knows how to be added
-    array[:] = leaves
-    return TreeSum.of_leaves(first, array)
-
-
-def _glued(edges: list[tuple[int, Any, FloatArray | None]]) -> _Moments:
-    return _Moments.of(stack_rows([X for _, X, _ in edges]), stack_weights(weights for _, _, weights in edges))
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        """Return the moments of all leaves."""
+        return TreeSum.join(found)

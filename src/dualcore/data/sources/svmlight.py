@@ -208,7 +208,7 @@ class SvmlightSource(LocalSource):
             return _whole(stream, block.size, self.files[block.file].path)
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        places = range(len(self._blocks)) if wanted is None else self._touched(wanted)
+        places = range(len(self._blocks)) if wanted is None else touched(self._starts, wanted)
         stream: Any = None
         at, opened = 0, -1
         try:
@@ -244,15 +244,11 @@ class SvmlightSource(LocalSource):
         weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
         yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
 
-    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
-        """Return which blocks hold these rows."""
-        return touched(self._starts, rows)
-
     def _label_share(self) -> float:
         return 1.0  # a line has to be read to its end, wherever its target stands
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        return len(self._touched(rows)) / len(self._blocks)
+        return len(touched(self._starts, rows)) / len(self._blocks)
 
 
 def _two_numbers(labels: tuple[Any, Any] | str | None, path: Path) -> tuple[float, float] | None:

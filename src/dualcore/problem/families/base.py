@@ -217,6 +217,11 @@ class Family(ABC):
         """Return the margins or the residuals of all rows, shape (n,)."""
         return signal(self.loss, rows, y, coef, intercept)
 
+    def signal_at(self, model: Any, X: Any, y: FloatArray) -> FloatArray:
+        """Return the margins or the residuals of a block of rows at a model with ``coef`` and ``intercept``."""
+        score: FloatArray = np.asarray(X @ model.coef, dtype=np.float64) + model.intercept
+        return score * y if self.is_classification else score - y
+
     def losses(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
         """Return the losses of all rows, with no adversary, shape (n,)."""
         return np.asarray(self.loss.value(self.signal(rows, y, coef, intercept)))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
@@ -41,9 +39,7 @@ class ClosedFamily(Family):
         return self._form.feasible_multiplier(self.size(coef), multiplier)
 
     def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
-        score = np.asarray(X @ model.coef, dtype=np.float64) + model.intercept
-        t = score * y if self.is_classification else score - y
-        size = self.size(model.coef)
+        t, size = self.signal_at(model, X, y), self.size(model.coef)
         h, parts = self._form.h(t, model.multiplier, size), self._form.partials(t, model.multiplier, size)
         slope = parts.t * y if self.is_classification else parts.t
         return RowDual(h, h, slope, -parts.multiplier, X)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.certificates import RowBounds
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import weighted_squares
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
@@ -66,8 +67,7 @@ class _Evaluation:
         function = RowFunction(self.problem, self.width)
         X, n = chunk.X, chunk.y.size
         y = chunk.y if self.problem.is_classification else (chunk.y - self.level) / self.unit
-        given = np.ones(n) if chunk.weights is None else chunk.weights
-        masses = given / self.total_weight
+        masses = chunk.masses(self.total_weight)
         scores = np.asarray(X @ np.array([model.coef for model in self.models]).T, dtype=np.float64)
         vectors, sums = np.empty((2 * len(self.models), n)), []
         for k, model in enumerate(self.models):
@@ -80,12 +80,7 @@ class _Evaluation:
             _Sums(*known, vectors[2 * k : 2 * k + 2].sum(axis=1), moments[2 * k : 2 * k + 2])
             for k, known in enumerate(sums)
         ]
-        return _Part(chunk.start, found, scores, _squares(X, masses) if self.squares else None)
-
-
-def _squares(X: Any, masses: FloatArray) -> FloatArray:
-    square = X.multiply(X) if hasattr(X, "multiply") else X * X
-    return np.asarray(square.T @ masses, dtype=np.float64).ravel()
+        return _Part(chunk.start, found, scores, weighted_squares(X, masses) if self.squares else None)
 
 
 class _Seen(NamedTuple):
@@ -236,10 +231,4 @@ class ReadsOracle(Oracle):
 
 
 def _added(one: _Sums, other: _Sums) -> _Sums:
-    return _Sums(
-        one.value + other.value,
-        one.flipped + other.flipped,
-        one.roughness + other.roughness,
-        one.totals + other.totals,
-        one.moments + other.moments,
-    )
+    return _Sums(*(mine + theirs for mine, theirs in zip(one, other, strict=True)))

@@ -183,9 +183,9 @@ def test_settings_of_the_solver_reach_it(monkeypatch):
     problem = PROBLEMS["logistic"]
     X, y = sample(problem)
     seen = []
-    original = refinement.solve
+    original = refinement.solve_quietly
     monkeypatch.setattr(
-        refinement, "solve", lambda *args, **options: seen.append(options) or original(*args, **options)
+        refinement, "solve_quietly", lambda *args, **options: seen.append(options) or original(*args, **options)
     )
     fit_coreset(problem, X, y, coreset=100, solver="conic", tol=1e-4, max_iter=77, random_state=0)
     assert seen

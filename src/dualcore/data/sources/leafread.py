@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import edge_spans, split_rows
+import scipy.sparse as sp
+
+from dualcore.data.sources.base import Source
+from dualcore.data.sources.chunk import Chunk, complete_edges
+from dualcore.data.sums import edge_spans, leaf_rows, split_rows
 from dualcore.data.threads import one_blas_thread
-from dualcore.reading.summary import complete_edges, cut_chunk
 
 T = TypeVar("T")
 
@@ -27,18 +29,18 @@ class LeafRead(ABC, Generic[T]):
 
     Parameters
     ----------
-    n_rows : int
-        Of the source.
+    n_rows : int or None
+        Of the source; None where they are not known, and the rows of the last leaf are left over.
     total : float
         Weight of all rows.
     """
 
-    n_rows: int
+    n_rows: int | None
     total: float
 
-    @abstractmethod
     def leaf_of(self, chunk: Chunk) -> int:
         """Return the rows of a leaf: they depend on the number of features and their storage alone."""
+        return leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X))
 
     @abstractmethod
     def sums_of(self, chunk: Chunk) -> T:
@@ -52,8 +54,8 @@ class LeafRead(ABC, Generic[T]):
         """Return the result of the complete leaves of a chunk, and its other rows."""
         start, stop, leaf = chunk.start, chunk.start + chunk.y.size, self.leaf_of(chunk)
         first, last = split_rows(start, stop, leaf, self.n_rows)
-        edges = [cut_chunk(chunk, *span, copy=True) for span in edge_spans(start, stop, leaf, self.n_rows)]
-        return _Part([self.sums_of(cut_chunk(chunk, first, last))] if first < last else [], edges)
+        edges = [chunk.part(*span).copy() for span in edge_spans(start, stop, leaf, self.n_rows)]
+        return _Part([self.sums_of(chunk.part(first, last))] if first < last else [], edges)
 
     def merge(self, parts: list[_Part[T]]) -> _Part[T]:
         """Return the parts as one."""
