@@ -55,6 +55,10 @@ class Certificate:
     n_reads: int = 1
     rounding: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("upper", "lower", "rounding"):  # plain numbers, whatever they were computed with
+            object.__setattr__(self, name, float(getattr(self, name)))
+
     @property
     def gap(self) -> float:
         """``upper - lower``: how far the model can possibly be from the optimum."""

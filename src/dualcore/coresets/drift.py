@@ -24,6 +24,15 @@ class DriftWarning(UserWarning):
     """The rows of a stream changed so much that its anchor does not serve them all."""
 
 
+def drift_text(excess: float) -> str:
+    """Return what a coreset of drifting rows is; ``excess`` is the relative one of the anchor on the rows kept."""
+    return (
+        "The first rows do not stand for all: on the rows kept, the anchor learned from them has a risk "
+        f"{excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which the sums over all "
+        "rows are not known."
+    )
+
+
 class Drifted(NamedTuple):
     """A coreset around a new anchor, and how much worse the old one is on the rows at hand, relatively."""
 

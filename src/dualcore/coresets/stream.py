@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.drift import Drifted, DriftWarning, look_for_drift
+from dualcore.coresets.drift import Drifted, DriftWarning, drift_text, look_for_drift
 from dualcore.coresets.samplers.anchors import check_size
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import (
@@ -337,14 +337,8 @@ class CoresetStream:
         found = unite_coresets(parts)
         drifted = self._drifted(groups, found)
         if drifted is not None:
-            warnings.warn(
-                "The first rows do not stand for all: on the rows kept, the anchor learned from them has a risk "
-                f"{drifted.excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which "
-                "the sums over all rows are not known. For a better one shuffle the rows, or give anchor= a model "
-                "trained on rows of all parts.",
-                DriftWarning,
-                stacklevel=2,
-            )
+            advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
+            warnings.warn(f"{drift_text(drifted.excess)} {advice}", DriftWarning, stacklevel=2)
             kept = {name: value for name, value in found.details.items() if not name.startswith("anchor_risk")}
             found = replace(drifted.coreset, details=kept | drifted.coreset.details | {"drift": drifted.excess})
         return replace(found, n_rows=self.n_rows, method="CoresetStream")

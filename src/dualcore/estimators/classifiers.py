@@ -30,7 +30,7 @@ from dualcore.estimators.streaming import (
     keep_streams,
     learns_in_parts,
     open_streams,
-    train_on_stream,
+    train_on_streams,
 )
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
@@ -189,11 +189,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             weights = self._row_weights(
                 code, as_weights(sample_weight, code.size) if sample_weight is not None else None
             )
-            streams = open_streams(self, self._joint_problem(problem) if joint else problem, len(positives))
-            found: list[Any] = []
-            for stream, positive in zip(streams, positives, strict=True):
-                target = code.astype(np.float64) if joint else np.where(code == positive, 1.0, -1.0)
-                found.append(train_on_stream(self, stream, X, target, weights))
+            problem = self._joint_problem(problem) if joint else problem
+            streams = open_streams(self, problem, len(positives))
+            targets = [code.astype(np.float64) if joint else np.where(code == one, 1.0, -1.0) for one in positives]
+            names = ["" if binary or joint else str(self.classes_[positive]) for positive in positives]
+            found = train_on_streams(self, streams, X, targets, weights, names)
             keep_streams(self, problem, streams)
             if all(one is not None for one in found):
                 if joint:
@@ -226,7 +226,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def _fit_joint(self, problem: Problem, X: Any, code: Any, weights: FloatArray | None) -> None:
         """Train one softmax model of all classes: ``X`` is rows, or a source with class numbers as targets."""
         [start] = self._earlier(self.classes_.size, self.n_features_in_)
-        joint = self._joint_problem(problem)
+        joint = self.problem_ = self._joint_problem(problem)
         found = self._train(joint, X, code, weights, start=start)
         self._keep(*found)
         self._remark(joint, [found], X, [code], weights)
@@ -289,7 +289,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:
-            return self._joint_problem(self.problem_).risk(self.coef_, self.intercept_, rows, code, weights)
+            return self.problem_.risk(self.coef_, self.intercept_, rows, code, weights)
         first = 1 if self.classes_.size == 2 else 0
         risks = [
             self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
@@ -306,8 +306,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         X, code = self._read_labels(X, y)
         weights = self._row_weights(code, as_weights(sample_weight, code.size))
         if self._is_joint:
-            joint = self._joint_problem(self.problem_)
-            worst = worst_case_distribution(joint, self.coef_, self.intercept_, X, code, weights)
+            worst = worst_case_distribution(self.problem_, self.coef_, self.intercept_, X, code, weights)
             return replace(worst, y=self.classes_[worst.y.astype(np.int64)])
         if self.classes_.size != 2:
             raise ValueError(

@@ -16,7 +16,7 @@ from dualcore.data.sources import is_source_like, open_source
 from dualcore.estimators.base import WassersteinLinearModel, check_number
 from dualcore.estimators.chunks import named_features
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_stream
+from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_streams
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
@@ -85,7 +85,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
             problem = self._make_problem(X)
             X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
             streams = open_streams(self, problem, 1)
-            found = train_on_stream(self, streams[0], X, y, sample_weight)
+            [found] = train_on_streams(self, streams, X, [y], sample_weight)
             keep_streams(self, problem, streams)
             if found is not None:
                 self._keep(*found)

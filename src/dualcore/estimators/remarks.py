@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.certificates import Certificate
+from dualcore.coresets.drift import DriftWarning, drift_text
 from dualcore.coresets.path import largest_radius
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
@@ -44,7 +44,7 @@ class Fitted(NamedTuple):
     name: str
     problem: Problem
     solution: Solution
-    certificate: Certificate
+    certificate: Any  # None of a stream
     coreset: Any
     X: Any
     y: Any
@@ -66,11 +66,7 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
         Relative gap that a coreset was asked for; None if for none.
     """
     on_coreset = [fit for fit in fits if fit.coreset is not None]
-    whole = [fit for fit in fits if fit.coreset is None and not fit.solution.converged]
-    for status in dict.fromkeys(fit.solution.status for fit in whole):
-        these = [fit for fit in whole if fit.solution.status is status]
-        gap = max(fit.solution.gap / max(abs(fit.solution.value), 1e-300) for fit in these)
-        text = f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}."
+    for these, text in _unsolved([fit for fit in fits if fit.coreset is None], tol):
         _warn(title, these, text, ConvergenceWarning)
     weak = [fit for fit in on_coreset if fit.certificate.is_weak]
     if weak:
@@ -90,6 +86,25 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
     idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
     if idle:
         _warn(title, idle, _idle_text(title, idle, [radius for radius in radii if radius]), UserWarning)
+
+
+def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float) -> None:
+    """Warn once for each kind of trouble of models trained on the coreset of a stream; they have no certificate."""
+    for these, text in _unsolved(fits, tol):
+        _warn(title, these, text, ConvergenceWarning)
+    drifted = [fit for fit in fits if "drift" in fit.coreset.details]
+    if drifted:
+        text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
+        _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
+
+
+def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:
+    """Yield the fits that did not converge, with what to say of them: a sentence for each status."""
+    open_fits = [fit for fit in fits if not fit.solution.converged]
+    for status in dict.fromkeys(fit.solution.status for fit in open_fits):
+        these = [fit for fit in open_fits if fit.solution.status is status]
+        gap = max(fit.solution.gap / max(abs(fit.solution.value), 1e-300) for fit in these)
+        yield these, f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}."
 
 
 def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
+from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.stream import CoresetStream
 from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.arrays import FloatArray
 from dualcore.estimators.base import Training
+from dualcore.estimators.remarks import Fitted, remark_stream
 from dualcore.problem import Problem
 from dualcore.solvers import solve
 
@@ -73,11 +77,28 @@ def keep_streams(estimator: Any, problem: Problem, streams: list[CoresetStream])
     estimator._streams, estimator.problem_ = streams, problem
 
 
-def train_on_stream(estimator: Any, stream: CoresetStream, X: Any, y: FloatArray, weights: Any) -> Training | None:
-    """Take in rows, and return the model of all rows so far with its coreset; None while a class has no row."""
-    stream.update(X, y, weights)
-    coreset = stream.coreset()
-    if not has_all_classes(stream.problem, coreset.y):
-        return None
+def train_on_streams(
+    estimator: Any, streams: list[CoresetStream], X: Any, targets: list[FloatArray], weights: Any, names: Any = ("",)
+) -> list[Training | None]:
+    """Take in rows, and return the models of all rows so far with their coresets; None while a class has no row.
+
+    There is a stream, with its targets and its name, for each class against the rest, or one. A warning is given once
+    and names the classes that it is about.
+    """
+    found: list[Training | None] = []
+    fits: list[Fitted] = []
     settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
-    return Training(solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings), None, coreset)
+    for stream, y, name in zip(streams, targets, names, strict=True):
+        with warnings.catch_warnings():  # `remark_stream` says it, once for all classes
+            warnings.simplefilter("ignore", DriftWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            stream.update(X, y, weights)
+            coreset = stream.coreset()
+            if not has_all_classes(stream.problem, coreset.y):
+                found.append(None)
+                continue
+            solution = solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings)
+        found.append(Training(solution, None, coreset))
+        fits.append(Fitted(name, stream.problem, solution, None, coreset, coreset.X, coreset.y, coreset.weights))
+    remark_stream(type(estimator).__name__, fits, tol=estimator.tol)
+    return found

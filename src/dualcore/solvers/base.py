@@ -143,6 +143,10 @@ class Solution:
     problem: Problem | None = field(default=None, repr=False, compare=False)
     n_reads: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("dual_variable", "value", "lower_bound", "gap", "rounding"):  # plain, whatever computed them
+            object.__setattr__(self, name, float(getattr(self, name)))
+
     @property
     def relative_gap(self) -> float:
         """``gap / max(|value|, tiny)``."""

@@ -404,3 +404,23 @@ def test_columns_far_from_the_origin_are_certified_without_an_intercept(offsets)
     X, y = rng.normal(size=(40, 2)) + np.array(offsets), 100.0 * rng.normal(size=40)
     found = solve(Problem("squared", radius=0.02, fit_intercept=False), X, y)
     assert found.converged
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [
+        (Problem("softmax", n_classes=3, radius=0.02), 3),
+        (Problem("logistic", radius=0.1, norm="l1", support=(0.0, 1.0)), 2),
+        (Problem("hinge", radius=0.1), 2),
+    ],
+)
+def test_answers_are_plain_numbers(problem, labels):
+    """Not numbers of NumPy, which print as such and do not go into JSON."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(size=(60, 3)), np.arange(60) % labels
+    y = y if labels > 2 else 2.0 * y - 1.0
+    solution = solve(problem, X, y)
+    found = certify(problem, solution, X, y)
+    numbers = [getattr(solution, name) for name in ("value", "lower_bound", "gap", "dual_variable", "rounding")]
+    numbers += [getattr(found, name) for name in ("upper", "lower", "gap", "relative_gap", "rounding")]
+    assert {type(number) for number in numbers} == {float}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dualcore import (
     ArraySource,
     CoresetStream,
+    DriftWarning,
     Problem,
     WassersteinHuberRegressor,
     WassersteinLinearSVC,
@@ -232,3 +234,39 @@ def test_a_first_part_that_fails_leaves_the_number_of_features_of_a_regressor():
     with pytest.raises(ValueError, match="Unknown solver"):
         model.set_params(solver="none such").partial_fit(X[:, :2], X[:, 0])
     assert model.predict(X).shape == (300,)
+
+
+def test_a_warning_is_given_once_for_all_classes():
+    """As `fit` does: it names the classes, and stands where `partial_fit` was called."""
+    X, y = labelled(classes=4)
+    model = WassersteinLogisticRegression(radius=0.02, coreset=400, random_state=3, max_iter=1, tol=1e-12)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.partial_fit(X, y, classes=["a", "b", "c", "d"])
+    [one] = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
+    assert "WassersteinLogisticRegression, classes a, b, c and d against the rest: " in str(one.message)
+    assert one.filename == __file__
+
+
+def test_drift_is_told_once_for_all_classes():
+    rng = np.random.default_rng(0)
+    place = np.linspace(-1.0, 1.0, 30_000)
+    X = rng.normal(size=(30_000, 3))
+    y = (3.0 * place[:, None] * X + rng.gumbel(size=X.shape)).argmax(axis=1)  # every slope changes its sign
+    model = WassersteinLogisticRegression(radius=0.02, coreset=300, random_state=3)
+    with pytest.warns(DriftWarning, match=r"classes 0, 1 and 2 against the rest: The first rows do not") as caught:
+        in_parts(model, X, y, step=30_000, classes=[0, 1, 2])
+    assert len(caught) == 1
+
+
+def test_the_problem_of_a_joint_model_is_the_softmax():
+    X, y = labelled(classes=3)
+    whole = WassersteinLogisticRegression(radius=0.02, multi_class="multinomial").fit(X, y)
+    parts = WassersteinLogisticRegression(radius=0.02, multi_class="multinomial", coreset=400, random_state=0)
+    parts.partial_fit(X, y, classes=["a", "b", "c"]).partial_fit(X, y)
+    for model in (whole, parts):
+        assert model.problem_ == Problem("softmax", n_classes=3, radius=0.02)
+    codes = np.searchsorted(whole.classes_, y)
+    risk = whole.problem_.risk(whole.coef_, whole.intercept_, X, codes)
+    assert risk == pytest.approx(whole.worst_case_risk_, rel=1e-9)
+    assert whole.worst_case_risk(X, y) == pytest.approx(risk)
