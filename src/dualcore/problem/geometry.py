@@ -91,7 +91,8 @@ class Norm:
             return self.project(target, radius)
         if self.weights is None:
             return self._face(coef, target, radius)
-        return self._face(coef / self.weights, _finite_product(target, self.weights), radius) / self.weights
+        prices = np.where(np.isfinite(self.weights), self.weights, 0.0)
+        return self._face(coef / self.weights, target * prices, radius) / self.weights
 
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _face")
@@ -240,10 +241,6 @@ def _into_ball(
     """Return the vector, shortened by what rounding may have left outside the ball."""
     size = value(prices * vector)
     return vector * (radius / size) if size > radius else vector
-
-
-def _finite_product(vector: FloatArray, weights: FloatArray) -> FloatArray:
-    return vector * np.where(np.isfinite(weights), weights, 0.0)
 
 
 _NORMS: dict[str, type[Norm]] = {cls.name: cls for cls in (L1Norm, L2Norm, LinfNorm)}

@@ -72,7 +72,7 @@ class Normal:
     unit : float
         What the target was then divided by, a power of two.
     factor : float
-        Risk in the units of the user for a unit of normalised risk.
+        Risk, and multiplier, in the units of the user for a unit of the normalised one.
     """
 
     problem: Problem
@@ -109,11 +109,6 @@ class Normal:
     def slope_unit(self) -> float:
         """Slope of the loss in the units of the user for a unit of normalised slope."""
         return self.factor / self.unit
-
-    @property
-    def multiplier_unit(self) -> float:
-        """Multiplier in the units of the user for a unit of the normalised one: risk over transport to the order."""
-        return self.factor
 
     def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
         """Return a model of the user in normalised units; the intercept is exact up to its last digit."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -231,4 +231,5 @@ class ReadsOracle(Oracle):
 
 
 def _added(one: _Sums, other: _Sums) -> _Sums:
-    return _Sums(*(mine + theirs for mine, theirs in zip(one, other, strict=True)))
+    pairs: Any = zip(one, other, strict=True)
+    return _Sums(*(mine + theirs for mine, theirs in pairs))
