@@ -107,12 +107,6 @@ class AtomSet:
 
     A point holds coefficients, extremes, intercept and multiplier. A row with a moved atom is a member; its own place
     is an atom then, too.
-
-    Parameters
-    ----------
-    problem : Problem
-    family : CategoriesFamily
-    data : Data
     """
 
     def __init__(self, problem: Problem, family: CategoriesFamily, data: Data) -> None:

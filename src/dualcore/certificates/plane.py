@@ -68,14 +68,7 @@ class Plane(NamedTuple):
 
 
 class PlaneBound:
-    """Least values of planes over the region that must hold the optimum.
-
-    Parameters
-    ----------
-    problem : Problem
-    family : BoxFamily
-    data : Data
-    """
+    """Least values of planes over the region that must hold the optimum."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         self.problem, self.family, self.data = problem, family, data

@@ -107,15 +107,13 @@ class RowBounds:
         best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
         if repair and self.data.rows.m <= _REPAIR_FEATURES:
             for _ in range(_REPAIRS):
-                moved = None if self._is_close(best) else self._repaired(point, width, t, coef)
+                close = self.upper - best.value <= _CLOSE * abs(self.upper)
+                moved = None if close else self._repaired(point, width, t, coef)
                 if moved is None:
                     break
                 point = feasible(self.problem, moved)
                 best = max(best, self.evaluate(self._balanced(point)))
         return best
-
-    def _is_close(self, bound: Bound) -> bool:
-        return self.upper - bound.value <= _CLOSE * abs(self.upper)
 
     def evaluate(self, point: DualPoint) -> Bound:
         """Return the bound of a point as it is, less what rounding can have done to it."""

@@ -70,12 +70,6 @@ class RowGradient(NamedTuple):
 class Family(ABC):
     """How the adversary of a problem acts on rows.
 
-    Parameters
-    ----------
-    loss : Loss
-    geometry : Geometry
-    radius : float
-
     Attributes
     ----------
     name : str

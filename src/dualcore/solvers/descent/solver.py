@@ -155,8 +155,8 @@ def descend(
                 return
         here = at.point
         if smooth:
-            known = hessian_at(objective, at, width)
-            off = leave_origin(objective, at, known)
+            diagonal = DiagonalHessian(objective, at, width)
+            off, known = leave_origin(objective, at, diagonal), diagonal if plain else None
             here = here if off is None else off.point
             smooth, far = off is not None, True
     if smooth and isinstance(oracle, MemoryOracle) and can_multiply(problem, m):
