@@ -32,27 +32,13 @@ class Point(NamedTuple):
 
 
 class RowSums(NamedTuple):
-    """Sums over rows at one model, each row with its mass.
+    """Sums over rows at one model, each row with its mass."""
 
-    Attributes
-    ----------
-    value : float
-        ``sum w h``, smoothed.
-    coef : ndarray of shape (m,)
-        Its gradient in the coefficients: the moment of the slopes.
-    intercept : float
-        Its derivative in the intercept.
-    flipped : float
-        Mass that flips: minus the derivative in the multiplier, over the label cost.
-    roughness : float
-        By how much smoothing alone keeps the dual value of these slopes below ``value``.
-    """
-
-    value: float
-    coef: FloatArray
-    intercept: float
-    flipped: float
-    roughness: float
+    value: float  # sum w h, smoothed
+    coef: FloatArray  # (m,): its gradient in the coefficients, the moment of the slopes
+    intercept: float  # its derivative in the intercept
+    flipped: float  # mass that flips: minus the derivative in the multiplier, over the label cost
+    roughness: float  # by how much smoothing alone keeps the dual value of these slopes below `value`
 
     @classmethod
     def join(cls, parts: list[RowSums]) -> RowSums:
