@@ -12,7 +12,7 @@ subtracts what rounding can have done to it (`dualcore.certificates.rounding`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -45,19 +45,9 @@ class Bound(NamedTuple):
     rounding: float
 
 
-def lower_bound(
-    problem: Problem,
-    data: Data,
-    point: DualPoint,
-    upper: float,
-    *,
-    repair: bool = True,
-    width: float = 0.0,
-    t: FloatArray | None = None,
-    coef: FloatArray | None = None,
-) -> float:
+def lower_bound(problem: Problem, data: Data, point: DualPoint, upper: float, **settings: Any) -> float:
     """Return a lower bound on the optimal worst-case risk on ``data``, from any dual point; see `RowBounds.bound`."""
-    return RowBounds(problem, data, upper).bound(point, repair=repair, width=width, t=t, coef=coef).value
+    return RowBounds(problem, data, upper).bound(point, **settings).value
 
 
 class RowBounds:

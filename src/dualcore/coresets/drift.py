@@ -9,8 +9,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.streamgroup import draw_again, has_all_classes
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import solve_quietly
 

@@ -22,8 +22,7 @@ from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import Levels, binary_level
 from dualcore.reading.closed import ClosedReading, kink_distance
 

@@ -24,8 +24,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Loss
 

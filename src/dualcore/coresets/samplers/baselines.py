@@ -20,8 +20,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.rows import whole_chunk
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
 
 # Rows that the importance sampler works on at a time.

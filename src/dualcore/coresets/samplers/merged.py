@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.certificates import RowBounds
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.sources import Source
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import merge_rows, near_rows
 from dualcore.solvers import solve_quietly

@@ -18,8 +18,7 @@ from dualcore.coresets.samplers.tilt import TiltedSteps, can_tilt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import spread_of
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import can_merge
