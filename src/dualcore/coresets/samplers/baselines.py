@@ -68,7 +68,7 @@ class UniformCoreset(Sampler):
         rows, masses = found.rows, found.masses.copy()
         details: dict[str, Any] = {"seed": seed}
         if problem.is_classification:
-            rows, masses, message = _with_both_classes(problem, source, rows, masses, seed)
+            rows, masses, message = _with_both_classes(source, rows, masses, seed)
             if message:
                 details["message"] = message
         order = np.argsort(rows)
@@ -76,9 +76,7 @@ class UniformCoreset(Sampler):
         return Coreset(rows[order], X, y, normalised(masses[order]), source.n_rows, None, self.name, details)
 
 
-def _with_both_classes(
-    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int
-) -> tuple[Any, FloatArray, str]:
+def _with_both_classes(source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Any, FloatArray, str]:
     """Put the row of smallest key of a class that was missed in the place of the last one drawn, and say so."""
     _, y = source.take(np.sort(rows))
     missing = [label for label in (-1.0, 1.0) if not (y == label).any()]
@@ -139,7 +137,7 @@ class ImportanceCoreset(Sampler):
         weights = counts * mass[rows] / (size * chances[rows])
         details: dict[str, Any] = {"seed": seed}
         if problem.is_classification:
-            rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+            rows, weights, message = _with_both_classes(source, rows, weights, seed)
             if message:
                 details["message"] = message
             order = np.argsort(rows)
@@ -244,7 +242,7 @@ def drawn_coreset(
     """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
     rows, weights = draw.indices, draw.weights
     if problem.family.strata and problem.family.n_outputs == 1:
-        rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+        rows, weights, message = _with_both_classes(source, rows, weights, seed)
         if message:
             details["message"] = message
             order = np.argsort(rows)

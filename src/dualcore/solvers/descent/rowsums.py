@@ -8,7 +8,7 @@ alike. The slope of the smoothed loss always lies between the slopes on both sid
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -147,7 +147,7 @@ class RowFunction:
         """Return the margins or residuals of the scores ``theta . x + b``."""
         return scores * y if self.margins else scores - y
 
-    def sums(self, X: Any, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
+    def sums(self, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
         """Return the sums over the rows, ``coef`` left out, and ``w_i s_i sign_i``, whose moment ``coef`` is."""
         parts = self.parts(t, masses, size)
         slope = parts.slope * masses
