@@ -27,16 +27,10 @@ Place = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """``offset + sum_k matrix_k x[start_k : start_k + width_k]``: a vector of affine functions of the variables.
+    """``offset + sum_k matrix_k x[start_k : start_k + width_k]``: a vector of affine functions of the variables."""
 
-    Parameters
-    ----------
-    offset : ndarray of shape (length,)
-    terms : tuple of (start, sparse array of shape (length, width))
-    """
-
-    offset: FloatArray
-    terms: tuple[tuple[int, Any], ...] = ()
+    offset: FloatArray  # (length,)
+    terms: tuple[tuple[int, Any], ...] = ()  # starts, and sparse arrays of shape (length, width)
 
     # Without this numpy would multiply `array * affine` element by element before Affine is asked.
     __array_ufunc__ = None

@@ -28,15 +28,7 @@ class SideSums(NamedTuple):
 def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *, closely: bool = True) -> float:
     """Return a lower bound on the optimum, less the allowance for rounding.
 
-    Parameters
-    ----------
-    level_set : LevelSet
-    sums : SideSums
-    terms : float
-        At least the sum of the sizes of the terms of ``sums.value``.
-    n_rows : int
-    closely : bool, default=True
-        Passed to `first_order_bound`.
+    ``terms`` is at least the sum of the sizes of the terms of ``sums.value``; ``closely`` is for `first_order_bound`.
     """
     problem, balance, scale = level_set.problem, sums.balance, np.ones(2)
     if problem.fit_intercept and balance[0] != balance[1]:

@@ -142,14 +142,7 @@ class _Ratios(NamedTuple):
 
 
 class RowState:
-    """Signals ``z`` (n,), and, where there are pieces, heights ``t`` (n,), slacks ``s`` and multipliers ``p`` (k, n).
-
-    Parameters
-    ----------
-    pieces : Pieces
-    weights : ndarray of shape (n,)
-    z : ndarray of shape (n,)
-    """
+    """Signals ``z`` (n,) and, where there are pieces, heights ``t`` (n,), slacks ``s`` and multipliers ``p`` (k, n)."""
 
     def __init__(self, pieces: Pieces, weights: FloatArray, z: FloatArray) -> None:
         self.pieces = pieces

@@ -72,25 +72,7 @@ class Refinement:
     forty where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
     the step from the gradients of the reads.
 
-    Parameters
-    ----------
-    problem : Problem
-    source : Source
-    size : int
-        Rows of every coreset.
-    seed : int
-    rounds : int
-        How many coresets to draw at most.
-    target_gap : float or None
-        Stop as soon as the certified relative gap is below.
-    anchor : Anchor or None
-        Where to begin; None trains on a pilot sample.
-    calibrated, focused : bool
-        Whether to calibrate the weights, and to draw where ``h`` bends.
-    solver, tol, max_iter
-        Passed to `solve`.
-    callback : callable, optional
-        Called with a `Round` after every read.
+    The settings are those of `DualCoreset` and of its ``fit``; ``callback`` is called with a `Round` after every read.
     """
 
     def __init__(

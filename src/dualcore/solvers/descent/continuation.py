@@ -64,14 +64,7 @@ class Pace:
 
 
 class Rate:
-    """Tells when descent in the columns as they are is so slow that the metric of a sample pays.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    goal : float
-        The gap to reach.
-    """
+    """Tells when descent in the columns as they are, to the gap ``goal``, is so slow that a sample's metric pays."""
 
     def __init__(self, oracle: Oracle, goal: float) -> None:
         self.oracle, self.goal, self.begun = oracle, goal, oracle.n_evaluations

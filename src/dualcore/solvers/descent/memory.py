@@ -35,15 +35,7 @@ _LEAST_SQUARE = 1e-25
 
 
 class MemoryOracle(Oracle):
-    """Rows in memory or mapped into it.
-
-    Parameters
-    ----------
-    problem : Problem
-    data : Data
-    columns : Columns, optional
-        Those of a larger data set that these rows are part of.
-    """
+    """Rows in memory or mapped into it; ``columns`` are those of a larger data set that they are part of, if any."""
 
     fits_sizes = True
 

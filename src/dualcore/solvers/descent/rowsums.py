@@ -124,14 +124,9 @@ class SmoothedLoss:
 
 
 class RowFunction:
-    """The smoothed ``h(t, lam)``, row by row.
+    """The smoothed ``h(t, lam)``, row by row; of a power, which has no flips here, the loss itself.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of order 1, or a power without flips: then it is the loss itself.
-    width : float
-        Of the smoothing, in the units of ``t``; 0 for none.
+    ``width`` is that of the smoothing, in the units of ``t``; 0 for none.
     """
 
     def __init__(self, problem: Problem, width: float) -> None:
