@@ -96,7 +96,7 @@ class Refinement:
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
-        self.solver, self.callback = solver, callback
+        self.callback = callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
@@ -107,10 +107,10 @@ class Refinement:
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
         # Rounds before the last need no more digits than the error of a coreset of a few rows.
-        self.inner_tol, self.inner_steps = tol, max_iter
-        if self.spares:
-            few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
-            self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, few)
+        self.inner_tol = max(tol, _ROUGH) if self.spares else tol
+        few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
+        steps = min(max_iter, few) if self.spares else max_iter
+        self.settings: dict[str, Any] = {"solver": solver, "tol": self.inner_tol, "max_iter": steps}
         self.most_reads = 1 + rounds * (2 if self.spares and not self.may_tilt else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
@@ -181,7 +181,7 @@ class Refinement:
         if best.needs_rows:
             anchor = self._best_on_line(best)
             self._settle(best, anchor)
-        solution = trained or self._solve(coreset)
+        solution = trained or solve_quietly(self.problem, coreset, **self.settings)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
 
@@ -254,9 +254,6 @@ class Refinement:
     def _tight(self) -> bool:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
 
-    def _solve(self, rows: WeightedRows) -> Solution:
-        return solve_quietly(self.problem, rows, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
-
     def _start(self) -> _Model:
         size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
         pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
@@ -286,7 +283,7 @@ class Refinement:
         return model
 
     def _model(self, rows: WeightedRows) -> _Model:
-        solution = self._solve(rows)
+        solution = solve_quietly(self.problem, rows, **self.settings)
         return _Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution)
 
     def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:
