@@ -51,18 +51,10 @@ def lower_bound(problem: Problem, data: Data, point: DualPoint, upper: float, **
 
 
 class RowBounds:
-    """Lower bounds on the optimum of one problem on one data set.
+    """Lower bounds on the optimum of one problem, on unbounded features, on one data set.
 
-    Parameters
-    ----------
-    problem : Problem
-        On unbounded features.
-    data : Data
-    upper : float
-        Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what
-        infeasibility is left.
-    whole : LevelSet, optional
-        As of `RowLevelSet`.
+    ``upper`` is the worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices
+    what infeasibility is left. ``whole`` is that of `RowLevelSet`.
     """
 
     def __init__(self, problem: Problem, data: Data, upper: float, whole: LevelSet | None = None) -> None:
