@@ -65,15 +65,18 @@ class UniformCoreset(Sampler):
             pilot = pilot_sample(problem, source, size, seed)
             return Coreset(*pilot, source.n_rows, None, self.name, {"seed": seed})
         found = source.smallest(seed, size)
-        rows, masses = found.rows, found.masses.copy()
-        details: dict[str, Any] = {"seed": seed}
-        if problem.is_classification:
-            rows, masses, message = _with_both_classes(source, rows, masses, seed)
-            if message:
-                details["message"] = message
-        order = np.argsort(rows)
-        X, y = source.take(rows[order])
-        return Coreset(rows[order], X, y, normalised(masses[order]), source.n_rows, None, self.name, details)
+        return _as_coreset(problem, source, found.rows, found.masses, seed, self.name)
+
+
+def _as_coreset(problem: Problem, source: Source, rows: Any, weights: FloatArray, seed: int, method: str) -> Coreset:
+    """Return drawn rows as a coreset; a class that was missed is put back, and that is said."""
+    details: dict[str, Any] = {"seed": seed}
+    if problem.is_classification:
+        rows, weights, message = _with_both_classes(source, rows, weights, seed)
+        details |= {"message": message} if message else {}
+    order = np.argsort(rows)
+    X, y = source.take(rows[order])
+    return Coreset(rows[order].astype(np.int64), X, y, normalised(weights[order]), source.n_rows, None, method, details)
 
 
 def _with_both_classes(source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Any, FloatArray, str]:
@@ -88,9 +91,9 @@ def _with_both_classes(source: Source, rows: Any, masses: FloatArray, seed: int)
         raise ValueError(f"No row of class {missing[0]:+g} has weight; a classifier needs both classes.")
     if rows.size == 1:
         message = f"A coreset of one row cannot hold both classes: one row of class {missing[0]:+g} was added."
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warnings.warn(message, UserWarning, stacklevel=5)
         return np.append(rows, extra.rows), np.append(masses, extra.masses), message
-    warnings.warn(message, UserWarning, stacklevel=4)
+    warnings.warn(message, UserWarning, stacklevel=5)
     return np.append(rows[:-1], extra.rows), np.append(masses[:-1], extra.masses), message
 
 
@@ -135,15 +138,7 @@ class ImportanceCoreset(Sampler):
         picks = rng.choice(source.n_rows, size=size, replace=True, p=chances)
         rows, counts = np.unique(picks, return_counts=True)
         weights = counts * mass[rows] / (size * chances[rows])
-        details: dict[str, Any] = {"seed": seed}
-        if problem.is_classification:
-            rows, weights, message = _with_both_classes(source, rows, weights, seed)
-            if message:
-                details["message"] = message
-            order = np.argsort(rows)
-            rows, weights = rows[order], weights[order]
-        X, y = source.take(rows)
-        return Coreset(rows.astype(np.int64), X, y, normalised(weights), source.n_rows, None, self.name, details)
+        return _as_coreset(problem, source, rows, weights, seed, self.name)
 
 
 def _sensitivities(problem: Problem, source: Source) -> FloatArray:
