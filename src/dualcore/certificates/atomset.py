@@ -107,12 +107,6 @@ class AtomSet:
 
     A point holds coefficients, extremes, intercept and multiplier. A row with a moved atom is a member; its own place
     is an atom then, too.
-
-    Parameters
-    ----------
-    problem : Problem
-    family : CategoriesFamily
-    data : Data
     """
 
     def __init__(self, problem: Problem, family: CategoriesFamily, data: Data) -> None:
@@ -342,20 +336,10 @@ class AtomSet:
     ) -> tuple[float, float]:
         """Return what shares and slopes say of every model in the region, and what rounding may have added.
 
-        Parameters
-        ----------
-        x : ndarray
-            Point.
-        own : Heights
-            Those of the rows there.
-        z : ndarray of shape (n_atoms,)
-            Positive; of a member's mass each of its atoms has a share in proportion.
-        limits : Limits
-            At the point.
-        y : ndarray of shape (n_limits,)
-            Multipliers of the limits. Those of the extremes say in which proportions the categories are used.
-        upper : float
-            A risk that is known to be possible.
+        ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. Of a member's mass each of
+        its atoms has a share in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of
+        the limits; those of the extremes say in which proportions the categories are used. ``upper`` is a risk that is
+        known to be possible.
         """
         problem, data, m = self.problem, self.data, self.m
         shown, last = self.used[self.extremes.of - m], self.linear.shape[0]

@@ -27,16 +27,10 @@ Place = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """``offset + sum_k matrix_k x[start_k : start_k + width_k]``: a vector of affine functions of the variables.
+    """``offset + sum_k matrix_k x[start_k : start_k + width_k]``: a vector of affine functions of the variables."""
 
-    Parameters
-    ----------
-    offset : ndarray of shape (length,)
-    terms : tuple of (start, sparse array of shape (length, width))
-    """
-
-    offset: FloatArray
-    terms: tuple[tuple[int, Any], ...] = ()
+    offset: FloatArray  # (length,)
+    terms: tuple[tuple[int, Any], ...] = ()  # starts, and sparse arrays of shape (length, width)
 
     # Without this numpy would multiply `array * affine` element by element before Affine is asked.
     __array_ufunc__ = None
@@ -243,7 +237,7 @@ class ConeProgram:
         cautious : bool, default=False
             Whether to keep further from the boundary of the cones: slower, for programs on which Clarabel gives up.
         callback : callable, optional
-            Called while Clarabel (0.11 or newer) works, with the number of an iteration, its objective and its gap.
+            Called while Clarabel works, with the number of an iteration, its objective and its gap.
         """
         settings = clarabel.DefaultSettings()
         settings.verbose = False
@@ -252,8 +246,7 @@ class ConeProgram:
             settings.max_step_fraction = 0.9
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
         settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = loose_tol
-        if hasattr(settings, "max_threads"):  # since Clarabel 0.10
-            settings.max_threads = 1
+        settings.max_threads = 1
         quadratic, linear, left, right = self._assemble()
         solver = clarabel.DefaultSolver(stretch * quadratic, stretch * linear, left, right, self._cones, settings)
         trace: list[tuple[int, float, float]] = []
@@ -268,8 +261,7 @@ class ConeProgram:
                 raised.append(error)
             return bool(raised)
 
-        if hasattr(solver, "set_termination_callback"):  # since Clarabel 0.11
-            solver.set_termination_callback(record)
+        solver.set_termination_callback(record)
         found = solver.solve()
         if raised:
             raise raised[0]

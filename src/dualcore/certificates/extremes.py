@@ -23,11 +23,6 @@ _BEYOND, _LEAST = 0.01, 1e-3
 class Extremes:
     """Two columns for each group that can change, behind the features: its least coefficient, then its largest.
 
-    Parameters
-    ----------
-    family : CategoriesFamily
-    n_features : int
-
     Attributes
     ----------
     width : int

@@ -39,43 +39,19 @@ class NewtonResult(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Sums over the atoms.
+    """Sums over the atoms."""
 
-    Attributes
-    ----------
-    value : float
-        At the origin: conjugates and, in regression, targets less their middle.
-    size : float
-        Sum of the absolute terms of ``value``.
-    moment : ndarray of shape (m + 1,)
-        ``sum_a q_a s_a (x_a, 1)``.
-    steepness : float
-        ``sum_a |q_a s_a|``.
-    spent : float
-        Mean cost.
-    widest : ndarray of shape (m,)
-        No feature of an atom is larger.
-    n_atoms : int
-    """
-
-    value: float
-    size: float
-    moment: FloatArray
-    steepness: float
-    spent: float
-    widest: FloatArray
+    value: float  # at the origin: conjugates and, in regression, targets less their middle
+    size: float  # sum of the absolute terms of `value`
+    moment: FloatArray  # (m + 1,): sum_a q_a s_a (x_a, 1)
+    steepness: float  # sum_a |q_a s_a|
+    spent: float  # mean cost
+    widest: FloatArray  # (m,): no feature of an atom is larger
     n_atoms: int
 
 
 class PlaneBound:
-    """Least values of planes over the region that must hold the optimum.
-
-    Parameters
-    ----------
-    problem : Problem
-    family : BoxFamily
-    data : Data
-    """
+    """Least values of planes over the region that must hold the optimum."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         self.problem, self.family, self.data = problem, family, data

@@ -7,11 +7,14 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dualcore.data.arrays import FloatArray
 
+# Eigenvalues below this share of the largest are zero up to rounding.
+_CUTOFF = 1e-13
 
-def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -> FloatArray:
+
+def solve_psd(system: FloatArray, right: FloatArray) -> FloatArray:
     """Solve a positive semidefinite system by its eigenvectors, after equilibration.
 
-    Directions whose eigenvalue is below ``cutoff`` times the largest are left at zero.
+    Directions whose eigenvalue is below ``1e-13`` times the largest are left at zero.
 
     Examples
     --------
@@ -21,7 +24,7 @@ def solve_psd(system: FloatArray, right: FloatArray, *, cutoff: float = 1e-13) -
     scale = np.sqrt(np.maximum(np.diag(system), 0.0))
     scale[scale == 0.0] = 1.0
     values, vectors = np.linalg.eigh(system / np.outer(scale, scale))
-    keep = values > cutoff * values.max(initial=0.0)
+    keep = values > _CUTOFF * values.max(initial=0.0)
     part = vectors[:, keep].T @ (right / scale)
     return np.asarray(vectors[:, keep] @ (part / values[keep]) / scale)
 

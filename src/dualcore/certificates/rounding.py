@@ -187,13 +187,7 @@ class LevelSet:
 class RowLevelSet(LevelSet):
     """A level set on data whose rows are at hand: they bound free directions too, and small data are summed precisely.
 
-    Parameters
-    ----------
-    problem, upper
-        As of `LevelSet`.
-    data : Data
-    whole : LevelSet, optional
-        Where rows are sums over those of other data: the level set of these. Their rounding is granted too.
+    Where rows are sums over those of other data, ``whole`` is the level set of these. Their rounding is granted too.
     """
 
     def __init__(self, problem: Problem, data: Data, upper: float, whole: LevelSet | None = None) -> None:
@@ -252,13 +246,8 @@ class RowLevelSet(LevelSet):
     def price(self, point: DualPoint, moment: Moment) -> float:
         """Return what to subtract for rounding, and for free directions in which the moment does not vanish.
 
-        Infinite where it is not known. ``withheld`` says that it cannot be: columns are dependent up to rounding.
-
-        Parameters
-        ----------
-        point : DualPoint
-        moment : Moment
-            Its entries of features that are not free count only through their error.
+        Infinite where it is not known. ``withheld`` says that it cannot be: columns are dependent up to rounding. The
+        entries of the moment of features that are not free count only through their error.
         """
         price = self.free_price(point, moment, self.free) + self.held(moment.error)
         rows = self.data.rows

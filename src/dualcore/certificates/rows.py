@@ -12,7 +12,7 @@ subtracts what rounding can have done to it (`dualcore.certificates.rounding`).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -45,34 +45,16 @@ class Bound(NamedTuple):
     rounding: float
 
 
-def lower_bound(
-    problem: Problem,
-    data: Data,
-    point: DualPoint,
-    upper: float,
-    *,
-    repair: bool = True,
-    width: float = 0.0,
-    t: FloatArray | None = None,
-    coef: FloatArray | None = None,
-) -> float:
+def lower_bound(problem: Problem, data: Data, point: DualPoint, upper: float, **settings: Any) -> float:
     """Return a lower bound on the optimal worst-case risk on ``data``, from any dual point; see `RowBounds.bound`."""
-    return RowBounds(problem, data, upper).bound(point, repair=repair, width=width, t=t, coef=coef).value
+    return RowBounds(problem, data, upper).bound(point, **settings).value
 
 
 class RowBounds:
-    """Lower bounds on the optimum of one problem on one data set.
+    """Lower bounds on the optimum of one problem, on unbounded features, on one data set.
 
-    Parameters
-    ----------
-    problem : Problem
-        On unbounded features.
-    data : Data
-    upper : float
-        Worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices what
-        infeasibility is left.
-    whole : LevelSet, optional
-        As of `RowLevelSet`.
+    ``upper`` is the worst-case risk of any model: it bounds the multiplier, ``lam* <= upper / sigma``, and so prices
+    what infeasibility is left. ``whole`` is that of `RowLevelSet`.
     """
 
     def __init__(self, problem: Problem, data: Data, upper: float, whole: LevelSet | None = None) -> None:
@@ -107,15 +89,13 @@ class RowBounds:
         best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
         if repair and self.data.rows.m <= _REPAIR_FEATURES:
             for _ in range(_REPAIRS):
-                moved = None if self._is_close(best) else self._repaired(point, width, t, coef)
+                close = self.upper - best.value <= _CLOSE * abs(self.upper)
+                moved = None if close else self._repaired(point, width, t, coef)
                 if moved is None:
                     break
                 point = feasible(self.problem, moved)
                 best = max(best, self.evaluate(self._balanced(point)))
         return best
-
-    def _is_close(self, bound: Bound) -> bool:
-        return self.upper - bound.value <= _CLOSE * abs(self.upper)
 
     def evaluate(self, point: DualPoint) -> Bound:
         """Return the bound of a point as it is, less what rounding can have done to it."""

@@ -16,42 +16,20 @@ from dualcore.data.arrays import FloatArray
 
 
 class SideSums(NamedTuple):
-    """Sums over the rows of a dual point; the first axis is the side, slopes below zero first.
+    """Sums over the rows of a dual point; the first axis is the side, slopes below zero first."""
 
-    Attributes
-    ----------
-    value : ndarray of shape (2,)
-        Of the conjugates, less ``s y`` for residuals; of order above 1 of the linear part alone.
-    balance : ndarray of shape (2,)
-        Of the sizes of the slopes in the score.
-    power : ndarray of shape (2,)
-        Of `DualForm.slope_powers`, for orders above 1.
-    moment : ndarray of shape (2, n_features)
-        Of slope times row.
-    flipped : float
-        Mass that flips.
-    """
-
-    value: FloatArray
-    balance: FloatArray
-    power: FloatArray
-    moment: FloatArray
-    flipped: float = 0.0
+    value: FloatArray  # (2,): of the conjugates, less s y for residuals; of order above 1 of the linear part alone
+    balance: FloatArray  # (2,): of the sizes of the slopes in the score
+    power: FloatArray  # (2,): of `DualForm.slope_powers`, for orders above 1
+    moment: FloatArray  # (2, n_features): of slope times row
+    flipped: float = 0.0  # mass that flips
 
 
 def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *, closely: bool = True) -> float:
     """Return a lower bound on the optimum, less the allowance for rounding; that alone is a bound.
 
-    Parameters
-    ----------
-    level_set : LevelSet
-    sums : SideSums
-    terms : float
-        At least the sum of the sizes of the terms of ``sums.value``.
-    n_rows : int
-    closely : bool, default=True
-        Passed to `first_order_bound`. False leaves the allowance away too, which is most of the work: what is returned
-        is good for a comparison of dual points only.
+    ``terms`` is at least the sum of the sizes of the terms of ``sums.value``. ``closely`` is for `first_order_bound`;
+    False leaves the allowance away too, which is most of the work: that is good for a comparison of dual points only.
     """
     problem, balance, scale = level_set.problem, sums.balance, np.ones(2)
     if problem.fit_intercept and balance[0] != balance[1]:

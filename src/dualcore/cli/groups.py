@@ -20,7 +20,7 @@ from dualcore.cli.commands.outcome import Exit, OptionError
 if TYPE_CHECKING:
     from dualcore import DualCoreset
     from dualcore.cli.commands.layout import Reading
-    from dualcore.data.sources import Coding
+    from dualcore.data.sources.coding import Coding
 
 DataFile = Annotated[
     Path,
@@ -103,7 +103,7 @@ class ProblemOptions:
         """
         from dualcore import Problem
         from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER, category_costs
-        from dualcore.data.sources import coded_groups
+        from dualcore.data.sources.coding import coded_groups
 
         if self.loss not in ESTIMATORS:
             raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, PreparedSource, check_coding, coded_groups, coded_names, standardised
+from dualcore.data.sources import ArraySource, PreparedSource, standardised
+from dualcore.data.sources.coding import check_coding, coded_groups, coded_names
 from dualcore.data.sources.prepared import scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem

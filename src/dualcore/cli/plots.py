@@ -49,8 +49,8 @@ _STYLE: Any = {
     "figure.facecolor": "white",
 }
 _BENDS, _LAYERS = 6, 6
-# Letters of a label that fit a narrow figure.
-_LONGEST = 40
+# Letters of a label that fit a narrow figure, and dots an inch.
+_LONGEST, _DOTS = 40, 110
 
 
 @dataclass(frozen=True)
@@ -270,15 +270,15 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     return figure
 
 
-def to_png(figure: Figure, dots: int = 110) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+def to_png(figure: Figure, part: Any = None) -> bytes:
+    """Return a figure, or a part of it (a box in inches), as the bytes of a PNG file."""
     buffer = io.BytesIO()
     # Without the library's version in it the file depends on the figure alone.
-    figure.savefig(buffer, format="png", dpi=dots, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None}, bbox_inches=part)
     return buffer.getvalue()
 
 
-def to_panels(figure: Figure, dots: int = 110) -> tuple[bytes, ...]:
+def to_panels(figure: Figure) -> tuple[bytes, ...]:
     """Return the panels of a figure, left to right, each as the bytes of a PNG file: a phone shows them one by one."""
     from matplotlib.transforms import Bbox
 
@@ -287,13 +287,7 @@ def to_panels(figure: Figure, dots: int = 110) -> tuple[bytes, ...]:
     placed = sorted((box.x0 / figure.dpi, box.x1 / figure.dpi) for box in boxes if box is not None)
     width, height = figure.get_size_inches()
     edges = [0.0, *(0.5 * (left[1] + right[0]) for left, right in pairwise(placed)), float(width)]
-    panels = []
-    for left, right in pairwise(edges):
-        buffer = io.BytesIO()
-        part = Bbox([[left, 0.0], [right, height]])
-        figure.savefig(buffer, format="png", dpi=dots, metadata={"Software": None}, bbox_inches=part)
-        panels.append(buffer.getvalue())
-    return tuple(panels)
+    return tuple(to_png(figure, Bbox([[left, 0.0], [right, height]])) for left, right in pairwise(edges))
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

@@ -22,9 +22,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import SourceError, delimiter_of, list_tables, mixed_column
-from dualcore.data.sources.coding import is_number
+from dualcore.data.sources import SourceError
+from dualcore.data.sources.coding import is_number, mixed_column
 from dualcore.data.sources.mapped import with_matrix
+from dualcore.data.sources.paths import delimiter_of, list_tables
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.

@@ -93,14 +93,12 @@ class Coreset:
             raise ValueError("This coreset has no anchor to measure around: it was drawn without one.")
         if queries < 1:
             raise ValueError(f"queries must be at least 1, got {queries!r}.")
-        centre = (self.anchor.coef, self.anchor.intercept, self.anchor.multiplier)
         if radius is None:
             lengths = np.linalg.norm(self.anchor.coef), np.linalg.norm(self.anchor.intercept)
             radius = 0.1 * max(float(np.hypot(*lengths)), 1e-3)
         full, part = problem.validate(X, y, sample_weight), problem.validate(self.X, self.y, self.weights)
-        return measure_epsilon(
-            problem, full, part, centre, radius=radius, queries=queries, ascents=ascents, seed=random_state
-        )
+        settings = {"queries": queries, "ascents": ascents, "seed": random_state}
+        return measure_epsilon(problem, full, part, self.anchor, radius=radius, **settings)
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame: row number, weight, target, features.

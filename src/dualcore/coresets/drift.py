@@ -9,8 +9,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.streamgroup import draw_again, has_all_classes
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import solve_quietly
 
@@ -51,15 +50,8 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
 
     is then near the number of parameters, whatever the units of the loss. It grows with the square of the distance.
 
-    Parameters
-    ----------
-    problem : Problem
-    anchor : Anchor
-    rows : Coreset
-        Weighted rows that stand for all rows seen: all that are kept.
-    size : int
-        Rows that taught the anchor, and rows of the coreset to return.
-    seed : int
+    ``rows`` are all that are kept, weighted to stand for all rows seen; ``size`` is how many taught the anchor, and how
+    many the coreset that is returned has.
     """
     if not has_all_classes(problem, rows.y[rows.weights > 0.0]):
         return None

@@ -40,7 +40,7 @@ def measure_epsilon(
     problem: Problem,
     full: Data,
     part: Data,
-    centre: tuple[FloatArray, Any, float],
+    centre: Anchor,
     *,
     radius: float,
     queries: int,
@@ -49,30 +49,19 @@ def measure_epsilon(
 ) -> Measured:
     """Return ``sup |H~/H - 1|`` over random queries in a ball, the worst of them pushed further uphill.
 
-    Parameters
-    ----------
-    full, part : Data
-        The full data and the coreset, validated.
-    centre : (coef, intercept, multiplier)
-    radius : float
-        Of the ball, in the Euclidean norm of (coef, intercept).
-    queries : int
-        Random models; multipliers are drawn from the interval that holds the optimum of each.
-    ascents : int
-        How many of the worst are maximised locally, so that the figure is not flattered.
+    ``full`` and ``part`` are the full data and the coreset; the rest is as in `Coreset.measure`. Multipliers are drawn
+    from the interval that holds the optimum of each model.
     """
     rng = np.random.default_rng(seed)
-    home = np.append(centre[0], centre[1])
+    home = np.append(centre.coef, centre.intercept)
     n_numbers = home.size
     tried = 0
 
     def error(point: FloatArray, share: float) -> float:
         nonlocal tried
         tried += 1
-        coef, intercept = _model(problem, point, centre)
-        multiplier = _multiplier(problem, full, coef, intercept, share)
-        whole = _mean_h(problem, full, coef, intercept, multiplier)
-        few = _mean_h(problem, part, coef, intercept, multiplier)
+        model = _model(problem, full, point, share, centre)
+        whole, few = (_mean_h(problem, data, model) for data in (full, part))
         return abs(few / whole - 1.0) if whole > 0.0 else (0.0 if few == 0.0 else np.inf)
 
     points, shares, errors = [], [], []
@@ -101,30 +90,24 @@ def measure_epsilon(
                 length *= 0.5
         if value > best:
             best, best_point, best_share = value, point, share
-    coef, intercept = _model(problem, best_point, centre)
-    multiplier = _multiplier(problem, full, coef, intercept, best_share)
-    return Measured(best, worst_random, coef, intercept, multiplier, tried)
+    found_at = _model(problem, full, best_point, best_share, centre)
+    return Measured(best, worst_random, found_at.coef, found_at.intercept, found_at.multiplier, tried)
 
 
-def _model(problem: Problem, point: FloatArray, centre: tuple[FloatArray, Any, float]) -> tuple[FloatArray, Any]:
-    """Return coefficients and intercept from all their numbers in a row."""
-    coef = point[: centre[0].size].reshape(centre[0].shape)
-    if not problem.fit_intercept:
-        return coef, centre[1]
-    rest = point[centre[0].size :]
-    return coef, rest if np.ndim(centre[1]) else float(rest[0])
-
-
-def _multiplier(problem: Problem, data: Data, coef: FloatArray, intercept: Any, share: float) -> float:
-    family = problem.family
+def _model(problem: Problem, data: Data, point: FloatArray, share: float, centre: Anchor) -> Anchor:
+    """Return the model of all its numbers in a row, with a share of the way through the interval of its multiplier."""
+    family, coef = problem.family, point[: centre.coef.size].reshape(centre.coef.shape)
+    intercept = centre.intercept
+    if problem.fit_intercept:
+        rest = point[coef.size :]
+        intercept = rest if np.ndim(intercept) else float(rest[0])
     low, high = family.kappa(coef), family.largest_multiplier(data.rows, data.y, coef, intercept)
     if not np.isfinite(high):
         high = 2.0 * low + 1.0
     if not family.finite_at_kappa:
         low += 1e-3 * (high - low)
-    return low + share * (high - low)
+    return Anchor(coef, intercept, low + share * (high - low))
 
 
-def _mean_h(problem: Problem, data: Data, coef: FloatArray, intercept: Any, multiplier: float) -> float:
-    h = problem.family.bounds(Anchor(coef, intercept, multiplier), data.rows, data.y)[1]
-    return weighted_sum(h, data.weights)
+def _mean_h(problem: Problem, data: Data, model: Anchor) -> float:
+    return weighted_sum(problem.family.bounds(model, data.rows, data.y)[1], data.weights)

@@ -167,7 +167,8 @@ class CoresetStream:
         rows = as_rows(X)
         rows.check_finite()
         # Now, not when a coreset is asked for: of rows that come once a bad part can only be refused as it comes.
-        self.problem.check_features(rows, first=self._next)
+        self.problem.check_width(rows.m)
+        self.problem.family.check_rows(rows, first=self._next)
         target = as_target(y, rows.n)
         wrong = self.problem.family.first_wrong_label(target)
         if wrong is not None:

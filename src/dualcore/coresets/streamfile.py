@@ -16,8 +16,7 @@ from dualcore.data.sources import Chunk
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, check_whole, write_atomically
 from dualcore.data.sums import FlipTail, TreeSum
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellRule
 from dualcore.reading.summary import Extent, Pass, Sample, Summary
 

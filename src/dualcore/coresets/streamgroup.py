@@ -16,8 +16,7 @@ from dualcore.coresets.samplers.strata import cell_scores, draw_cells
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Extent, Pass, Sample, Summary, close, merge, plan_cells, summarise
 from dualcore.solvers import solve_quietly

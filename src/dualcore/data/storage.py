@@ -60,8 +60,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     if target.exists():
         found = target.stat().st_mode
         if not stat.S_ISREG(found):  # a device or a pipe is written to, and never replaced
-            with target.open("wb") as special:
-                special.write(content)
+            target.write_bytes(content)
             return
         mode = stat.S_IMODE(found)
     _sweep(target)

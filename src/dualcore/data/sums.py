@@ -43,11 +43,8 @@ def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
 class TreeSum:
     """Sums of vectors over leaves, as the nodes of a binary tree.
 
-    Attributes
-    ----------
-    nodes : dict
-        From (level, number) to the sum over leaves ``[number 2**level, (number + 1) 2**level)``. No two siblings are
-        in it: they would have been added up.
+    ``nodes`` has, by (level, number), the sum over leaves ``[number 2**level, (number + 1) 2**level)``. No two siblings
+    are in it: they would have been added up.
 
     Examples
     --------

@@ -354,17 +354,17 @@ class _FeasibleSet:
         if self.radius == 0.0 or not moving.any():
             return offset
         size = size[moving] / size.max()
-        room = np.where(direction > 0.0, self.high - self.mean, self.mean - self.low)[moving]
-        room = np.minimum(room, self.radius)
-        order = np.argsort(room / size, kind="stable")
-        stops = (room / size)[order]
-        capped = np.concatenate([[0.0], np.cumsum(room[order] ** 2)])
+        reach = np.where(direction > 0.0, self.high - self.mean, self.mean - self.low)[moving]
+        reach = np.minimum(reach, self.radius)
+        order = np.argsort(reach / size, kind="stable")
+        stops = (reach / size)[order]
+        capped = np.concatenate([[0.0], np.cumsum(reach[order] ** 2)])
         free = np.cumsum((size[order] ** 2)[::-1])[::-1]
         stage = int(np.searchsorted(capped[:-1] + stops**2 * free, self.radius**2))
         if stage < len(stops):
             tau = math.sqrt(max(self.radius**2 - capped[stage], 0.0) / free[stage])
-            room = np.minimum(room, tau * size)
-        offset[moving] = np.copysign(room, direction[moving])
+            reach = np.minimum(reach, tau * size)
+        offset[moving] = np.copysign(reach, direction[moving])
         return offset
 
     def _on_slab_face(self, direction: FloatArray, offset: FloatArray, side: float) -> FloatArray:

@@ -91,7 +91,8 @@ class Norm:
             return self.project(target, radius)
         if self.weights is None:
             return self._face(coef, target, radius)
-        return self._face(coef / self.weights, _finite_product(target, self.weights), radius) / self.weights
+        prices = np.where(np.isfinite(self.weights), self.weights, 0.0)
+        return self._face(coef / self.weights, target * prices, radius) / self.weights
 
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _face")
@@ -242,10 +243,6 @@ def _into_ball(
     return vector * (radius / size) if size > radius else vector
 
 
-def _finite_product(vector: FloatArray, weights: FloatArray) -> FloatArray:
-    return vector * np.where(np.isfinite(weights), weights, 0.0)
-
-
 _NORMS: dict[str, type[Norm]] = {cls.name: cls for cls in (L1Norm, L2Norm, LinfNorm)}
 
 
@@ -351,27 +348,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Feature norm, label cost ``gamma``, support of the features and order ``p`` of the transport distance.
-
-    Parameters
-    ----------
-    norm : Norm
-        Feature norm of the transport cost.
-    label_cost : float, default=inf
-        ``gamma``: price of one label flip (classification); half of it prices a unit of target (regression).
-    support : Box or None, default=None
-        Where the adversary may put features. ``None`` is all of R^m.
-    order : float, default=1
-        Order of the Wasserstein distance, at least 1.
-    categories : Categories or None, default=None
-        Groups of one-hot columns that change at a price.
-    """
+    """Feature norm, label cost ``gamma``, support of the features and order ``p`` of the transport distance."""
 
     norm: Norm = field(default_factory=L2Norm)
-    label_cost: float = np.inf
-    support: Box | None = None
-    order: float = 1
-    categories: Categories | None = None
+    label_cost: float = np.inf  # price of one label flip (classification); half of it prices a unit of target
+    support: Box | None = None  # where the adversary may put features; None is all of R^m
+    order: float = 1  # at least 1
+    categories: Categories | None = None  # groups of one-hot columns that change at a price
 
     def __post_init__(self) -> None:
         if not self.label_cost > 0.0:

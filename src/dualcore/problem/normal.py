@@ -59,28 +59,14 @@ def _dense(block: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class Normal:
-    """A problem and its data in normalised units, and the way back.
-
-    Attributes
-    ----------
-    problem, data
-        In normalised units: train and certify these.
-    centre : ndarray of shape (n_features,) or None
-        What was subtracted from the columns.
-    level : float
-        What was subtracted from the target.
-    unit : float
-        What the target was then divided by, a power of two.
-    factor : float
-        Risk in the units of the user for a unit of normalised risk.
-    """
+    """A problem and its data in normalised units, which are to be trained and certified, and the way back."""
 
     problem: Problem
     data: Data
-    centre: FloatArray | None = None
-    level: float = 0.0
-    unit: float = 1.0
-    factor: float = 1.0
+    centre: FloatArray | None = None  # (n_features,): what was subtracted from the columns
+    level: float = 0.0  # what was subtracted from the target
+    unit: float = 1.0  # what the target was then divided by, a power of two
+    factor: float = 1.0  # risk, and multiplier, in the units of the user for a unit of the normalised one
 
     @classmethod
     def of(cls, problem: Problem, data: Data) -> Normal:
@@ -109,11 +95,6 @@ class Normal:
     def slope_unit(self) -> float:
         """Slope of the loss in the units of the user for a unit of normalised slope."""
         return self.factor / self.unit
-
-    @property
-    def multiplier_unit(self) -> float:
-        """Multiplier in the units of the user for a unit of the normalised one: risk over transport to the order."""
-        return self.factor
 
     def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
         """Return a model of the user in normalised units; the intercept is exact up to its last digit."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
-from dualcore.data.rows import Rows, as_rows, as_target, as_weights
+from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families import Categories, Data, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
@@ -201,14 +201,6 @@ class Problem:
         self.family.check_target(target)
         self.family.check_rows(rows)
         return Data(rows, target, as_weights(sample_weight, rows.n))
-
-    def check_features(self, rows: Rows, first: int = 0) -> None:
-        """Raise ValueError where rows do not suit the prices, the support or the categories.
-
-        ``first`` is the number of the first row, for the message.
-        """
-        self.check_width(rows.m)
-        self.family.check_rows(rows, first)
 
     def check_width(self, n_features: int) -> None:
         """Raise ValueError where the prices or the categories are not those of so many features."""

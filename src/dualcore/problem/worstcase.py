@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.problem import Data, Problem
+from dualcore.problem import Anchor, Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
 
@@ -169,10 +169,8 @@ def _anywhere(
         if push.target_shift != 0.0:
             price += 0.5 * problem.geometry.label_cost * abs(push.target_shift)
         cost += push.mass * price
-    score = np.asarray(atoms.X @ theta + intercept, dtype=np.float64)
-    return atoms.worst_case(
-        cost, problem.loss.value(atoms.y * score if problem.is_classification else score - atoms.y), gap
-    )
+    t = family.signal_at(Anchor(theta, intercept, 0.0), atoms.X, atoms.y)
+    return atoms.worst_case(cost, problem.loss.value(t), gap)
 
 
 def _among_classes(

@@ -22,8 +22,7 @@ from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import Levels, binary_level
 from dualcore.reading.closed import ClosedReading, kink_distance
 
@@ -163,17 +162,9 @@ def near_rows(reading: ClosedReading) -> NearRows:
 
 
 def merge_rows(source: Source, problem: Problem, models: tuple[Anchor, ...], kept: NearRows) -> MergedRows:
-    """Return fewer rows whose optimum is at most that of all rows; one read.
+    """Return fewer rows whose optimum is at most that of all rows, for a problem that `can_merge` accepts; one read.
 
-    Parameters
-    ----------
-    source : Source
-    problem : Problem
-        One that `can_merge` accepts.
-    models : tuple of Anchor
-        At which pieces and distances are looked at, two at most; rows near a kink at the first are kept.
-    kept : NearRows
-        See `near_rows`.
+    Pieces and distances are looked at at the models, two at most; rows near a kink at the first are kept.
     """
     read = _Read(source.n_rows, source.total_weight, problem, models, kept)
     near, groups = read.over(source)

@@ -18,30 +18,15 @@ from dualcore.reading.summary import Extent, Pass, Sample, Summary, merge, summa
 
 
 class Reading(ABC):
-    """A finished read, with its answers.
+    """A finished read, with its answers; ``cell_count`` and ``cell_mass`` have the shape (n_cells,)."""
 
-    Attributes
-    ----------
-    risk, multiplier : float
-        Worst-case risk of the anchor, ridge included, and where it is attained; `is_exact` or an upper bound.
-    mean_h : float
-        Mean dual loss at the anchor's own multiplier.
-    slope, gradient
-        Mean derivative of ``h`` in the score (in each of the scores), and in the coefficients.
-    spent : float
-        Mean transport behind ``h`` at the anchor.
-    cell_count, cell_mass : ndarray of shape (n_cells,)
-    sample : Sample
-        Rows that were kept, in row order.
-    """
-
-    risk: float
-    multiplier: float
+    risk: float  # worst-case risk of the anchor, ridge included: exact, or an upper bound
+    multiplier: float  # where it is attained
     is_exact: bool
-    mean_h: float
-    slope: Any
-    gradient: FloatArray
-    spent: float
+    mean_h: float  # mean dual loss at the anchor's own multiplier
+    slope: Any  # mean derivative of h in the score, or in each of the scores
+    gradient: FloatArray  # the same in the coefficients
+    spent: float  # mean transport behind h at the anchor
     column_sizes: FloatArray | None
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:

@@ -24,8 +24,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Loss
 
@@ -209,17 +208,9 @@ def repaired_bounds(
 ) -> Iterator[float]:
     """Yield lower bounds on the optimal risk of the full data, one a read from the second on, three reads in all.
 
-    Parameters
-    ----------
-    source : Source
-    problem : Problem
-        One that `can_repair` accepts.
-    anchor : Anchor
-        A model near the optimum, its multiplier that of its risk on the full data.
-    spread : float
-        Of margins or residuals, for the widths near kinks.
-    level_set : LevelSet
-        With the risk of the best model known.
+    ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
+    `can_repair` accepts; ``spread`` that of margins or residuals, for the widths near kinks; ``level_set`` that of the
+    risk of the best model known.
     """
     widths: tuple[float, ...] = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
     if not (problem.loss.kinks or problem.family.flips):

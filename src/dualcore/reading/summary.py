@@ -19,8 +19,7 @@ from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
 from dualcore.data.sources.chunk import complete_edges, stack_rows
 from dualcore.data.sums import FlipTail, Leaves, TreeSum, edge_spans, leaf_rows, split_rows
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellPlan, CellRule
 
 # Filled by the modules that hold them.
@@ -31,38 +30,19 @@ _FAR_EXPONENT = 900
 
 
 class Pass(NamedTuple):
-    """What a read computes.
-
-    Attributes
-    ----------
-    problem, anchor
-        Where ``h`` and its gradient are evaluated.
-    cells : CellRule
-    seed : int
-        Of the row keys.
-    keep : ndarray of shape (n_cells,)
-        A row is kept if its key is below this; the row of smallest key in a cell always is.
-    width : float
-        Smoothing of the second dual candidate, for losses with kinks; 0 for none.
-    origin : Anchor or None
-        Where a line search starts; its risk and that at ``steps`` towards ``anchor`` are summed too.
-    steps : tuple of float
-    certified : bool
-        Whether to sum what a lower bound needs; a read that only draws does without.
-    sized : bool
-        Whether to sum the squares of the columns, from which the allowance for rounding of a lower bound is made. Once
-        for some data is enough.
-    """
+    """What a read computes."""
 
     problem: Problem
-    anchor: Anchor
+    anchor: Anchor  # where h and its gradient are evaluated
     cells: CellRule
-    seed: int
-    keep: FloatArray
-    width: float = 0.0
-    origin: Anchor | None = None
+    seed: int  # of the row keys
+    keep: FloatArray  # (n_cells,): a row is kept if its key is below; the row of smallest key in a cell always is
+    width: float = 0.0  # smoothing of the second dual candidate, for losses with kinks; 0 for none
+    origin: Anchor | None = None  # where a line search starts; its risk and those at `steps` to the anchor are summed
     steps: tuple[float, ...] = ()
-    certified: bool = True
+    certified: bool = True  # whether to sum what a lower bound needs; a read that only draws does without
+    # Whether to sum the squares of the columns, from which the allowance for rounding of a lower bound is made. Once
+    # for some data is enough.
     sized: bool = False
 
     @property
@@ -236,19 +216,9 @@ def in_range(chunk: Chunk, extent: Extent) -> tuple[Chunk, Extent]:
 
 
 class BlockRead(NamedTuple):
-    """What a kernel says of the rows of whole leaves.
+    """What a kernel says of the rows of whole leaves; all but the first two are as `Sample` keeps them."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_leaves, kernel width)
-        Sums over every leaf, not yet divided by the weight of all rows.
-    tails : list of FlipTail
-    cells : ndarray of shape (n_rows,)
-    h, slope, spent, moved
-        As `Sample` keeps them.
-    """
-
-    table: FloatArray
+    table: FloatArray  # (n_leaves, kernel width): sums over every leaf, not yet divided by the weight of all rows
     tails: list[FlipTail]
     cells: npt.NDArray[np.intp]
     h: FloatArray

@@ -66,23 +66,8 @@ def fix_rows(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FixedPart] | None:
     """Return the positions that stay active, the highest piece of every row, and what the others add.
 
-    Parameters
-    ----------
-    rows : RowState
-        Of lines.
-    design : Design
-        The same rows.
-    lam : float
-        The multiplier.
-    change : ndarray of shape (n,)
-        What the signals change by along the last direction.
-    dlam : float
-        And the multiplier.
-
-    Returns
-    -------
-    tuple or None
-        None where too many rows would stay active, or none.
+    ``rows`` are of lines, ``design`` is of the same rows. Along the last direction the signals change by ``change``
+    (n,), the multiplier ``lam`` by ``dlam``. None where too many rows would stay active, or no row would.
     """
     n = change.size
     if n < _FEWEST:

@@ -61,7 +61,7 @@ def check_capacity(problem: Problem, data: Data, solver: str) -> None:
 
 
 def check_reads_capacity(n_rows: int) -> None:
-    """Raise TooLargeError where a few numbers a row are more than there is room for."""
+    """Raise TooLargeError where a few numbers a row are more than the memory holds."""
     needed, there = float(_NUMBER * _ROW_VECTORS) * n_rows, physical_memory()
     if needed > there:
         raise TooLargeError(

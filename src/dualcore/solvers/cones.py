@@ -177,31 +177,17 @@ UNIT_SIZES = Sizes(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Scene:
-    """What a row-cone builder is given.
-
-    Attributes
-    ----------
-    program : ConeProgram
-    problem : Problem
-    design : ScaledRows
-    coef : Affine
-        Coefficients of the scaled data, shape (m,).
-    level : Affine or None
-        Their intercept, where one is fitted.
-    steepness : Affine or None
-        Variable that is at least ``Lip max(||theta||_*, 2 / gamma)``, of order 2 without ``Lip``, in scaled units. Of
-        order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
-    sizes : Sizes
-        How large risk, multiplier and steepness are expected to be.
-    """
+    """What a row-cone builder is given."""
 
     program: ConeProgram
     problem: Problem
     design: ScaledRows
-    coef: Affine
-    level: Affine | None
+    coef: Affine  # coefficients of the scaled data, shape (m,)
+    level: Affine | None  # their intercept, where one is fitted
+    # A variable that is at least ``Lip max(||theta||_*, 2 / gamma)``, of order 2 without ``Lip``, in scaled units. Of
+    # order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
     steepness: Affine | None
-    sizes: Sizes
+    sizes: Sizes  # how large risk, multiplier and steepness are expected to be
 
     @classmethod
     def of(cls, problem: Problem, design: ScaledRows, sizes: Sizes) -> Scene:

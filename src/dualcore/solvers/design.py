@@ -29,12 +29,7 @@ def gram_with_ones(rows: Rows, weights: FloatArray) -> FloatArray:
 class Design:
     """Products with ``A = diag(sign) [X / scales, 1]``, where ``sign`` is the label (margins) or one (residuals).
 
-    Parameters
-    ----------
-    problem : Problem
-    data : Data
-    scales : ndarray of shape (m,), optional
-        Column sizes to divide by, those of the data by default.
+    ``scales`` (m,) are the column sizes, those of the data unless others are given.
     """
 
     def __init__(self, problem: Problem, data: Data, scales: FloatArray | None = None) -> None:

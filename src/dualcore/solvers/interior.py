@@ -92,17 +92,10 @@ class _Before(NamedTuple):
 
 
 class InteriorPoint:
-    """Mehrotra's predictor-corrector for ``min sigma lam + sum_i w_i h_i + ridge`` over the norm cone.
+    """Mehrotra's predictor-corrector for ``min sigma lam + sum_i w_i h_i + ridge`` over the norm cone, of order 1.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of order 1.
-    data : Data
-    start : (coef, intercept), optional
-    fixed : FixedRows, optional
-        What rows that are not among the data add to the objective. Where it is quadratic it holds the smooth part of
-        every row, and the data add their pieces alone.
+    ``fixed`` is what rows that are not among the data add to the objective. Where it is quadratic it holds the smooth
+    part of every row, and the data add their pieces alone.
     """
 
     def __init__(

@@ -21,10 +21,7 @@ class NewtonSystem(Protocol):
 class DenseNewton:
     """Cholesky of the whole matrix after equilibration, with a growing diagonal shift where it is singular.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (d, d)
-        Symmetric, positive semidefinite up to rounding.
+    The matrix, shape (d, d), is symmetric and positive semidefinite up to rounding.
     """
 
     def __init__(self, matrix: FloatArray) -> None:

@@ -7,14 +7,12 @@ pilot is the start, its curvature the metric; every step after that is one read 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.certificates import trivial_bound
 from dualcore.certificates.rounding import free_features
@@ -36,7 +34,7 @@ from dualcore.solvers.descent.metricnewton import metric_newton
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.descent.rowsums import Point
-from dualcore.solvers.descent.solver import descend, shrunk
+from dualcore.solvers.descent.solver import best_of, descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
@@ -187,10 +185,8 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
 
 
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
-    with warnings.catch_warnings():  # a start need not be optimal: what it is worth is measured on all rows
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        chosen = choose_solver(problem, pilot, "auto", _PILOT_TOL)
-        return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
+    chosen = choose_solver(problem, pilot, "auto", _PILOT_TOL)
+    return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
 
 
 def _run_working_set(loop: _Loop, guess: RawSolution) -> RawSolution | None:
@@ -246,13 +242,4 @@ def _run_descent(given: _Loop, start: tuple[FloatArray, float], *, shrink: bool)
             descend(oracle, loop, point, np.random.default_rng(0), metric_newton)
         finally:
             oracle.close()
-    best = loop.best
-    coef, intercept = oracle.columns.model(best.point)
-    return RawSolution(
-        coef=coef,
-        intercept=intercept if problem.fit_intercept else 0.0,
-        dual=best.dual,
-        iterations=oracle.n_evaluations,
-        history=tuple(loop.history),
-        stopped_early=not loop.is_done(),
-    )
+    return best_of(loop, oracle.n_evaluations)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import Smallest, Source
+from dualcore.data.sources import Source
+from dualcore.data.sources.base import Smallest
 from dualcore.problem import Data, Problem
 
 # Rows for each feature, and rows at least: fewer make a poor metric.

@@ -94,14 +94,7 @@ class Outcome:
 
 
 class Descent:
-    """The problem in the scaled units of ``design``; labels stay as they are.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of a power of the residual, or of the squared hinge.
-    design : ScaledRows
-    """
+    """A problem of a power of the residual, or of the squared hinge without flips, in the units of ``design``."""
 
     def __init__(self, problem: Problem, design: ScaledRows) -> None:
         self.problem, self.design, self.p = problem, design, float(problem.geometry.order)

@@ -42,18 +42,6 @@ class Piece(NamedTuple):
 class Pieces:
     """How ``h(z, lam)`` splits into a smooth part and a maximum of pieces.
 
-    Attributes
-    ----------
-    smooth : bool
-        The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with
-        flips, because there ``h = L(z) + max(0, z - gamma lam)``.
-    envelope : bool
-        The loss is a Moreau envelope, the minimum over ``v`` of a polyhedral function of ``z - v`` plus ``v^2 / 2``;
-        ``v`` is eliminated too.
-    curved : bool
-        A full Newton step may overshoot and needs a line search.
-    lines : tuple of (slope, offset, price), or None where pieces are not linear
-
     With ``pieces_only`` the smooth part is left out: the caller adds it. Without ``envelopes`` a Moreau envelope counts
     as smooth.
     """
@@ -61,15 +49,20 @@ class Pieces:
     def __init__(self, problem: Problem, *, pieces_only: bool = False, envelopes: bool = True) -> None:
         self.loss: Loss = problem.loss
         self.label_cost = problem.geometry.label_cost
-        self.flips = problem.is_classification and bool(np.isfinite(self.label_cost)) and problem.radius > 0.0
+        self.flips = problem.family.flips
         self.logistic = isinstance(problem.loss, Logistic)
         self.polyhedral = problem.loss.pieces
+        # The loss is a Moreau envelope, the minimum over ``v`` of a polyhedral function of ``z - v`` plus ``v^2 / 2``;
+        # ``v`` is eliminated too.
         self.envelope = (
             envelopes and self.polyhedral is None and not self.flips and problem.loss.envelope_of is not None
         )
         if self.envelope:
             self.polyhedral = problem.loss.envelope_of
+        # The loss itself is the smooth part; only flips need pieces. The logistic loss stays smooth even with flips,
+        # because there ``h = L(z) + max(0, z - gamma lam)``.
         self.smooth = not pieces_only and (self.logistic or (self.polyhedral is None and not self.flips))
+        # A full Newton step may overshoot and needs a line search.
         self.curved = not pieces_only and self.polyhedral is None and not (self.logistic and self.flips)
         # Slope, offset and price of the pieces, where they are lines.
         self.lines: tuple[tuple[float, float, float], ...] | None = None
@@ -142,14 +135,7 @@ class _Ratios(NamedTuple):
 
 
 class RowState:
-    """Signals ``z`` (n,), and, where there are pieces, heights ``t`` (n,), slacks ``s`` and multipliers ``p`` (k, n).
-
-    Parameters
-    ----------
-    pieces : Pieces
-    weights : ndarray of shape (n,)
-    z : ndarray of shape (n,)
-    """
+    """Signals ``z`` (n,) and, where there are pieces, heights ``t`` (n,), slacks ``s`` and multipliers ``p`` (k, n)."""
 
     def __init__(self, pieces: Pieces, weights: FloatArray, z: FloatArray) -> None:
         self.pieces = pieces

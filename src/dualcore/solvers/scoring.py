@@ -92,7 +92,7 @@ def score(
     return Solution(
         coef=coef,
         intercept=intercept,
-        dual_variable=multiplier * normal.multiplier_unit,
+        dual_variable=factor * multiplier,
         value=factor * value,
         lower_bound=factor * lower,
         gap=factor * (value - lower),

@@ -186,13 +186,8 @@ def _solve_rows(
         others = (cls() for cls in SOLVERS.values() if cls.name not in (chosen.name, DescentSolver.name))
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
-            again = other.run(
-                normal.problem,
-                normal.data,
-                tol=tol,
-                max_iter=max_iter,
-                start=normal.inside(found.coef, found.intercept),
-            )
+            here = normal.inside(found.coef, found.intercept)
+            again = other.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=here)
             second = score(problem, normal, again, other.name, tol, max_iter, began)
             found = second if second.gap < found.gap else found
     few = problem.family.is_closed and data.rows.n <= _SECOND_OPINION

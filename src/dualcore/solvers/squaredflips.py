@@ -87,14 +87,7 @@ _PAIRS = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
 class FlipDescent:
-    """The problem in the scaled units of ``design``.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of the squared hinge with flips, and a radius above 0.
-    design : ScaledRows
-    """
+    """A problem of the squared hinge with flips, and a radius above 0, in the scaled units of ``design``."""
 
     def __init__(self, problem: Problem, design: ScaledRows) -> None:
         self.problem, self.design = problem, design

@@ -14,21 +14,9 @@ import numpy as np
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import SUFFIXES, Table, TableError, find_column, read_table
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import (
-    MOST_LEVELS,
-    ArraySource,
-    ClassError,
-    CsvSource,
-    ParquetSource,
-    Source,
-    SourceError,
-    SvmlightSource,
-    column_kinds,
-    first_text,
-    format_of,
-    list_tables,
-)
-from dualcore.data.sources.coding import is_number
+from dualcore.data.sources import ArraySource, ClassError, CsvSource, ParquetSource, Source, SourceError, SvmlightSource
+from dualcore.data.sources.coding import MOST_LEVELS, column_kinds, first_text, is_number
+from dualcore.data.sources.paths import format_of, list_tables
 
 # A target of more different labels than these is taken for that of a regression.
 MOST_CLASSES = 100

@@ -18,7 +18,7 @@ from dualcore import (
 )
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import TableError
-from dualcore.data.sources import Coding
+from dualcore.data.sources.coding import Coding
 
 ESTIMATORS: dict[str, type[Any]] = {
     "logistic": WassersteinLogisticRegression,

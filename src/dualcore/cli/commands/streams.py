@@ -19,17 +19,10 @@ from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import TableError, as_labels
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import (
-    Chunk,
-    ClassError,
-    PreparedSource,
-    SvmlightSource,
-    coded_groups,
-    coded_names,
-    format_of,
-    standardised,
-)
+from dualcore.data.sources import Chunk, ClassError, PreparedSource, SvmlightSource, standardised
 from dualcore.data.sources.chunk import stack_chunks
+from dualcore.data.sources.coding import coded_groups, coded_names
+from dualcore.data.sources.paths import format_of
 from dualcore.data.sources.rows import source_target, whole_chunk
 
 # A Parquet file beyond this is streamed wherever it can be.

@@ -38,7 +38,7 @@ from dualcore.cli.model import Model
 from dualcore.cli.tables import write_csv
 from dualcore.coresets.path import radius_path, select_radius, suggest_radius
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.data.sources import list_tables
+from dualcore.data.sources.paths import list_tables
 from dualcore.data.storage import write_atomically
 
 

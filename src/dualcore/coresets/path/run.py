@@ -31,8 +31,7 @@ from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.assess import as_source, read_model
 from dualcore.reading.cells import spread_of
 from dualcore.reading.models import read_models

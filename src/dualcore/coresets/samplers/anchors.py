@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from dualcore.coresets.samplers.allocate import allocate
 from dualcore.data.sources import Source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
 

@@ -18,8 +18,7 @@ from dualcore.coresets.samplers.anchors import pilot_anchor
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.assess import as_source, read_model
 from dualcore.solvers import Solution, solve
 

@@ -20,8 +20,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.rows import whole_chunk
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
 
 # Rows that the importance sampler works on at a time.
@@ -66,20 +65,21 @@ class UniformCoreset(Sampler):
             pilot = pilot_sample(problem, source, size, seed)
             return Coreset(*pilot, source.n_rows, None, self.name, {"seed": seed})
         found = source.smallest(seed, size)
-        rows, masses = found.rows, found.masses.copy()
-        details: dict[str, Any] = {"seed": seed}
-        if problem.is_classification:
-            rows, masses, message = _with_both_classes(problem, source, rows, masses, seed)
-            if message:
-                details["message"] = message
-        order = np.argsort(rows)
-        X, y = source.take(rows[order])
-        return Coreset(rows[order], X, y, normalised(masses[order]), source.n_rows, None, self.name, details)
+        return _as_coreset(problem, source, found.rows, found.masses, seed, self.name)
 
 
-def _with_both_classes(
-    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int
-) -> tuple[Any, FloatArray, str]:
+def _as_coreset(problem: Problem, source: Source, rows: Any, weights: FloatArray, seed: int, method: str) -> Coreset:
+    """Return drawn rows as a coreset; a class that was missed is put back, and that is said."""
+    details: dict[str, Any] = {"seed": seed}
+    if problem.is_classification:
+        rows, weights, message = _with_both_classes(source, rows, weights, seed)
+        details |= {"message": message} if message else {}
+    order = np.argsort(rows)
+    X, y = source.take(rows[order])
+    return Coreset(rows[order].astype(np.int64), X, y, normalised(weights[order]), source.n_rows, None, method, details)
+
+
+def _with_both_classes(source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Any, FloatArray, str]:
     """Put the row of smallest key of a class that was missed in the place of the last one drawn, and say so."""
     _, y = source.take(np.sort(rows))
     missing = [label for label in (-1.0, 1.0) if not (y == label).any()]
@@ -91,9 +91,9 @@ def _with_both_classes(
         raise ValueError(f"No row of class {missing[0]:+g} has weight; a classifier needs both classes.")
     if rows.size == 1:
         message = f"A coreset of one row cannot hold both classes: one row of class {missing[0]:+g} was added."
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warnings.warn(message, UserWarning, stacklevel=5)
         return np.append(rows, extra.rows), np.append(masses, extra.masses), message
-    warnings.warn(message, UserWarning, stacklevel=4)
+    warnings.warn(message, UserWarning, stacklevel=5)
     return np.append(rows[:-1], extra.rows), np.append(masses[:-1], extra.masses), message
 
 
@@ -138,15 +138,7 @@ class ImportanceCoreset(Sampler):
         picks = rng.choice(source.n_rows, size=size, replace=True, p=chances)
         rows, counts = np.unique(picks, return_counts=True)
         weights = counts * mass[rows] / (size * chances[rows])
-        details: dict[str, Any] = {"seed": seed}
-        if problem.is_classification:
-            rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
-            if message:
-                details["message"] = message
-            order = np.argsort(rows)
-            rows, weights = rows[order], weights[order]
-        X, y = source.take(rows)
-        return Coreset(rows.astype(np.int64), X, y, normalised(weights), source.n_rows, None, self.name, details)
+        return _as_coreset(problem, source, rows, weights, seed, self.name)
 
 
 def _sensitivities(problem: Problem, source: Source) -> FloatArray:
@@ -245,7 +237,7 @@ def drawn_coreset(
     """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
     rows, weights = draw.indices, draw.weights
     if problem.family.strata and problem.family.n_outputs == 1:
-        rows, weights, message = _with_both_classes(problem, source, rows, weights, seed)
+        rows, weights, message = _with_both_classes(source, rows, weights, seed)
         if message:
             details["message"] = message
             order = np.argsort(rows)

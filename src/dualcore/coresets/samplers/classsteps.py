@@ -28,8 +28,7 @@ from dualcore.certificates.softmax.sums import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
-from dualcore.problem import Data, Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Data, Problem
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status

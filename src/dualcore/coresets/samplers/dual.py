@@ -19,8 +19,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.assess import as_source
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import read

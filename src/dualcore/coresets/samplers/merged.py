@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.certificates import RowBounds
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.sources import Source
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import merge_rows, near_rows
 from dualcore.solvers import solve_quietly
@@ -21,15 +21,8 @@ _READS = 2
 def merged_bounds(source: Source, reading: ClosedReading, anchor: Anchor, tol: float) -> Iterator[float]:
     """Yield lower bounds on the optimal risk of the full data, one a read, two reads at most.
 
-    Parameters
-    ----------
-    source : Source
-    reading : ClosedReading
-        Of these data at ``anchor``, for a problem that `can_merge` accepts.
-    anchor : Anchor
-        A model near the optimum, its multiplier that of its risk on the full data.
-    tol : float
-        Relative gap to which merged rows are solved.
+    ``reading`` is of these data at ``anchor``, a model near the optimum with the multiplier of its risk on the full
+    data, for a problem that `can_merge` accepts. Merged rows are solved to the relative gap ``tol``.
     """
     problem, kept = reading.problem, near_rows(reading)
     models: tuple[Anchor, ...] = (anchor,)

@@ -18,8 +18,7 @@ from dualcore.coresets.samplers.tilt import TiltedSteps, can_tilt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
-from dualcore.problem import Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import spread_of
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import can_merge
@@ -73,25 +72,7 @@ class Refinement:
     forty where the loss has kinks, even its direction is not: `TiltedSteps`, for many classes `ClassSteps`, then makes
     the step from the gradients of the reads.
 
-    Parameters
-    ----------
-    problem : Problem
-    source : Source
-    size : int
-        Rows of every coreset.
-    seed : int
-    rounds : int
-        How many coresets to draw at most.
-    target_gap : float or None
-        Stop as soon as the certified relative gap is below.
-    anchor : Anchor or None
-        Where to begin; None trains on a pilot sample.
-    calibrated, focused : bool
-        Whether to calibrate the weights, and to draw where ``h`` bends.
-    solver, tol, max_iter
-        Passed to `solve`.
-    callback : callable, optional
-        Called with a `Round` after every read.
+    The settings are those of `DualCoreset` and of its ``fit``; ``callback`` is called with a `Round` after every read.
     """
 
     def __init__(
@@ -115,7 +96,7 @@ class Refinement:
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
-        self.solver, self.callback = solver, callback
+        self.callback = callback
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
@@ -126,10 +107,10 @@ class Refinement:
         # Where the certificate takes many reads, one more in each round, for a shorter step, costs little beside them.
         self.spares = not problem.family.is_closed
         # Rounds before the last need no more digits than the error of a coreset of a few rows.
-        self.inner_tol, self.inner_steps = tol, max_iter
-        if self.spares:
-            few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
-            self.inner_tol, self.inner_steps = max(tol, _ROUGH), min(max_iter, few)
+        self.inner_tol = max(tol, _ROUGH) if self.spares else tol
+        few = _FEWER_STEPS if size < n_parameters else _FEW_STEPS
+        steps = min(max_iter, few) if self.spares else max_iter
+        self.settings: dict[str, Any] = {"solver": solver, "tol": self.inner_tol, "max_iter": steps}
         self.most_reads = 1 + rounds * (2 if self.spares and not self.may_tilt else 1)
         self.history: list[Round] = []
         self.duals: list[FloatArray] = []
@@ -200,7 +181,7 @@ class Refinement:
         if best.needs_rows:
             anchor = self._best_on_line(best)
             self._settle(best, anchor)
-        solution = trained or self._solve(coreset)
+        solution = trained or solve_quietly(self.problem, coreset, **self.settings)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
 
@@ -273,9 +254,6 @@ class Refinement:
     def _tight(self) -> bool:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
 
-    def _solve(self, rows: WeightedRows) -> Solution:
-        return solve_quietly(self.problem, rows, solver=self.solver, tol=self.inner_tol, max_iter=self.inner_steps)
-
     def _start(self) -> _Model:
         size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
         pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
@@ -305,7 +283,7 @@ class Refinement:
         return model
 
     def _model(self, rows: WeightedRows) -> _Model:
-        solution = self._solve(rows)
+        solution = solve_quietly(self.problem, rows, **self.settings)
         return _Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution)
 
     def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:

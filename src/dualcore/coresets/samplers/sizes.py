@@ -47,23 +47,14 @@ class SampleSizes:
 
     ``H~`` is then within ``epsilon`` of ``H``, relatively and everywhere in the region, with probability at
     least ``1 - 1 / n``.
-
-    Attributes
-    ----------
-    asked : dict of str to int
-        "cells" (Hoeffding in every cell, as in the paper, corrected), "aggregate" (Hoeffding over all strata
-        at once), "ranges" (with each cell's actual range), "bernstein" (with each cell's variance).
-    chosen : str
-        The smallest.
-    draws : ndarray of shape (n_cells,)
-    vacuous : bool
-        Whether even the smallest bound asks for every row: the guarantee then says nothing that all rows would not.
     """
 
+    # By "cells" (Hoeffding in every cell, as in the paper, corrected), "aggregate" (Hoeffding over all strata at once),
+    # "ranges" (with each cell's actual range), "bernstein" (with each cell's variance).
     asked: dict[str, int]
-    chosen: str
-    draws: npt.NDArray[np.int64]
-    vacuous: bool
+    chosen: str  # the smallest
+    draws: npt.NDArray[np.int64]  # (n_cells,)
+    vacuous: bool  # whether even the smallest bound asks for every row: the guarantee says no more than all rows would
 
     def report(self, n: int) -> str:
         """Say how many rows each bound asks for, and whether the guarantee means anything for so many rows."""

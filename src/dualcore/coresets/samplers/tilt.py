@@ -20,8 +20,7 @@ from scipy.optimize import minimize_scalar
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.problem import Data, Problem
-from dualcore.problem.anchor import Anchor
+from dualcore.problem import Anchor, Data, Problem
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status

@@ -13,61 +13,38 @@ from typing import Any
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_rows
 from dualcore.data.sources.arrays import ArraySource
-from dualcore.data.sources.base import Smallest, Source
+from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
-from dualcore.data.sources.coding import (
-    MOST_LEVELS,
-    Coding,
-    check_coding,
-    coded_groups,
-    coded_names,
-    column_kinds,
-    first_text,
-    mixed_column,
-)
 from dualcore.data.sources.dask import DaskSource, is_dask
 from dualcore.data.sources.files import CsvSource, ParquetSource
-from dualcore.data.sources.mapped import open_npy, open_npz, sparse_matrix
+from dualcore.data.sources.mapped import open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
-from dualcore.data.sources.paths import Paths, delimiter_of, format_of, is_parquet, is_paths, list_files, list_tables
+from dualcore.data.sources.paths import Paths, format_of, is_paths, list_files, list_tables
 from dualcore.data.sources.prepared import PreparedSource
 from dualcore.data.sources.scaling import standardised
 from dualcore.data.sources.svmlight import SvmlightSource
 
 __all__ = [
-    "MOST_LEVELS",
     "ArraySource",
     "Chunk",
     "ClassError",
-    "Coding",
     "CsvSource",
     "DaskSource",
     "ParquetSource",
     "PartsSource",
     "PreparedSource",
     "RowError",
-    "Smallest",
     "Source",
     "SourceError",
     "SvmlightSource",
-    "check_coding",
-    "coded_groups",
-    "coded_names",
-    "column_kinds",
-    "delimiter_of",
-    "first_text",
     "format_of",
-    "is_parquet",
     "is_paths",
     "is_source_like",
-    "list_files",
     "list_tables",
-    "mixed_column",
     "open_labelled",
     "open_npy",
     "open_npz",
     "open_source",
-    "sparse_matrix",
     "standardised",
 ]
 

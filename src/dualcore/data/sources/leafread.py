@@ -25,18 +25,10 @@ class _Part(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class LeafRead(ABC, Generic[T]):
-    """Sums over leaves; rows of leaves that are not complete travel as they are until the others arrive.
+    """Sums over leaves; rows of leaves that are not complete travel as they are until the others arrive."""
 
-    Parameters
-    ----------
-    n_rows : int or None
-        Of the source; None where they are not known, and the rows of the last leaf are left over.
-    total : float
-        Weight of all rows.
-    """
-
-    n_rows: int | None
-    total: float
+    n_rows: int | None  # of the source; None where they are not known, and the rows of the last leaf are left over
+    total: float  # weight of all rows
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return the rows of a leaf: they depend on the number of features and their storage alone."""

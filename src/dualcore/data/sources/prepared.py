@@ -125,7 +125,6 @@ class PreparedSource(Source):
         return super().survey()
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
-        """Return features and targets of a few rows, given by ascending global number."""
         if not self.random_access:
             return super().take(rows)
         try:

@@ -111,7 +111,6 @@ class _ColumnMoments(LeafRead[TreeSum]):
     """Moments of complete leaves."""
 
     def sums_of(self, chunk: Chunk) -> TreeSum:
-        """Return the moments of whole leaves."""
         leaf = self.leaf_of(chunk)
         parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
         leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
@@ -119,5 +118,4 @@ class _ColumnMoments(LeafRead[TreeSum]):
         return TreeSum.of_leaves(chunk.start // leaf, leaves)
 
     def join(self, found: list[TreeSum]) -> TreeSum:
-        """Return the moments of all leaves."""
         return TreeSum.join(found)

@@ -186,18 +186,16 @@ class SmallestTask:
     @staticmethod
     def join(parts: list[list[Candidates]]) -> list[Candidates]:
         """Return the candidates of all parts together."""
-        joined = []
-        for groups in zip(*parts, strict=True):
-            joined.append(
-                Candidates(
-                    np.concatenate([group.keys for group in groups]),
-                    np.concatenate([group.rows for group in groups]),
-                    np.concatenate([group.y for group in groups]),
-                    stack_weights(group.weights for group in groups),
-                    None if groups[0].X is None else stack_rows([group.X for group in groups]),
-                )
+        return [
+            Candidates(
+                np.concatenate([group.keys for group in groups]),
+                np.concatenate([group.rows for group in groups]),
+                np.concatenate([group.y for group in groups]),
+                stack_weights(group.weights for group in groups),
+                None if groups[0].X is None else stack_rows([group.X for group in groups]),
             )
-        return joined
+            for groups in zip(*parts, strict=True)
+        ]
 
 
 class Taken(NamedTuple):

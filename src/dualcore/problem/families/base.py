@@ -34,27 +34,17 @@ class Data(NamedTuple):
 
 
 class RowDual(NamedTuple):
-    """What the adversary does to the rows of a block at a model and a multiplier.
+    """What the adversary does to the rows of a block at a model and a multiplier; shape (n_rows,) unless it is said.
 
-    Attributes
-    ----------
-    lower, upper : ndarray of shape (n_rows,)
-        ``lower <= h <= upper``; equal wherever ``h`` has a closed form. ``lower`` is attained by the move.
-    slope : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-        Derivative of ``h`` in the scores ``coef . x' + intercept`` of the moved row.
-    spent : ndarray of shape (n_rows,)
-        Transport that the move costs, to the order of the distance: minus the derivative of ``h`` in the multiplier.
-    moved : ndarray or sparse matrix of shape (n_rows, n_features)
-        The features after the move; the block itself where they stay.
-    loss, gain : ndarray of shape (n_rows,) or None
-        Where the family has ``flips_only``: ``h = loss + max(gain - multiplier * label_cost, 0)``.
+    ``lower <= h <= upper``, equal wherever ``h`` has a closed form; ``lower`` is attained by the move. Where the family
+    has ``flips_only``, ``h = loss + max(gain - multiplier * label_cost, 0)``.
     """
 
     lower: FloatArray
     upper: FloatArray
-    slope: FloatArray
-    spent: FloatArray
-    moved: Any
+    slope: FloatArray  # or (n_rows, n_outputs): of h in the scores ``coef . x' + intercept`` of the moved row
+    spent: FloatArray  # transport that the move costs, to the order of the distance: minus the slope in the multiplier
+    moved: Any  # (n_rows, n_features), dense or sparse: the features after the move; the block itself where they stay
     loss: FloatArray | None = None
     gain: FloatArray | None = None
 
@@ -68,58 +58,33 @@ class RowGradient(NamedTuple):
 
 
 class Family(ABC):
-    """How the adversary of a problem acts on rows.
+    """How the adversary of a problem acts on rows."""
 
-    Parameters
-    ----------
-    loss : Loss
-    geometry : Geometry
-    radius : float
-
-    Attributes
-    ----------
-    name : str
-        What solvers and readers are registered by.
-    kernel : str
-        How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
-    moves_rows : bool
-        Whether `rows` returns other features than it was given.
-    has_cones : bool
-        Whether its worst case has a description in cones.
-    holds_intercept : bool
-        Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.
-    flips_only : bool
-        Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
-    flip_form : MarginForm
-        The minimum over the multiplier, from losses and gains; only where the family has ``flips_only``.
-    target_name : str
-        What a row's target is called in messages.
-    n_outputs : int
-        Scores of a row: 1, or one for each of many classes.
-    linear_in_multiplier : bool
-        Whether ``h`` is piecewise linear in the multiplier: moving twice as far costs twice as much.
-    finite_at_kappa : bool
-        Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
-    is_closed : bool
-        Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
-    may_shift : bool
-        Whether the problem stays the same if a constant is taken out of a column and the intercept makes up for it.
-    strata : tuple of float
-        Labels of which no draw may lose one; empty in regression.
-    """
-
+    # What solvers and readers are registered by.
     name: ClassVar[str] = ""
+    # How a block of rows is read: "closed" from margins or residuals alone, "rowwise" from `rows`.
     kernel: ClassVar[str] = "rowwise"
+    # Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
     is_closed: ClassVar[bool] = False
+    # Whether the problem stays the same if a constant is taken out of a column and the intercept makes up for it.
     may_shift: ClassVar[bool] = True
+    # Whether `rows` returns other features than it was given.
     moves_rows: ClassVar[bool] = False
+    # Whether its worst case has a description in cones.
     has_cones: ClassVar[bool] = True
+    # Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.
     holds_intercept: bool = False
+    # Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
     flips_only: ClassVar[bool] = False
+    # What a row's target is called in messages.
     target_name: ClassVar[str] = "target"
+    # Whether ``h`` is piecewise linear in the multiplier: moving twice as far costs twice as much.
     linear_in_multiplier: bool = True
+    # Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
     finite_at_kappa: bool = True
+    # Scores of a row: 1, or one for each of many classes.
     n_outputs: int = 1
+    # The minimum over the multiplier, from losses and gains; only where the family has ``flips_only``.
     flip_form: MarginForm
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -140,7 +105,7 @@ class Family(ABC):
 
     @property
     def strata(self) -> tuple[float, ...]:
-        """Labels of which no draw may lose one."""
+        """Labels of which no draw may lose one; none in regression."""
         return (-1.0, 1.0) if self.is_classification else ()
 
     @property

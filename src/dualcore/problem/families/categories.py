@@ -9,7 +9,7 @@ the best sets of groups are nested: sort them by ``delta_j / c_j``, descending; 
 This is exact for every convex loss and any prices, O(g log g) a row. Of residuals it is the same twice, with the
 largest rises and the largest falls. Numbers without walls move in no best move, whatever their norm, because ``lam`` is
 at least ``Lip ||theta_num||_*``. On a box with l1 they join the list: number ``j`` has the ratio ``|theta_j|`` and its
-room as its cost.
+distance to the wall as its cost.
 """
 
 from __future__ import annotations
@@ -245,9 +245,9 @@ class CategoriesFamily(BoxFamily):
         if not self.has_walls:
             return gains, costs
         numbers, walled = self._numbers(coef.size), super()._path(X, coef, push, least=-1.0)
-        room = walled.caps[:, numbers]
-        room = np.where(np.isfinite(room), room, 0.0)
-        return np.hstack([gains, room * walled.slopes[numbers]]), np.hstack([costs, room])
+        caps = walled.caps[:, numbers]
+        caps = np.where(np.isfinite(caps), caps, 0.0)
+        return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
 
     def may_move(
         self,

@@ -22,34 +22,20 @@ _NEAR = 3e-3
 
 
 class Moves(NamedTuple):
-    """The best move of each row of a block.
+    """The best move of each row of a block, shape (n_rows,); features have the shape (n_rows, n_features).
 
-    Attributes
-    ----------
-    lower, upper : ndarray of shape (n_rows,)
-        What the move earns, and what none exceeds; the two coincide but for l2 with a curved loss.
-    cost : ndarray of shape (n_rows,)
-        Transport cost, the label included.
-    travel : ndarray of shape (n_rows,)
-        Of it, what moving the features costs.
-    signal : ndarray of shape (n_rows,)
-        Margin or residual after the move.
-    label : ndarray of shape (n_rows,)
-        Label or target after the move.
-    X : ndarray of shape (n_rows, n_features)
-        Features after the move; no rows where they were not asked for.
-    rising, falling : ndarray of shape (n_rows, n_features)
-        Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with
-        linf as far as the furthest went. No rows where they were not asked for.
+    Features are of no rows where they were not asked for.
     """
 
-    lower: FloatArray
-    upper: FloatArray
-    cost: FloatArray
-    travel: FloatArray
-    signal: FloatArray
-    label: FloatArray
-    X: FloatArray
+    lower: FloatArray  # what the move earns
+    upper: FloatArray  # what none exceeds; the two coincide but for l2 with a curved loss
+    cost: FloatArray  # transport cost, the label included
+    travel: FloatArray  # of it, what moving the features costs
+    signal: FloatArray  # margin or residual after the move
+    label: FloatArray  # label or target after the move
+    X: FloatArray  # features after the move
+    # Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with linf
+    # as far as the furthest went.
     rising: FloatArray
     falling: FloatArray
 

@@ -81,14 +81,7 @@ def blocked_sum(function: Callable[[FloatArray], FloatArray], t: FloatArray, wei
 
 
 class DualForm(ABC):
-    """Closed form of ``h``, ``kappa`` and the minimum over ``lam`` for one family of problems.
-
-    Parameters
-    ----------
-    loss : Loss
-    geometry : Geometry
-    radius : float
-    """
+    """Closed form of ``h``, ``kappa`` and the minimum over ``lam`` for one family of problems."""
 
     # Whether the risk of a model whose labels may flip follows from sums and the rows that flip.
     sums_decide: ClassVar[bool] = True

@@ -71,8 +71,8 @@ class SquaredForm(DualForm):
             return 0.0, np.inf
         near = 2.0 * bar > multiplier  # where the difference of the two is exact
         ratio = np.log1p((bar - multiplier) / multiplier) if near else np.log(bar) - np.log(multiplier)
-        room = float(-np.expm1(ratio / (p - 1.0)))
-        return room, room ** (1.0 - p)
+        slack = float(-np.expm1(ratio / (p - 1.0)))
+        return slack, slack ** (1.0 - p)
 
     def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
         bar, value = self.kappa(size), self.loss.value(t)
@@ -88,13 +88,13 @@ class SquaredForm(DualForm):
         p, slope_size = self.power, self.slope_size(size)
         if np.isinf(multiplier):
             return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
-        room, growth = self._growth(multiplier, size)
-        if room <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
+        slack, growth = self._growth(multiplier, size)
+        if slack <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
         if not slope_size > 0.0:  # a model without coefficients: rows gain nothing by moving
             return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
         # d growth / d lam and / d K, by the chain rule through B / A
-        rate = growth / room * (1.0 - room)
+        rate = growth / slack * (1.0 - slack)
         value = self.loss.value(t)
         in_size = p * rate / slope_size * value if size >= slope_size else np.zeros_like(t)
         return Partials(self.loss.slope(t) * growth, -rate / multiplier * value, in_size)
@@ -190,14 +190,14 @@ class SquaredHingeForm(SquaredForm):
 
     def _flip(self, t: FloatArray, multiplier: float, size: float) -> tuple[FloatArray, np.ndarray]:
         """Return the value of the flip branch and whether the flipped row also moves."""
-        gamma, room = self.geometry.label_cost, multiplier - size**2
+        gamma, slack = self.geometry.label_cost, multiplier - size**2
         v = np.maximum(1.0 + t, 0.0)
-        moves = (v * size >= multiplier * gamma) if room > 0.0 else np.zeros(t.shape, dtype=bool)
+        moves = (v * size >= multiplier * gamma) if slack > 0.0 else np.zeros(t.shape, dtype=bool)
         value = v * v - (multiplier**0.5 * gamma) * (multiplier**0.5 * gamma)
-        if room <= 0.0 and size > 0.0:  # at lam = K^2 a flipped row that gains by moving gains without end
+        if slack <= 0.0 and size > 0.0:  # at lam = K^2 a flipped row that gains by moving gains without end
             value = np.where(v > size * gamma, np.inf, value)
         if moves.any():
-            value = np.where(moves, (v - size * gamma) ** 2 * (multiplier / room), value)
+            value = np.where(moves, (v - size * gamma) ** 2 * (multiplier / slack), value)
         return value, moves
 
     def h(self, t: FloatArray, multiplier: float, size: float) -> FloatArray:
@@ -208,18 +208,18 @@ class SquaredHingeForm(SquaredForm):
 
     def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
         stay = super().partials(t, multiplier, size)
-        gamma, room = self.geometry.label_cost, multiplier - size**2
+        gamma, slack = self.geometry.label_cost, multiplier - size**2
         if np.isinf(gamma) or not np.isfinite(multiplier):
             return stay
         flip, moves = self._flip(t, multiplier, size)
         flipped = flip > super().h(t, multiplier, size)
         if not flipped.any():
             return stay
-        v, growth = np.maximum(1.0 + t, 0.0), multiplier / room if room > 0.0 else 1.0
+        v, growth = np.maximum(1.0 + t, 0.0), multiplier / slack if slack > 0.0 else 1.0
         short = v - size * gamma
         slope = np.where(moves, 2.0 * short * growth, 2.0 * v)
-        in_multiplier = np.where(moves, -((size * short / room) ** 2) if room > 0.0 else 0.0, -gamma * gamma)
-        in_size = np.where(moves, 2.0 * short * growth * (size * short / room - gamma) if room > 0.0 else 0.0, 0.0)
+        in_multiplier = np.where(moves, -((size * short / slack) ** 2) if slack > 0.0 else 0.0, -gamma * gamma)
+        in_size = np.where(moves, 2.0 * short * growth * (size * short / slack - gamma) if slack > 0.0 else 0.0, 0.0)
         return Partials(
             np.where(flipped, slope, stay.t),
             np.where(flipped, in_multiplier, stay.multiplier),
@@ -327,8 +327,8 @@ class SquaredHingeForm(SquaredForm):
 
     def _decide(self, rows: _Undecided, low: float, high: float, size: float) -> _Undecided:
         """Move to the sums the rows that stay, or flip in the same way, for every multiplier between the two."""
-        gamma, room = self.geometry.label_cost, low - size**2
-        if not room > 0.0:
+        gamma, slack = self.geometry.label_cost, low - size**2
+        if not slack > 0.0:
             return rows
         top = float(rows.t.max())
         # Both branches fall with the multiplier: a row stays if its flip at low earns no more than staying at high.
@@ -363,10 +363,10 @@ class SquaredHingeForm(SquaredForm):
         return low, high
 
     def _slope(self, rows: _Undecided, multiplier: float, size: float) -> float:
-        room = multiplier - size**2
+        slack = multiplier - size**2
         decided = self.radius**2 - self._flip_price(rows.flipped)
         if rows.squares:
-            decided -= rows.squares * (size / room) ** 2 if room > 0.0 else np.inf
+            decided -= rows.squares * (size / slack) ** 2 if slack > 0.0 else np.inf
         return decided + blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
 
     def _flip_price(self, mass: float) -> float:
@@ -374,10 +374,10 @@ class SquaredHingeForm(SquaredForm):
         return mass * gamma * gamma if mass else 0.0
 
     def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
-        room = multiplier - size**2
+        slack = multiplier - size**2
         decided = self.radius**2 * multiplier + rows.flat - multiplier * self._flip_price(rows.flipped)
         if rows.squares:
-            decided += rows.squares * multiplier / room if room > 0.0 else np.inf
+            decided += rows.squares * multiplier / slack if slack > 0.0 else np.inf
         return decided + blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:

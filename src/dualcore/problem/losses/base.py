@@ -62,8 +62,10 @@ class Loss(ABC):
     def curvature(self, t: FloatArray) -> FloatArray:
         """Return ``L''(t)``, elementwise; zero on linear pieces.
 
-        The default is a central difference of `slope`.
+        The default, of a loss that is not linear by pieces, is a central difference of `slope`.
         """
+        if self.pieces is not None:
+            return np.zeros_like(t, dtype=np.float64)
         step = 1e-5 * (1.0 + np.abs(t))
         return np.maximum(self.slope(t + step) - self.slope(t - step), 0.0) / (2.0 * step)
 

@@ -22,7 +22,6 @@ class Logistic(MarginLoss):
     lipschitz = 1.0
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(z)``."""
         out = np.abs(t)
         np.negative(out, out=out)
         np.exp(out, out=out)
@@ -31,7 +30,6 @@ class Logistic(MarginLoss):
         return out
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``-1 / (1 + exp(z))``."""
         return self.value_and_slope(t)[1]
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -48,12 +46,10 @@ class Logistic(MarginLoss):
         return value, share
 
     def curvature(self, t: FloatArray) -> FloatArray:
-        """Return ``p (1 - p)`` with ``p`` the predicted probability."""
         decay = np.exp(-np.abs(t))
         return decay / (1.0 + decay) ** 2
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return minus the binary entropy of ``-s``; ``inf`` outside [-1, 0]."""
         a = -np.asarray(s, dtype=np.float64)
         out: FloatArray = -(entr(a) + entr(1.0 - a))
         return out
@@ -72,19 +68,12 @@ class Hinge(MarginLoss):
     pieces = ((0.0, 0.0), (-1.0, 1.0))
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(z)``."""
         return np.maximum(1.0 - t, 0.0)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return -1 below the kink, 0 above."""
         return np.where(t < 1.0, -1.0, 0.0)
 
-    def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 0."""
-        return np.zeros_like(t, dtype=np.float64)
-
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``s`` on [-1, 0], ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where((s >= -1.0) & (s <= 0.0), s, np.inf)
 
@@ -98,21 +87,17 @@ class SmoothHinge(MarginLoss):
     envelope_of = ((0.0, 0.0), (-1.0, 1.0))
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(z)``."""
         short = np.maximum(1.0 - t, 0.0)
         capped = np.minimum(short, 1.0)
         return capped * (short - 0.5 * capped)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``-min(max(1 - z, 0), 1)``."""
         return -np.clip(1.0 - t, 0.0, 1.0)
 
     def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 1 inside [0, 1], 0 outside."""
         return ((t >= 0.0) & (t <= 1.0)).astype(np.float64)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``s + s^2 / 2`` on [-1, 0], ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where((s >= -1.0) & (s <= 0.0), s + 0.5 * s * s, np.inf)
 
@@ -126,18 +111,14 @@ class SquaredHinge(MarginLoss):
     bends = (1.0,)
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(z)``."""
         return np.maximum(1.0 - t, 0.0) ** 2
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``-2 max(0, 1 - z)``."""
         return -2.0 * np.maximum(1.0 - t, 0.0)
 
     def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 2 below the margin, 0 above."""
         return np.where(t < 1.0, 2.0, 0.0)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``s + s^2 / 4`` for ``s <= 0``, ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where(s <= 0.0, s + 0.25 * s * s, np.inf)

@@ -29,13 +29,11 @@ class Huber(ResidualLoss):
         self.envelope_of = ((self.delta, 0.0), (-self.delta, 0.0))
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(r)``."""
         size = np.abs(t)
         capped = np.minimum(size, self.delta)
         return capped * (size - 0.5 * capped)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``r`` clipped to [-delta, delta]."""
         return np.clip(t, -self.delta, self.delta)
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -44,11 +42,9 @@ class Huber(ResidualLoss):
         return slope * (t - 0.5 * slope), slope
 
     def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 1 inside [-delta, delta], 0 outside."""
         return (np.abs(t) <= self.delta).astype(np.float64)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``a^2 / 2`` on [-delta, delta], ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= self.delta, 0.5 * s * s, np.inf)
 
@@ -79,29 +75,20 @@ class Pinball(ResidualLoss):
 
     @property
     def slope_range(self) -> tuple[float, float]:
-        """``[-q, 1 - q]``."""
         return -self.quantile, 1.0 - self.quantile
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(r)``."""
         return np.maximum(-self.quantile * t, (1.0 - self.quantile) * t)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``-q`` below zero, ``1 - q`` above."""
         return np.where(t < 0.0, -self.quantile, 1.0 - self.quantile)
 
-    def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 0."""
-        return np.zeros_like(t, dtype=np.float64)
-
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return 0 on [-q, 1 - q], ``inf`` elsewhere."""
         least, most = self.slope_range
         s = np.asarray(s, dtype=np.float64)
         return np.where((s >= least) & (s <= most), 0.0, np.inf)
 
     def scaled(self, unit: float) -> tuple[Pinball, float]:
-        """Return the loss itself, and ``unit``."""
         return self, unit
 
 
@@ -126,19 +113,12 @@ class EpsilonInsensitive(ResidualLoss):
         self.pieces = ((0.0, 0.0), (1.0, -self.epsilon), (-1.0, -self.epsilon))
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``L(r)``."""
         return np.maximum(np.abs(t) - self.epsilon, 0.0)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return the sign of ``r`` outside the tube, 0 inside."""
         return np.sign(t) * (np.abs(t) > self.epsilon)
 
-    def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 0."""
-        return np.zeros_like(t, dtype=np.float64)
-
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``epsilon |a|`` on [-1, 1], ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= 1.0, self.epsilon * np.abs(s), np.inf)
 
@@ -156,24 +136,16 @@ class Absolute(ResidualLoss):
     pieces = ((1.0, 0.0), (-1.0, 0.0))
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``|r|``."""
         return np.abs(t)
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return the sign of ``r``."""
         return np.sign(t)
 
-    def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 0."""
-        return np.zeros_like(t, dtype=np.float64)
-
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return 0 on [-1, 1], ``inf`` elsewhere."""
         s = np.asarray(s, dtype=np.float64)
         return np.where(np.abs(s) <= 1.0, 0.0, np.inf)
 
     def scaled(self, unit: float) -> tuple[Absolute, float]:
-        """Return the loss itself, and ``unit``."""
         return self, unit
 
 
@@ -185,23 +157,18 @@ class Squared(ResidualLoss):
     lipschitz = np.inf
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``r^2``."""
         return t * t
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``2 r``."""
         return 2.0 * t
 
     def curvature(self, t: FloatArray) -> FloatArray:
-        """Return 2."""
         return np.full_like(t, 2.0, dtype=np.float64)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``a^2 / 4``."""
         return 0.25 * np.asarray(s, dtype=np.float64) ** 2
 
     def scaled(self, unit: float) -> tuple[Squared, float]:
-        """Return the loss itself, and ``unit^2``."""
         return self, unit * unit
 
 
@@ -224,11 +191,9 @@ class Power(ResidualLoss):
         self.power = self.order = float(power)
 
     def value(self, t: FloatArray) -> FloatArray:
-        """Return ``|r|^p``."""
         return np.abs(t) ** self.power
 
     def slope(self, t: FloatArray) -> FloatArray:
-        """Return ``p |r|^(p - 1) sign(r)``."""
         return self.power * np.sign(t) * np.abs(t) ** (self.power - 1.0)
 
     def curvature(self, t: FloatArray) -> FloatArray:
@@ -237,9 +202,7 @@ class Power(ResidualLoss):
         return self.power * (self.power - 1.0) * size ** (self.power - 2.0)
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return ``(p - 1) (|a| / p)^q``."""
         return (self.power - 1.0) * (np.abs(s) / self.power) ** (self.power / (self.power - 1.0))
 
     def scaled(self, unit: float) -> tuple[Power, float]:
-        """Return the loss itself, and ``unit^p``."""
         return self, unit**self.power

@@ -39,18 +39,10 @@ _STRETCH, _SLOW_STRETCHES = 50, 2
 
 @dataclass
 class Pace:
-    """Tells when a descent is so slow that the evaluations it has left cannot bring it to its goal.
+    """Tells when a descent is so slow that the evaluations it has left cannot bring it to its goal."""
 
-    Parameters
-    ----------
-    begun : int
-        Evaluations so far.
-    value : float
-        The risk then.
-    """
-
-    begun: int
-    value: float
+    begun: int  # evaluations so far
+    value: float  # the risk then
     slow: int = 0
     gap: float = np.inf
     least: float = np.inf
@@ -72,14 +64,7 @@ class Pace:
 
 
 class Rate:
-    """Tells when descent in the columns as they are is so slow that the metric of a sample pays.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    goal : float
-        The gap to reach.
-    """
+    """Tells when descent in the columns as they are, to the gap ``goal``, is so slow that a sample's metric pays."""
 
     def __init__(self, oracle: Oracle, goal: float) -> None:
         self.oracle, self.goal, self.begun = oracle, goal, oracle.n_evaluations
@@ -105,22 +90,12 @@ class Rate:
 
 @dataclass
 class Continuation:
-    """Runs a method over stages of smoothing.
-
-    Parameters
-    ----------
-    oracle : Oracle
-    tol : float
-        Certified relative gap to reach.
-    max_evaluations : int
-    callback : callable, optional
-        Called with an `Iterate` after every certificate.
-    """
+    """Runs a method over stages of smoothing."""
 
     oracle: Oracle
-    tol: float
+    tol: float  # certified relative gap to reach
     max_evaluations: int
-    callback: Callable[[Iterate], None] | None = None
+    callback: Callable[[Iterate], None] | None = None  # called after every certificate
     certified: Certified | None = None
     width: float = 0.0
     history: list[Iterate] = field(default_factory=list)

@@ -35,15 +35,7 @@ _LEAST_SQUARE = 1e-25
 
 
 class MemoryOracle(Oracle):
-    """Rows in memory or mapped into it.
-
-    Parameters
-    ----------
-    problem : Problem
-    data : Data
-    columns : Columns, optional
-        Those of a larger data set that these rows are part of.
-    """
+    """Rows in memory or mapped into it; ``columns`` are those of a larger data set that they are part of, if any."""
 
     fits_sizes = True
 
@@ -148,13 +140,8 @@ class MemoryOracle(Oracle):
             total, operator = float(slope.sum()), self.operator()
             X = operator.centred(self._blocks.rows(rows))
             moment = operator.finish(operator.transpose_dot(X, slope), total)
-            sums = RowSums(
-                sums.value + change.value,
-                sums.coef + moment,
-                sums.intercept + total,
-                sums.flipped + change.flipped,
-                sums.roughness + change.roughness,
-            )
+            more = RowSums(change.value, moment, total, change.flipped, change.roughness)
+            sums = RowSums.join([sums, more])
             self._signals = [(fitted, t)]
             self._seen = (function.width, [(fitted, sums)])
         return fitted
@@ -187,7 +174,7 @@ class MemoryOracle(Oracle):
                 if new:
                     scores = operator.dot(block, coef) if coef[0].any() else np.zeros(y.size)
                     t[part] = function.signal(scores + point.intercept, y)
-                sums, slope = function.sums(block, t[part], y, masses, point.size)
+                sums, slope = function.sums(t[part], y, masses, point.size)
                 out.append(sums._replace(coef=operator.transpose_dot(block, slope)))
             return out
 

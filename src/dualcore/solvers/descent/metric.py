@@ -24,8 +24,6 @@ _ROWS_PER_FEATURE = 4
 _DAMPING = 1e-7
 # Share of the mean curvature that the multiplier has at least, in units of the label cost.
 _LEAST_LEVEL = 0.1
-# Dimension of the space that the first step is taken in.
-_KRYLOV = 40
 
 
 def sample_size(n_features: int) -> int:
@@ -107,10 +105,6 @@ class Hessian(ABC):
     def metric(self, objective: Objective, at: Valued) -> Metric:
         """Return the metric of the whole risk, with the norm as it curves at a point off the origin."""
 
-    @abstractmethod
-    def first_step(self, objective: Objective, at: Valued) -> FloatArray:
-        """Return the coefficients that minimise the quadratic model at the origin plus the norm."""
-
 
 def find_hessian(objective: Objective, at: Valued, width: float, rng: np.random.Generator) -> Hessian:
     """Return the Hessian at a point: of a sample of rows where features are few enough, else its diagonal.
@@ -168,31 +162,6 @@ class SampleHessian(Hessian):
         whole[np.arange(m), np.arange(m)] += diagonal + objective.ridge
         return DenseMetric(whole)
 
-    def first_step(self, objective: Objective, at: Valued) -> FloatArray:
-        # In units of the prices the norm is Euclidean, and a Krylov space of the gradient holds nearly all of the step.
-        m, prices = at.point.coef.size, _finite(objective.prices)
-        pull = -prices * at.coef
-        length = float(np.linalg.norm(pull))
-        if not length > at.size:
-            return np.zeros(m)
-        basis = np.zeros((min(_KRYLOV, m), m))
-        images = np.zeros_like(basis)
-        direction, count = pull / length, 0
-        for k in range(basis.shape[0]):
-            basis[k], count = direction, k + 1
-            raw = prices * direction
-            images[k] = prices * (self.matrix[:m, :m] @ raw + objective.ridge * raw)
-            rest = images[k] - basis[:count].T @ (basis[:count] @ images[k])
-            rest -= basis[:count].T @ (basis[:count] @ rest)
-            size = float(np.linalg.norm(rest))
-            if size <= 1e-10 * float(np.linalg.norm(images[k])):
-                break
-            direction = rest / size
-        values, vectors = np.linalg.eigh(basis[:count] @ images[:count].T)
-        part = length * vectors[0]
-        step = _with_norm(np.maximum(values, 0.0), part, at.size)
-        return np.asarray(prices * (basis[:count].T @ (vectors @ step)))
-
 
 class DiagonalHessian(Hessian):
     """The mean curvature for every coefficient: columns have unit spread.
@@ -218,6 +187,7 @@ class DiagonalHessian(Hessian):
         return DiagonalMetric(np.concatenate([squares, np.full(self.n_other, self.curvature), slack]))
 
     def first_step(self, objective: Objective, at: Valued) -> FloatArray:
+        """Return the coefficients that minimise the quadratic model at the origin plus the norm."""
         prices = _finite(objective.prices)
         if not np.linalg.norm(prices * at.coef) > at.size:
             return np.zeros_like(prices)

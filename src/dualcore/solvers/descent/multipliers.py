@@ -127,14 +127,9 @@ def can_multiply(problem: Problem, n_features: int) -> bool:
 
 
 class Multipliers:
-    """Newton's method between changes of centres.
+    """Newton's method between changes of centres, for a problem that `can_multiply`.
 
-    Parameters
-    ----------
-    oracle : MemoryOracle
-        Of a problem that `can_multiply`.
-    loop : Continuation
-        Says when it is enough, and keeps what is certified.
+    The loop says when it is enough, and keeps what is certified.
     """
 
     def __init__(self, oracle: MemoryOracle, loop: Continuation) -> None:

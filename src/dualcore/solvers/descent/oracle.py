@@ -68,30 +68,17 @@ class RowSample(NamedTuple):
 
 
 class Oracle(ABC):
-    """Evaluates models on data that it alone knows.
-
-    Attributes
-    ----------
-    problem : Problem
-    n_rows, n_features : int
-    columns : Columns
-    n_evaluations : int
-        Passes so far.
-    certifies_freely : bool
-        Whether the certificate of a point that was just evaluated costs no pass.
-    fits_sizes : bool
-        Whether `fit_sizes` can: the scores of all rows are at hand between the two products of an evaluation.
-    has_pilot : bool
-        Whether a sample is at hand for which second derivatives cost next to nothing beside a pass.
-    """
+    """Evaluates models on data that it alone knows."""
 
     problem: Problem
     n_rows: int
     n_features: int
     columns: Columns
-    n_evaluations: int = 0
-    certifies_freely: bool = False
+    n_evaluations: int = 0  # passes so far
+    certifies_freely: bool = False  # whether the certificate of a point that was just evaluated costs no pass
+    # Whether `fit_sizes` can: the scores of all rows are at hand between the two products of an evaluation.
     fits_sizes: bool = False
+    # Whether a sample is at hand for which second derivatives cost next to nothing beside a pass.
     has_pilot: bool = False
 
     @abstractmethod

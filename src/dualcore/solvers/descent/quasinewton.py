@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.descent.metric import Hessian
+from dualcore.solvers.descent.metric import DiagonalHessian, Hessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point
 
@@ -94,7 +94,7 @@ def quasi_newton(
     return best
 
 
-def leave_origin(objective: Objective, start: Valued, hessian: Hessian) -> Valued | None:
+def leave_origin(objective: Objective, start: Valued, hessian: DiagonalHessian) -> Valued | None:
     """Return a point off the origin of lower risk, along the step that the Hessian suggests; None if none is found."""
     step = hessian.first_step(objective, start)
     if not step.any():

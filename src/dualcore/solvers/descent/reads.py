@@ -95,20 +95,10 @@ class _Seen(NamedTuple):
 
 
 class ReadsOracle(Oracle):
-    """The rows of a source.
+    """The rows of a source; ``pilot`` is a sample of them that stands for all, in memory.
 
-    Parameters
-    ----------
-    problem : Problem
-        In the units of ``data``.
-    data : Data
-        Rows of a source, targets and masses of all rows.
-    pilot : Data
-        A sample of the rows that stands for all, in memory.
-    total_weight : float
-        What the source's weights are divided by.
-    level, unit : float
-        What the targets of the source are shifted and divided by: `Normal`.
+    The source's weights are divided by ``total_weight``, its targets shifted by ``level`` and divided by ``unit`` as in
+    `Normal`.
     """
 
     has_pilot = True

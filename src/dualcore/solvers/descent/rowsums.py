@@ -8,7 +8,7 @@ alike. The slope of the smoothed loss always lies between the slopes on both sid
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,27 +32,13 @@ class Point(NamedTuple):
 
 
 class RowSums(NamedTuple):
-    """Sums over rows at one model, each row with its mass.
+    """Sums over rows at one model, each row with its mass."""
 
-    Attributes
-    ----------
-    value : float
-        ``sum w h``, smoothed.
-    coef : ndarray of shape (m,)
-        Its gradient in the coefficients: the moment of the slopes.
-    intercept : float
-        Its derivative in the intercept.
-    flipped : float
-        Mass that flips: minus the derivative in the multiplier, over the label cost.
-    roughness : float
-        By how much smoothing alone keeps the dual value of these slopes below ``value``.
-    """
-
-    value: float
-    coef: FloatArray
-    intercept: float
-    flipped: float
-    roughness: float
+    value: float  # sum w h, smoothed
+    coef: FloatArray  # (m,): its gradient in the coefficients, the moment of the slopes
+    intercept: float  # its derivative in the intercept
+    flipped: float  # mass that flips: minus the derivative in the multiplier, over the label cost
+    roughness: float  # by how much smoothing alone keeps the dual value of these slopes below `value`
 
     @classmethod
     def join(cls, parts: list[RowSums]) -> RowSums:
@@ -138,14 +124,9 @@ class SmoothedLoss:
 
 
 class RowFunction:
-    """The smoothed ``h(t, lam)``, row by row.
+    """The smoothed ``h(t, lam)``, row by row; of a power, which has no flips here, the loss itself.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of order 1, or a power without flips: then it is the loss itself.
-    width : float
-        Of the smoothing, in the units of ``t``; 0 for none.
+    ``width`` is that of the smoothing, in the units of ``t``; 0 for none.
     """
 
     def __init__(self, problem: Problem, width: float) -> None:
@@ -161,7 +142,7 @@ class RowFunction:
         """Return the margins or residuals of the scores ``theta . x + b``."""
         return scores * y if self.margins else scores - y
 
-    def sums(self, X: Any, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
+    def sums(self, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
         """Return the sums over the rows, ``coef`` left out, and ``w_i s_i sign_i``, whose moment ``coef`` is."""
         parts = self.parts(t, masses, size)
         slope = parts.slope * masses

@@ -70,19 +70,24 @@ class DescentSolver(Solver):
                 descend(oracle, loop, first, np.random.default_rng(0))
             finally:
                 oracle.close()
-        best = loop.best
-        coef, intercept = oracle.columns.model(best.point)
-        return RawSolution(
-            coef=coef,
-            intercept=intercept if problem.fit_intercept else 0.0,
-            dual=best.dual,
-            iterations=-(-oracle.n_evaluations // _ROUND),
-            history=tuple(loop.history),
-            stopped_early=not loop.is_done(),
-            lower=best.lower if best.risk is not None else -np.inf,
-            rounding=best.rounding,
-            risk=best.risk,
-        )
+        return best_of(loop, -(-oracle.n_evaluations // _ROUND))
+
+
+def best_of(loop: Continuation, iterations: int) -> RawSolution:
+    """Return the best model and the best bound of a loop, in the units of the data."""
+    best, oracle = loop.best, loop.oracle
+    coef, intercept = oracle.columns.model(best.point)
+    return RawSolution(
+        coef=coef,
+        intercept=intercept if oracle.problem.fit_intercept else 0.0,
+        dual=best.dual,
+        iterations=iterations,
+        history=tuple(loop.history),
+        stopped_early=not loop.is_done(),
+        lower=best.lower if best.risk is not None else -np.inf,
+        rounding=best.rounding,
+        risk=best.risk,
+    )
 
 
 def descend(
@@ -155,8 +160,8 @@ def descend(
                 return
         here = at.point
         if smooth:
-            known = hessian_at(objective, at, width)
-            off = leave_origin(objective, at, known)
+            diagonal = DiagonalHessian(objective, at, width)
+            off, known = leave_origin(objective, at, diagonal), diagonal if plain else None
             here = here if off is None else off.point
             smooth, far = off is not None, True
     if smooth and isinstance(oracle, MemoryOracle) and can_multiply(problem, m):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dualcore import ArraySource, CsvSource, ParquetSource
-from dualcore.data.sources import SourceError, coded_groups, coded_names, standardised
+from dualcore.data.sources import SourceError, standardised
+from dualcore.data.sources.coding import coded_groups, coded_names
 from dualcore.data.sources.tables import Columns
 
 pa = pytest.importorskip("pyarrow")
