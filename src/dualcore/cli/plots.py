@@ -295,7 +295,8 @@ def to_panels(figure: Figure, dots: int = 110) -> tuple[bytes, tuple[bytes, ...]
     panels = []
     for left, right in pairwise([0, *cuts, pixels.shape[1]]):
         buffer = io.BytesIO()
-        imsave(buffer, pixels[:, left:right], format="png", dpi=dots, metadata={"Software": None})
+        plain: dict[str, Any] = {"Software": None}
+        imsave(buffer, pixels[:, left:right], format="png", dpi=dots, metadata=plain)
         panels.append(buffer.getvalue())
     return whole, tuple(panels)
 

@@ -34,8 +34,8 @@ def drift_text(excess: float) -> str:
     """Return what a coreset of drifting rows is; ``excess`` is the relative one of the anchor on the rows kept."""
     return (
         "The first rows do not stand for all: on the rows kept, the anchor learned from them has a risk "
-        f"{excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which the sums over all "
-        "rows are not known."
+        f"{excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which the sums over "
+        "all rows are not known."
     )
 
 

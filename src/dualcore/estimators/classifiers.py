@@ -193,7 +193,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             streams = open_streams(self, problem, len(positives))
             targets = [code.astype(np.float64) if joint else np.where(code == one, 1.0, -1.0) for one in positives]
             names = ["" if binary or joint else str(self.classes_[positive]) for positive in positives]
-            found = train_on_streams(self, streams, X, targets, weights, names)
+            found: list[Any] = train_on_streams(self, streams, X, targets, weights, names)
             keep_streams(self, problem, streams)
             if all(one is not None for one in found):
                 if joint:

@@ -11,8 +11,8 @@ import numpy as np
 # So many columns are named in an error.
 _NAMED = 5
 _ENCODE = (
-    "with OneHotEncoder in a ColumnTransformer, and give categories=find_categories(transformer) where the adversary may "
-    "change categories"
+    "with OneHotEncoder in a ColumnTransformer, and give categories=find_categories(transformer) where the adversary "
+    "may change categories"
 )
 
 
