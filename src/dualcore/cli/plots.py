@@ -256,7 +256,7 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     gaps = np.maximum(path.relative_gap, 1e-16)
     right.plot(radii, gaps, "o-", ms=3, color=_BLUE, label="certified relative gap")
     right.set_yscale("log")
-    right.set_title(f"Certified relative gap, {path.n_builds} builds")
+    right.set_title("Certified relative gap" + (f", {path.n_builds} builds" if path.n_builds else ""))
     starts = {point.build: point.radius for point in reversed(path.points) if point.build is not None}
     for axes in (left, middle, right):
         if radii[0] > 0.0:
@@ -270,24 +270,35 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     return figure
 
 
-def to_png(figure: Figure, part: Any = None) -> bytes:
-    """Return a figure, or a part of it (a box in inches), as the bytes of a PNG file."""
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     # Without the library's version in it the file depends on the figure alone.
-    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None}, bbox_inches=part)
+    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None})
     return buffer.getvalue()
 
 
-def to_panels(figure: Figure) -> tuple[bytes, ...]:
-    """Return the panels of a figure, left to right, each as the bytes of a PNG file: a phone shows them one by one."""
-    from matplotlib.transforms import Bbox
+def to_panels(figure: Figure) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return a figure as a PNG file, and its panels, left to right, each as one: a phone shows them one by one.
 
-    figure.draw_without_rendering()
+    The figure is drawn once, because that takes most of the time, and its picture is cut.
+    """
+    from matplotlib.image import imread, imsave
+
+    whole = to_png(figure)
     boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_label() != "<colorbar>"]
     placed = sorted((box.x0 / figure.dpi, box.x1 / figure.dpi) for box in boxes if box is not None)
-    width, height = figure.get_size_inches()
-    edges = [0.0, *(0.5 * (left[1] + right[0]) for left, right in pairwise(placed)), float(width)]
-    return tuple(to_png(figure, Bbox([[left, 0.0], [right, height]])) for left, right in pairwise(edges))
+    if len(placed) < 2:
+        return whole, (whole,)
+    pixels = imread(io.BytesIO(whole))
+    cuts = [round(0.5 * _DOTS * (left[1] + right[0])) for left, right in pairwise(placed)]
+    panels = []
+    for left, right in pairwise([0, *cuts, pixels.shape[1]]):
+        buffer = io.BytesIO()
+        plain: dict[str, Any] = {"Software": None}
+        imsave(buffer, pixels[:, left:right], format="png", dpi=_DOTS, metadata=plain)
+        panels.append(buffer.getvalue())
+    return whole, tuple(panels)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

@@ -29,7 +29,6 @@ from dualcore.cli.plots import (
     plot_sizes,
     plot_weights,
     to_panels,
-    to_png,
 )
 from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
@@ -145,7 +144,7 @@ def _figure(picture: Picture) -> str:
 
 def _draw(name: str, title: str, caption: str, figure: Any) -> Picture:
     """Return a figure as a picture."""
-    return Picture(name, title, caption, to_png(figure), to_panels(figure))
+    return Picture(name, title, caption, *to_panels(figure))
 
 
 def describe(problem: Problem) -> str:
@@ -267,7 +266,9 @@ def explain_fit(
     tell("following the radius")
     at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
     radii = at * np.geomspace(0.25, 4.0, 13)
-    path = radius_path(problem, X, y, radii, sampler, random_state=random_state)
+    # Where moves are known row by row a radius takes a coreset and a certificate of its own, longer than all rows do.
+    through = sampler if problem.family.is_closed else None
+    path = radius_path(problem, X, y, radii, through, tol=1e-6 if through else 1e-4, random_state=random_state)
     if draw:
         tell("drawing")
     solution, certificate = fit.solution, fit.certificate
@@ -289,14 +290,17 @@ def explain_fit(
         text = "The same problem through coresets of other sizes, and through the samplers that are usual."
         drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
         sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
-    counts = f"{len(path.points)} radii, {path.n_builds} coresets, {path.n_reads} reads"
+    counts = f"{len(path.points)} radii, " + (f"{path.n_builds} coresets" if path.n_builds else "all rows")
+    counts += f", {path.n_reads} reads"
     text = f"{counts}; the largest certified relative gap is {path.relative_gap.max():.2e}."
     pictures = (_path_picture(path, at, names),) if draw else ()
     return certificate, (*sections, Section("Other radii", text, pictures=pictures))
 
 
 def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> Picture:
-    caption = "A dotted line is where a new coreset begins to serve, a red one the radius of the model."
+    caption = "A red line is the radius of the model."
+    if path.n_builds:
+        caption = "A dotted line is where a new coreset begins to serve, a red one the radius of the model."
     return _draw("path", "Radius path", caption, plot_path(path, marked=at, names=names))
 
 

@@ -12,14 +12,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import is_source_like, open_source
-from dualcore.estimators.base import WassersteinLinearModel, check_number
+from dualcore.data.sources import Source, is_source_like, open_source
+from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
 from dualcore.estimators.chunks import named_features
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_streams
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.assess import assess
+
+# For residuals of deviation one. If they are normal the model has 95 % of the efficiency of least squares.
+_DELTA = 1.35
 
 
 @estimator
@@ -59,7 +63,11 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         self._keep(*found)
         self.problem_ = problem
         self._remark(problem, [found], X, [y], sample_weight)
+        self._remark_units(found, X, y)
         return self
+
+    def _remark_units(self, found: Training, X: Any, y: Any) -> None:
+        """Warn where a parameter of the loss is in another unit than the target; most losses have none."""
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -151,10 +159,16 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     array([22.3])
     """
 
-    delta: float = 1.35
+    delta: float = _DELTA
 
     def _loss(self) -> Loss:
         return Huber(check_number("delta", self.delta))
+
+    def _remark_units(self, found: Training, X: Any, y: Any) -> None:
+        if self.delta == _DELTA:  # nobody chose it
+            few = found.coreset if isinstance(X, Source) else None
+            rows = (X, y) if few is None else (few.X, few.y)
+            remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found.solution, *rows)
 
 
 @estimator

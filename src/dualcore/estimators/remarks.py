@@ -27,6 +27,10 @@ _UNEVEN = 1e3
 _PROVED = 1e-3
 # A class with a smaller share of the weight is rare: constant scores are then good in the mean.
 _RARE = 0.1
+# A default delta that is so many times too small or too large is in another unit than the target.
+_FAR = 50.0
+# The deviation of a normal variable in units of its median size.
+_DEVIATION = 1.4826
 # So many classes are named one by one.
 _NAMED = 10
 _WHAT_TO_DO = (
@@ -96,6 +100,32 @@ def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float) -> None:
     if drifted:
         text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
         _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
+
+
+def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any) -> None:
+    r"""Warn where the default ``delta`` of Huber's loss is far from the size of the residuals or of the target.
+
+    .. math:: m = \mathrm{median}_i |y_i - \theta \cdot x_i - b|, \qquad s = \sqrt{\mathrm{Var}\, y}
+
+    It is too small where ``m > 50 delta``: nearly all rows then count as outliers. It is too large where
+    ``50 s < delta``: no row does, and the price of the radius, ``radius delta ||theta||_*``, is that of another unit.
+    """
+    if isinstance(X, Source):  # rows are not read again for a remark
+        return
+    rows = as_rows(X)
+    some = np.unique(np.linspace(0, rows.n - 1, min(rows.n, _FEW)).astype(np.int64))
+    targets = np.asarray(y, dtype=np.float64)[some]
+    residuals = targets - rows.take(some) @ solution.coef - solution.intercept
+    middle, deviation = float(np.median(np.abs(residuals))), float(np.std(targets))
+    if middle > _FAR * delta:
+        unit, why = _DEVIATION * middle, f"and half of the residuals are larger than {middle:.2g}: nearly every"
+    elif 0.0 < _FAR * deviation < delta:
+        unit, why = deviation, f"whose deviation is {deviation:.2g}: no"
+    else:
+        return
+    text = f"delta={delta:g} is in the units of the target, {why} row counts as an outlier."
+    advice = f"Use about delta={delta * unit:.2g}, or scale the target by sklearn.compose.TransformedTargetRegressor."
+    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=4)
 
 
 def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:

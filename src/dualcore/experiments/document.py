@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
-from dualcore.experiments.figures import FIGURES, draw
+from dualcore.experiments.figures import FIGURES, draw, figure_files
 from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
 from dualcore.experiments.records import ENVIRONMENTS, Record, Store
 from dualcore.experiments.render import as_markdown, beaten_rows, compare, lay_out, means, printed_figures, summarise
@@ -34,8 +34,10 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
     def figure(name: str) -> str:
         if figures:
             draw(records, folder, [name])
-        link = Path(os.path.relpath(folder / f"{name}.svg", output.parent)).as_posix()
-        return f"![{(FIGURES[name].__doc__ or name).splitlines()[0]}]({link})"
+        text = (FIGURES[name].__doc__ or name).splitlines()[0]
+        links = [Path(os.path.relpath(folder / file, output.parent)).as_posix() for file in figure_files(name)]
+        more = [f" Panel {number} of {len(links)}." if len(links) > 1 else "" for number in range(1, len(links) + 1)]
+        return "\n".join(f"![{text}{part}]({link})" for part, link in zip(more, links, strict=True))
 
     of_table: dict[str, Callable[[str, list[Record]], str]] = {
         "table": lambda name, found: as_markdown(lay_out(get_table(name), found)),

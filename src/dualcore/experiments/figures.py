@@ -26,13 +26,14 @@ LETTERS = (
 )
 
 
-def _figure(columns: int, rows: int = 1) -> tuple[Any, list[Any]]:
+def _panels(name: str) -> tuple[list[Any], list[Any]]:
+    """Return figures of one panel each, and their axes: side by side on a page, below each other on a phone."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("Figures need matplotlib. Install it with: pip install 'dualcore[plots]'") from None
-    figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
-    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+    figures = [Figure(figsize=(3.5, 3.3), layout="constrained") for _ in range(PANELS[name])]
+    return figures, [figure.subplots() for figure in figures]
 
 
 def _line(axes: Any, points: dict[float, float], method: str, *, printed: bool = False) -> None:
@@ -42,14 +43,19 @@ def _line(axes: Any, points: dict[float, float], method: str, *, printed: bool =
     axes.plot([100.0 * c for c in order], [points[c] for c in order], label=label, linewidth=1.2, markersize=4, **style)
 
 
+def _legend(axes: Any, columns: int = 3) -> None:
+    """Put the legend below the axes: a panel is so narrow that it would cover lines."""
+    axes.figure.legend(loc="outside lower center", ncols=columns, fontsize=7, frameon=False)
+
+
 def _by_share(table: Table, cells: dict[tuple[str, str], Any], method: str) -> dict[float, float]:
     cases = STUDIES[table.study].cases
     return {cases[row].share: found.mean for (row, name), found in cells.items() if name == method and row in cases}
 
 
-def excess_risk(records: Records) -> Any:
+def excess_risk(records: Records) -> list[Any]:
     """Tables 1 to 3: mean risk less that of Whole, against the share of rows."""
-    figure, panels = _figure(3)
+    figures, panels = _panels("excess-risk")
     for axes, name in zip(panels, ("table1", "table2", "table3"), strict=True):
         table = TABLES[name]
         found = records(table.study)
@@ -65,14 +71,14 @@ def excess_risk(records: Records) -> Any:
             }
             _line(axes, over, method)
         axes.set(title=name.replace("table", "Table "), xlabel="rows in the coreset (%)", yscale="log")
-    panels[0].set_ylabel("worst-case risk less Whole's")
-    panels[0].legend(fontsize=7)
-    return figure
+        axes.set_ylabel("worst-case risk less Whole's")
+        _legend(axes)
+    return figures
 
 
-def letter_accuracy(records: Records) -> Any:
+def letter_accuracy(records: Records) -> list[Any]:
     """The four LETTER tables of the appendix."""
-    figure, panels = _figure(2, 2)
+    figures, panels = _panels("letter-accuracy")
     for axes, name in zip(panels, LETTERS, strict=True):
         table = TABLES[name]
         cells, theirs = summarise(table, records(table.study)), printed_figures(name)
@@ -82,15 +88,15 @@ def letter_accuracy(records: Records) -> Any:
             _line(axes, _by_share(table, cells, method), method)
         if ("all", WHOLE) in cells:
             axes.axhline(cells["all", WHOLE].mean, label=WHOLE, linewidth=1.0, color="black", linestyle=":")
-        axes.set(title=STUDIES[table.study].title, xlabel="rows in the coreset (%)", ylabel="test accuracy (%)")
-        axes.title.set_fontsize(8)
-    panels[0].legend(fontsize=7)
-    return figure
+        axes.set(xlabel="rows in the coreset (%)", ylabel="test accuracy (%)")
+        axes.set_title(STUDIES[table.study].title.replace(", ", ",\n", 1), fontsize=8)
+        _legend(axes)
+    return figures
 
 
-def mnist_pairs(records: Records) -> Any:
+def mnist_pairs(records: Records) -> list[Any]:
     """Each pair of digits: the printed accuracy of DualCore against ours, one standard deviation either way."""
-    figure, (axes,) = _figure(1)
+    figures, (axes,) = _panels("mnist-pairs")
     table = TABLES["mnist-accuracy"]
     cells, theirs = summarise(table, records(table.study)), printed_figures(table.name)
     for method in ("DualCore", "Ours"):
@@ -106,13 +112,13 @@ def mnist_pairs(records: Records) -> Any:
         )
     axes.plot([55, 100], [55, 100], color="black", linewidth=0.8)
     axes.set(xlabel="DualCore as printed, accuracy (%)", ylabel="here, accuracy (%)", title="MNIST, 0.5 % of the rows")
-    axes.legend(fontsize=7)
-    return figure
+    _legend(axes)
+    return figures
 
 
-def larger_data(records: Records) -> Any:
+def larger_data(records: Records) -> list[Any]:
     """Excess, certified gap and time of ours against the share of rows, for larger data."""
-    figure, panels = _figure(2)
+    figures, panels = _panels("larger-data")
     table = TABLES["scale"]
     found, cases = records(table.study), STUDIES[table.study].cases
     curves: tuple[tuple[Any, dict[tuple[str, str], Cell], str], ...] = (
@@ -138,15 +144,14 @@ def larger_data(records: Records) -> Any:
                 markersize=3,
                 label=None if kind == "true" else whole,
             )
-    panels[0].set(
-        xlabel="rows in the coreset (%)", ylabel="relative gap: certified (line), true (dashes)", yscale="log"
-    )
+    panels[0].set(xlabel="rows in the coreset (%)", ylabel="relative gap (dashes: true)", yscale="log")
     panels[1].set(xlabel="rows in the coreset (%)", ylabel="CPU time over Whole's", yscale="log")
-    panels[1].legend(fontsize=7)
-    return figure
+    for axes in panels:
+        _legend(axes, columns=2)
+    return figures
 
 
-FIGURES: dict[str, Callable[[Records], Any]] = {
+FIGURES: dict[str, Callable[[Records], list[Any]]] = {
     "excess-risk": excess_risk,
     "letter-accuracy": letter_accuracy,
     "mnist-pairs": mnist_pairs,
@@ -154,16 +159,36 @@ FIGURES: dict[str, Callable[[Records], Any]] = {
 }
 
 
+# How many panels they have.
+PANELS = {"excess-risk": 3, "letter-accuracy": 4, "mnist-pairs": 1, "larger-data": 2}
+
+
+def figure_files(name: str) -> list[str]:
+    """Return the names of the files of a figure, one for each panel.
+
+    Examples
+    --------
+    >>> figure_files("mnist-pairs"), figure_files("larger-data")
+    (['mnist-pairs.svg'], ['larger-data-1.svg', 'larger-data-2.svg'])
+    """
+    count = PANELS[name]
+    return [f"{name}-{number}.svg" for number in range(1, count + 1)] if count > 1 else [f"{name}.svg"]
+
+
 def draw(records: Records, folder: Path, names: Iterable[str] = tuple(FIGURES)) -> list[Path]:
-    """Write some of `FIGURES` as SVG into a folder, from the ``records`` of studies: the same give the same bytes."""
+    """Write some of `FIGURES` as SVG into a folder, from the ``records`` of studies: the same give the same bytes.
+
+    A figure of several panels has a file for each: `figure_files`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in names:
-        figure = FIGURES[name](records)
+        panels = FIGURES[name](records)
         from matplotlib import rc_context
 
-        path = folder / f"{name}.svg"
-        with rc_context({"svg.hashsalt": name}):
-            figure.savefig(path, metadata={"Date": None})
-        written.append(path)
+        for file, panel in zip(figure_files(name), panels, strict=True):
+            path = folder / file
+            with rc_context({"svg.hashsalt": path.stem}):
+                panel.savefig(path, metadata={"Date": None})
+            written.append(path)
     return written

@@ -170,9 +170,9 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
         for axes in figure.axes:
             if not axes.images and axes.get_label() != "<colorbar>":
                 seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
-        return b"png"
+        return b"png", (b"png",)
 
-    monkeypatch.setattr("dualcore.cli.report.to_png", keep)
+    monkeypatch.setattr("dualcore.cli.report.to_panels", keep)
     X, y = make_data(600)
     explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
     gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()
@@ -184,6 +184,14 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
     assert {"model", "no model is below", "radius of the model"} <= set(path)
     assert {"a", "b", "c"} <= set(coefficients)
     assert {"certified relative gap", "radius of the model"} <= set(gaps)
+
+
+def test_other_radii_of_a_support_are_trained_on_all_rows():
+    """A coreset for every radius, each with its certificate, takes many times as long."""
+    X, y = make_data(300)
+    problem = Problem("logistic", radius=0.05, support=(-9.0, 9.0))
+    _, sections = explain_fit(problem, X, y, 0.2, seeds=(0,), draw=False)
+    assert re.match(r"13 radii, all rows, \d+ reads; the largest certified relative gap is", sections[-1].text)
 
 
 def test_a_regression_has_a_legend_too():

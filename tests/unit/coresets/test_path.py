@@ -461,3 +461,17 @@ def test_the_labels_of_a_path_are_found(tmp_path):
     expected = radius_path(Problem("logistic"), X, np.where(y == "yes", 1.0, -1.0), **settings)
     for one, other in zip(found.points, expected.points, strict=True):
         np.testing.assert_allclose(one.solution.coef, other.solution.coef, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_the_grid_of_a_support_ends_where_nothing_is_learned(norm):
+    """Within walls the adversary cannot reach the steepest part of the loss: of a logistic half the slope is left."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(200, 3))
+    y = np.where(X[:, 0] - X[:, 1] + 0.3 * rng.logistic(size=200) > 0.0, 1.0, -1.0)
+    problem = Problem("logistic", norm=norm, support=(0.0, 1.0))
+    without, within = (radius_grid(one, X, y, 3) for one in (Problem("logistic", norm=norm), problem))
+    assert within[-1] == pytest.approx(2.0 * without[-1], rel=1e-9)
+    last, beyond = (solve(problem.replace(radius=factor * within[-1]), X, y) for factor in (0.75, 1.05))
+    assert np.abs(last.coef).max() > 1e-2
+    assert np.abs(beyond.coef).max() < 1e-3

@@ -291,3 +291,30 @@ def test_folds_of_cross_validation_are_not_remarked():
         warnings.simplefilter("error")
         model = WassersteinLinearSVCCV(radii=[1e-3, 100.0], cv=2, support=(low, high)).fit(X, y)
     assert model.radius_ == 1e-3
+
+
+@pytest.mark.parametrize(("unit", "said"), [(1e5, "nearly every row"), (1e-4, "no row"), (1.0, None), (20.0, None)])
+def test_the_default_delta_of_another_unit_is_told(unit, said):
+    """A target in a currency: the named delta makes the model that of the scaled target."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = X[:, 0] + rng.normal(size=400) + 3.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        WassersteinHuberRegressor(radius=1e-9).fit(X, unit * y)
+        WassersteinHuberRegressor(radius=1e-9, delta=1.35 + 1e-9).fit(X, unit * y)  # which somebody chose
+    found = [one for one in caught if "delta=1.35 is in the units" in str(one.message)]
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert said in str(found[0].message)
+        assert found[0].filename == __file__
+        named = float(re.search(r"about delta=([0-9.e+-]+),", str(found[0].message))[1])
+        assert 0.5 < named / (1.35 * unit) < 2.0
+
+
+def test_delta_is_looked_at_on_a_coreset_of_a_source():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 2))
+    source = open_source(X, 1e5 * (X[:, 0] + rng.normal(size=2000)))
+    with pytest.warns(UserWarning, match="delta=1.35 is in the units of the target"):
+        WassersteinHuberRegressor(radius=1e-9, coreset=500, random_state=0).fit(source)

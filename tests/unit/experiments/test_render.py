@@ -1,12 +1,13 @@
 """Tables and the page say what the records say."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from dualcore.experiments import STUDIES, TABLES, write_document
 from dualcore.experiments.document import beaten_sentence, spread_sentence, time_sentence, within_sentence
-from dualcore.experiments.figures import FIGURES, draw
+from dualcore.experiments.figures import FIGURES, draw, figure_files
 from dualcore.experiments.records import Record, Store
 from dualcore.experiments.render import (
     as_latex,
@@ -165,7 +166,17 @@ def test_the_page_has_every_table_and_figure(stored, tmp_path):
     for table in TABLES.values():
         assert f"**{table.title}**" in page
     for name in FIGURES:
-        assert f"](../{name}.svg)" in page
+        for file in figure_files(name):
+            assert f"](../{file})" in page
+    assert "LETTER tables of the appendix. Panel 4 of 4.](../letter-accuracy-4.svg)" in page
+
+
+@pytest.mark.needs("matplotlib")
+def test_no_panel_is_wider_than_a_phone(stored, tmp_path):
+    """At 400 pixels a page has some 360: letters of 7 points then keep their size."""
+    for path in draw(lambda study: Store(stored, study).read(), tmp_path):
+        width = float(re.search(r'width="([0-9.]+)pt"', path.read_text(encoding="utf-8"))[1])
+        assert width * 4.0 / 3.0 <= 360.0
 
 
 def test_sentences_about_nothing():
@@ -186,6 +197,6 @@ def test_figures_are_drawn_from_records_and_repeat_to_the_byte(stored, tmp_path)
 
     names = list(FIGURES)
     first, again = draw(records, tmp_path / "a", names), draw(records, tmp_path / "b", names[:1])
-    assert [path.stem for path in first] == names
+    assert [path.name for path in first] == [file for name in names for file in figure_files(name)]
     assert all(path.stat().st_size > 5000 for path in first)
     assert first[0].read_bytes() == again[0].read_bytes()

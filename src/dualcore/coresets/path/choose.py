@@ -35,6 +35,9 @@ _DRAWS_AT_ONCE = 128
 # Norms of many features differ little between draws: these end as soon as the standard error of the quantile is below
 # this share of it. The radius of the model that gives the slopes need not be known as well.
 _PRECISION, _ROUGH = 5e-3, 5e-2
+# Change of the scores, in units of a margin or of the deviation of the target, by a step that shows whether something
+# can be learned, and how often a radius is doubled for it.
+_SHORT, _DOUBLINGS = 1e-4, 10
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
@@ -265,7 +268,8 @@ def radius_grid(
     """Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
 
     The grid goes from ``reach`` times `largest_radius` up to it, as the grids of scikit-learn's lasso do, so it knows
-    the scale of the features.
+    the scale of the features. An adversary within walls, or who changes categories, can do less: there the end is
+    doubled as long as a step from the constant model along the gradient pays.
 
     Parameters
     ----------
@@ -285,10 +289,37 @@ def radius_grid(
     """
     if size < 1:
         raise ValueError(f"A grid needs at least one radius, got {size!r}.")
-    largest = largest_radius(problem, X, y, sample_weight)
+    data = problem.validate(X, y, sample_weight)
+    largest = largest_radius(problem, *data)
+    if not problem.family.is_closed:
+        largest = _while_steps_pay(problem, data, largest)
     # Where nothing can be learned at any radius the grid does not matter, but it must be one.
     largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
     return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])
+
+
+def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
+    """Return ``radius``, doubled until no short step from the best constant model lowers the worst-case risk."""
+    t = _constant_signal(problem, data)
+    slope, _ = _slopes(problem, data, t)
+    sign = data.y if problem.is_classification else 1.0
+    down = -data.rows.transpose_dot(data.masses * slope * sign)
+    if not 0.0 < radius < np.inf or not down.any():
+        return radius
+    # What is steepest depends on the norm: all coefficients alike, by the gradient, or one.
+    one = np.where(np.abs(down) == np.abs(down).max(), down, 0.0)
+    steps = [down, np.sign(down), one]
+    length = _SHORT * (1.0 if problem.is_classification else float(np.std(data.y)))
+    steps = [step * (length / max(float(np.abs(data.rows.dot(step)).max()), 1e-300)) for step in steps]
+    intercept = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
+    for _ in range(_DOUBLINGS):
+        at = problem.replace(radius=radius)
+        still = at.evaluate(np.zeros(data.rows.m), intercept, data).value
+        # A hundredth of what the step earns without an adversary: less may be rounding.
+        if all(still - at.evaluate(step, intercept, data).value <= 0.01 * float(down @ step) for step in steps):
+            break
+        radius *= 2.0
+    return radius
 
 
 def suggest_radius(
