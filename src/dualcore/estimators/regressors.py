@@ -19,7 +19,7 @@ from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_stream
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.reading.assess import assess
+from dualcore.solvers.assess import assess
 
 
 @estimator

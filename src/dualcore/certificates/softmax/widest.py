@@ -2,7 +2,7 @@
 
 All in units in which the norm has no prices: ``U = theta / prices``, of shape (K, m). The widest difference
 ``kappa = max_{j,k} ||U_j - U_k||_*`` is a maximum of linear functions, ``kappa = max <T, U>`` over the divergences T of
-flows of cost one (see the module `cones`). With a prior ``pi`` over pairs and a width ``mu``
+flows of cost one (see the module `transport`). With a prior ``pi`` over pairs and a width ``mu``
 
     kappa_mu = mu log sum_jk pi_jk exp(||U_j - U_k||_* / mu)
 

@@ -20,8 +20,8 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.assess import as_source, read_model
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.assess import as_source, read_model
 
 
 @dataclass(frozen=True)

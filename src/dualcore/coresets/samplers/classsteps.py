@@ -19,11 +19,8 @@ from scipy.special import softmax
 
 from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.rows import Bound
-from dualcore.certificates.softmax.certify import FarColumns, size_fault
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint
-from dualcore.certificates.softmax.objective import Lean
 from dualcore.certificates.softmax.sums import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
@@ -33,6 +30,9 @@ from dualcore.problem.anchor import Anchor
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
+from dualcore.solvers.softmax.certify import FarColumns, size_fault
+from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.objective import Lean
 
 __all__ = ["ClassSteps", "can_step"]
 

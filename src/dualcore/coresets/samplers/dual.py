@@ -21,10 +21,10 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
 from dualcore.problem import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.reading.assess import as_source
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass
+from dualcore.solvers.assess import as_source
 
 
 @dataclass

@@ -11,12 +11,12 @@ from sklearn.datasets import load_digits
 
 from dualcore import PartsSource, Problem, certify, solve
 from dualcore.certificates.rows import Bound
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
+from dualcore.solvers.softmax.descent import Descent
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -234,7 +234,7 @@ def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_rounds_end_later_where_the_gradient_costs_the_bound_most(lost, monkeypatch):
     """Over many coefficients a small gradient each is a long flow: longer rounds help the bound, narrow widths not."""
-    from dualcore.certificates.softmax import descent as module
+    from dualcore.solvers.softmax import descent as module
 
     X, y = make(4, n=200, m=8, seed=3)
     problem = Problem("softmax", n_classes=4, norm="linf", radius=0.02)

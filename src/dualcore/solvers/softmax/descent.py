@@ -13,15 +13,15 @@ import numpy as np
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint, flow_bound
-from dualcore.certificates.softmax.memory import Memory
-from dualcore.certificates.softmax.metric import Metric, sample_gram, sample_rows
-from dualcore.certificates.softmax.objective import SmoothRisk, Valued
 from dualcore.certificates.softmax.products import ClassProducts
-from dualcore.certificates.softmax.within import BoundedSteps
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
+from dualcore.solvers.softmax.memory import Memory
+from dualcore.solvers.softmax.metric import Metric, sample_gram, sample_rows
+from dualcore.solvers.softmax.objective import SmoothRisk, Valued
+from dualcore.solvers.softmax.within import BoundedSteps
 
 __all__ = ["Descent"]
 

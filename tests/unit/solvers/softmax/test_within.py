@@ -7,13 +7,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from dualcore import Problem, solve
-from dualcore.certificates.softmax import descent as module
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.metric import Metric, sample_gram
-from dualcore.certificates.softmax.objective import SmoothRisk
 from dualcore.certificates.softmax.products import ClassProducts
-from dualcore.certificates.softmax.within import BoundedSteps
+from dualcore.solvers.softmax import descent as module
+from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.metric import Metric, sample_gram
+from dualcore.solvers.softmax.objective import SmoothRisk
+from dualcore.solvers.softmax.within import BoundedSteps
 
 CHANGES = pytest.mark.parametrize(
     "change",

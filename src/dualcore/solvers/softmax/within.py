@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates.softmax.metric import Metric
-from dualcore.certificates.softmax.objective import SmoothRisk, Valued
 from dualcore.certificates.softmax.widest import Smoothed
 from dualcore.data.arrays import FloatArray
+from dualcore.solvers.softmax.metric import Metric
+from dualcore.solvers.softmax.objective import SmoothRisk, Valued
 
 __all__ = ["BoundedSteps"]
 
