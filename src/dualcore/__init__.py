@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from dualcore.problem.bounds import lipschitz_bounds, smooth_bounds
     from dualcore.problem.losses import check_loss
     from dualcore.problem.worstcase import WorstCase, changed_categories, worst_case_distribution
-    from dualcore.reading.assess import assess, certify
     from dualcore.solvers import IncompatibleError, Solution, solve
+    from dualcore.solvers.assess import assess, certify
 
 __all__ = [
     "Anchor",
@@ -144,9 +144,9 @@ _MODULES = {
     "WassersteinLogisticRegressionCV": "estimators",
     "WassersteinQuantileRegressor": "estimators",
     "WorstCase": "problem.worstcase",
-    "assess": "reading.assess",
+    "assess": "solvers.assess",
     "changed_categories": "problem.worstcase",
-    "certify": "reading.assess",
+    "certify": "solvers.assess",
     "check_loss": "problem.losses",
     "find_categories": "estimators",
     "fit_coreset": "coresets.refine",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
 from dualcore.data.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
-from dualcore.reading.assess import read_model
+from dualcore.solvers.assess import read_model
 from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
 
 PROBLEMS = {

@@ -13,7 +13,6 @@ from dualcore.certificates.newton import choose_newton
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet
 from dualcore.certificates.rows import Bound, RowBounds
-from dualcore.certificates.softmax import certify_classes
 from dualcore.certificates.sums import trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
@@ -102,6 +101,7 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     Parameters
     ----------
     problem : Problem
+        With one score a row; `dualcore.certify` takes many classes too.
     solution : Solution, or anything with ``coef`` and ``intercept``
         It may come from other data, a coreset for example: the bound holds for these data all the same. Its dual point
         is used where it was made for this problem.
@@ -122,8 +122,6 @@ def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weig
     0.0
     """
     data = problem.validate(X, y, sample_weight)
-    if problem.family.n_outputs > 1:
-        return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
     coef = np.asarray(solution.coef, dtype=np.float64)
     problem = problem.reduced().levelled()
     normal = Normal.of(problem, data)

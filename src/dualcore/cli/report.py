@@ -45,8 +45,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.storage import write_atomically
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.assess import as_source
 from dualcore.solvers import solve
+from dualcore.solvers.assess import as_source
 
 Progress = Callable[[str], None]
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import Certificate, certify
+from dualcore.certificates import Certificate
 from dualcore.coresets.auto import AUTO, Choice, choose_rows
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
 from dualcore.coresets.samplers.base import Callback
 from dualcore.coresets.samplers.baselines import row_masses
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.assess import as_source
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Iterate, solve
+from dualcore.solvers.assess import as_source, certify_in_memory
 
 # Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this. Of fewer
 # numbers than the last it costs little beside the fit, and is done wherever the tolerance is not certified.
@@ -140,7 +140,7 @@ def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFi
     """Return the fit with the bound that rows in memory give: a dual point can be repaired there, row by row."""
     X, y = source.take(np.arange(source.n_rows))
     model, masses = found.solution, row_masses(source)
-    lower = max(found.certificate.lower, certify(problem, model, X, y, masses).lower)
+    lower = max(found.certificate.lower, certify_in_memory(problem, model, X, y, masses).lower)
     lower = min(lower, found.certificate.upper)
     return replace(
         found,

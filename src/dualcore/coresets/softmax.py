@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from dualcore.certificates import Certificate, certify
+from dualcore.certificates import Certificate
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import CoresetFit as SoftmaxFit
 from dualcore.data.arrays import FloatArray
@@ -16,6 +16,7 @@ from dualcore.problem import Problem
 from dualcore.problem.losses import Logistic, Softmax
 from dualcore.solvers import Solution as SoftmaxSolution
 from dualcore.solvers import solve
+from dualcore.solvers.assess import certify_in_memory
 
 
 def SoftmaxProblem(base: Problem, n_classes: int) -> Problem:  # noqa: N802  (it was a class)
@@ -40,7 +41,7 @@ def certify_softmax(
     problem: Problem, coef: FloatArray, intercept: FloatArray, X: Any, y: Any, sample_weight: Any = None
 ) -> Certificate:
     """Return the risk of a model and a lower bound on the best possible one: `certify`."""
-    return certify(problem, SimpleNamespace(coef=coef, intercept=intercept), X, y, sample_weight)
+    return certify_in_memory(problem, SimpleNamespace(coef=coef, intercept=intercept), X, y, sample_weight)
 
 
 def fit_softmax_coreset(

@@ -35,7 +35,7 @@ from dualcore.estimators.streaming import (
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.reading.assess import assess
+from dualcore.solvers.assess import assess
 
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 

@@ -20,7 +20,7 @@ from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_streams
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.reading.assess import assess
+from dualcore.solvers.assess import assess
 
 # For residuals of deviation one. If they are normal the model has 95 % of the efficiency of least squares.
 _DELTA = 1.35

@@ -1,8 +1,4 @@
-"""What sums cannot tell: a model on the full data, row by row, with the features read where they are.
-
-Label flips of order 2 enter the minimum over the multiplier with a curve of their own each, and on a support a lower
-bound takes planes from many models. One number a row is kept in memory, never the rows.
-"""
+"""The rows of a source: those in memory as they are, others read where they are, and never all loaded."""
 
 from __future__ import annotations
 
@@ -10,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import Certificate, certify
 from dualcore.data.rows import DenseRows, FrameRows, Rows, SparseRows
 from dualcore.data.sources import ArraySource, PreparedSource, Source
 from dualcore.data.sources.rows import SourceRows, source_target
-from dualcore.problem import Data, Problem
+from dualcore.problem import Data
 
 
 def source_data(source: Source) -> Data:
@@ -44,12 +39,3 @@ def _origin(array: Any) -> Any:
     while not isinstance(array, np.memmap) and isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
     return array
-
-
-def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certificate, float]:
-    """Return what is known about a model on the full data, and the multiplier of its exact risk."""
-    before = source.n_reads
-    data = source_data(source)
-    known = certify(problem, model, data.rows, data.y, data.weights)
-    multiplier = problem.evaluate(model.coef, model.intercept, data).multiplier
-    return Certificate(known.upper, known.lower, source.n_reads - before, known.rounding), multiplier

@@ -8,9 +8,9 @@ from dualcore import DualCoreset, Problem, UniformCoreset, solve
 from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.coresets.path.run import _doubling
 from dualcore.data.sources import ArraySource
-from dualcore.reading.assess import as_source
 from dualcore.reading.models import _cut, _Tail, read_models
 from dualcore.solvers import Solution
+from dualcore.solvers.assess import as_source
 from dualcore.solvers.base import Status
 
 RADII = np.geomspace(0.02, 0.2, 6)

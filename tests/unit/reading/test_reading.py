@@ -11,10 +11,10 @@ from dualcore import Anchor, DualCoreset, Problem, fit_coreset, solve
 from dualcore.coresets.stream import CoresetStream
 from dualcore.data import sums
 from dualcore.data.sources import ArraySource
-from dualcore.reading.assess import assess
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.summary import CellRule, Pass
+from dualcore.solvers.assess import assess
 
 
 def sample(seed: int, n: int = 400, m: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

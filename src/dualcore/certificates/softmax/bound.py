@@ -6,7 +6,7 @@ Row by row, for probabilities ``p`` and labels ``u`` after flips, both in the si
 
 so the sum over rows bounds the optimum once it is minimised over the model. That minimum is finite only if every class
 keeps its mass, ``sum w (p - u) = 0`` (an intercept), and if the moment ``V_k = sum_i w_i (p_ik - u_ik) x_i`` is the
-divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - u_y)``; see the module `cones`.
+divergence of a flow between classes of cost at most ``sigma - gamma sum w (1 - u_y)``; see the module `transport`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,38 @@ from scipy.special import softmax, xlogy
 
 from dualcore.certificates.rounding import sum_error
 from dualcore.certificates.rows import Bound
-from dualcore.certificates.softmax.cones import routing_cost
 from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.levels import ClassLevelSet
-from dualcore.certificates.softmax.newton import Step
+from dualcore.certificates.softmax.transport import Transport, routing_cost
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["balance", "lower_bound", "spread_bound"]
+__all__ = ["Step", "balance", "lower_bound", "spread_bound"]
 
 # Dual points this close to the risk are worth another price for what is left of their moment, if the price so far
 # takes more than this share of the risk.
 _NEAR, _DIGITS = 1e-3, 1e-8
+
+
+class Step(NamedTuple):
+    """A Newton step and the dual point that comes with it.
+
+    Attributes
+    ----------
+    change : ndarray of shape (K, width)
+        Leads to the next model.
+    tilt : ndarray of shape (K, width)
+        Moves the probabilities of the dual point, to first order; the change, freed of what the cone program left over.
+    flips : Flips
+        Labels of the dual point.
+    transport : Transport
+        The moment of the dual point that the radius holds.
+    """
+
+    change: FloatArray
+    tilt: FloatArray
+    flips: Flips
+    transport: Transport
 
 
 def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> Bound:

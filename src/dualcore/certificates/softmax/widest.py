@@ -2,7 +2,7 @@
 
 All in units in which the norm has no prices: ``U = theta / prices``, of shape (K, m). The widest difference
 ``kappa = max_{j,k} ||U_j - U_k||_*`` is a maximum of linear functions, ``kappa = max <T, U>`` over the divergences T of
-flows of cost one (see the module `cones`). With a prior ``pi`` over pairs and a width ``mu``
+flows of cost one (see the module `transport`). With a prior ``pi`` over pairs and a width ``mu``
 
     kappa_mu = mu log sum_jk pi_jk exp(||U_j - U_k||_* / mu)
 
@@ -23,13 +23,11 @@ from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
 __all__ = ["Smoothed", "Widest", "widest_for"]
 
-# A prior keeps this share of an even one: a pair that lost its share would need many rounds to get it back.
-_FLOOR = 1e-3
 # How much of an even spread the shares get when a rest is routed along them.
 _SPREADS = (1e-3, 0.1, 1.0)
-# Width of a coefficient's sign, for a width of one of a whole difference, in units of its mean coefficient; and most
-# signs, pairs of classes times features, that have priors.
-_SIGN_WIDTH, _MOST_SIGNS = 10.0, 20_000_000
+# Width of a coefficient's sign, for a width of one of a whole difference, over the root of the number of features: the
+# more features, the fewer of them have coefficients. And most signs, pairs of classes times features, with priors.
+_SIGN_WIDTH, _MOST_SIGNS = 1.25, 20_000_000
 
 
 class Smoothed(NamedTuple):
@@ -63,8 +61,8 @@ class Widest(ABC):
         """Return the smoothed maximum for the prior of now."""
 
     @abstractmethod
-    def renew(self, shares: Any) -> None:
-        """Take shares as the next prior."""
+    def renew(self, shares: Any, floor: float) -> None:
+        """Take shares as the next prior, which keeps ``floor`` of an even one."""
 
     @abstractmethod
     def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
@@ -93,8 +91,8 @@ class _ByPair(Widest):
     def exact(self, U: FloatArray) -> float:
         return float(cdist(U, U, self.metric).max())
 
-    def renew(self, shares: Any) -> None:
-        prior = np.maximum(shares, _FLOOR * self.even)
+    def renew(self, shares: Any, floor: float) -> None:
+        prior = np.maximum(shares, floor * self.even)
         self.prior = prior / prior.sum()
 
     def _shares(self, size: FloatArray, width: float) -> tuple[float, FloatArray]:
@@ -179,9 +177,12 @@ class _Sums(_ByPair):
         self.keeps = n_classes * n_classes * n_features <= _MOST_SIGNS
         self.tilt: FloatArray | None = None
 
+    def _small(self, width: float) -> float:
+        return _SIGN_WIDTH * width / float(np.sqrt(self.n_features))
+
     def _each(self, U: FloatArray, width: float, j: int) -> tuple[FloatArray, FloatArray]:
         """Return smoothed sizes of the differences of class j from all others, and their derivatives: (K, m) both."""
-        small, apart = _SIGN_WIDTH * width / self.n_features, U[j] - U
+        small, apart = self._small(width), U[j] - U
         tilt = np.zeros(1) if self.tilt is None else self.tilt[j]
         sign = np.clip(tilt + apart / small, -1.0, 1.0)
         return sign * apart - 0.5 * small * (sign - tilt) ** 2, sign
@@ -195,14 +196,14 @@ class _Sums(_ByPair):
         value, share = self._shares(sizes, width)
         return Smoothed(value, np.stack([2.0 * share[j] @ slopes[j] for j in range(self.n_classes)]), (share, U, width))
 
-    def renew(self, shares: Any) -> None:
+    def renew(self, shares: Any, floor: float) -> None:
         share, U, width = shares
         if self.keeps:
             self.tilt = np.stack([self._each(U, width, j)[1] for j in range(self.n_classes)])
-        super().renew(share)
+        super().renew(share, floor)
 
     def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
-        small = _SIGN_WIDTH * width / self.n_features
+        small = self._small(width)
         slopes = (self._each(U, width, j)[1] for j in range(self.n_classes))
         return np.stack([2.0 * found.shares[0][j] @ (np.abs(s) < 1.0) / small for j, s in enumerate(slopes)])
 
@@ -237,7 +238,7 @@ class _Ranges(Widest):
         value = float((flow * U).sum()) - 0.5 * small * float(((flow - self.prior) ** 2).sum())
         return Smoothed(value, flow, flow)
 
-    def renew(self, shares: Any) -> None:
+    def renew(self, shares: Any, floor: float) -> None:
         self.prior = shares
 
     def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:

@@ -32,12 +32,12 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.assess import as_source, read_model
 from dualcore.reading.cells import spread_of
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, solve, solve_quietly
+from dualcore.solvers.assess import as_source, read_model
 from dualcore.solvers.base import able_solver
 
 # Radii within this factor of one that is trained may lie between two of them.

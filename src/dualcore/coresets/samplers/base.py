@@ -19,8 +19,8 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.assess import as_source, read_model
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.assess import as_source, read_model
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,8 @@ from scipy.special import softmax
 
 from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.rows import Bound
-from dualcore.certificates.softmax.certify import FarColumns, size_fault
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint
-from dualcore.certificates.softmax.objective import Lean
 from dualcore.certificates.softmax.sums import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
@@ -32,6 +29,9 @@ from dualcore.problem import Anchor, Data, Problem
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
+from dualcore.solvers.softmax.certify import FarColumns, size_fault
+from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.objective import Lean
 
 # Rows of the sample for every parameter, and at least; no more than half of all rows, nor so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _SHARE, _MOST_NUMBERS = 10, 20_000, 0.5, 8_000_000

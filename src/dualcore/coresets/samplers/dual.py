@@ -20,10 +20,10 @@ from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.assess import as_source
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass
+from dualcore.solvers.assess import as_source
 
 
 @dataclass

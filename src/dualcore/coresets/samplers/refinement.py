@@ -24,10 +24,11 @@ from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import can_merge
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
-from dualcore.reading.rowdata import certify_rows, rows_in_memory
+from dualcore.reading.rowdata import rows_in_memory
 from dualcore.reading.rowwise import along
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
 from dualcore.solvers import Solution, Status, solve_quietly
+from dualcore.solvers.assess import certify_rows
 from dualcore.solvers.descent.metric import MOST_FEATURES
 
 # Shares of a step at which a thin coreset's line search looks; the full step is always looked at.

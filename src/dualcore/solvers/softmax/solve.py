@@ -15,14 +15,14 @@ from dualcore.certificates import Bound
 from dualcore.certificates.coneprogram import ConeProgram
 from dualcore.certificates.rounding import free_features
 from dualcore.certificates.softmax.bound import lower_bound, spread_bound
-from dualcore.certificates.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
-from dualcore.certificates.softmax.cones import bound_differences
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.newton import FLAT, newton_step
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
+from dualcore.solvers.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
+from dualcore.solvers.softmax.cones import bound_differences
+from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.newton import FLAT, newton_step
 
 __all__ = ["solve_classes"]
 

@@ -12,11 +12,10 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
-from dualcore.certificates.softmax.bound import lower_bound
-from dualcore.certificates.softmax.cones import Transport, routing_cost
+from dualcore.certificates.softmax.bound import Step, lower_bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
-from dualcore.certificates.softmax.newton import Step
+from dualcore.certificates.softmax.transport import Transport, routing_cost
 from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
 from dualcore.problem.geometry import get_norm
 from dualcore.solvers import IncompatibleError

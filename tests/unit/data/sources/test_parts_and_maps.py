@@ -150,7 +150,7 @@ def test_array_source_says_what_is_wrong():
 
 def test_every_front_door_takes_a_path(tmp_path):
     from dualcore import fit_coreset
-    from dualcore.reading.assess import assess
+    from dualcore.solvers.assess import assess
 
     pytest.importorskip("pyarrow")
     from source_kinds import write_parquet

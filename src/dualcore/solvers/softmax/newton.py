@@ -17,38 +17,20 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import softmax
 
 from dualcore.certificates.coneprogram import Affine, ConeProgram
-from dualcore.certificates.softmax.cones import CurvedProgram, Transport, bound_differences
+from dualcore.certificates.softmax.bound import Step
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.flips import Flips, OpenRows, settle
+from dualcore.certificates.softmax.flips import Flips
+from dualcore.certificates.softmax.transport import Transport
 from dualcore.data.arrays import FloatArray
+from dualcore.solvers.softmax.cones import CurvedProgram, bound_differences
+from dualcore.solvers.softmax.openrows import OpenRows, choose_open
 
-__all__ = ["FLAT", "Step", "newton_step"]
+__all__ = ["FLAT", "newton_step"]
 
 # A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
 # The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
 FLAT, _MOST_AXES = 1e-13, 400
-
-
-class Step(NamedTuple):
-    """A Newton step and the dual point that comes with it.
-
-    Attributes
-    ----------
-    change : ndarray of shape (K, width)
-        Leads to the next model.
-    tilt : ndarray of shape (K, width)
-        Moves the probabilities of the dual point, to first order; the change, freed of what the cone program left over.
-    flips : Flips
-        Labels of the dual point.
-    transport : Transport
-        The moment of the dual point that the radius holds.
-    """
-
-    change: FloatArray
-    tilt: FloatArray
-    flips: Flips
-    transport: Transport
 
 
 class Expansion(NamedTuple):
@@ -81,7 +63,7 @@ def newton_step(
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
     if design.problem.family.flips:
-        flips, open_rows = settle(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
+        flips, open_rows = choose_open(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
     penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
     total, factor = _factor(here.curvature + penalty, W.shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualcore.certificates.softmax import memory as module
-from dualcore.certificates.softmax.memory import Memory
+from dualcore.solvers.softmax import memory as module
+from dualcore.solvers.softmax.memory import Memory
 
 
 @pytest.mark.parametrize("n_pairs", [0, 1, 5, 9])

@@ -10,13 +10,13 @@ import numpy as np
 from dualcore.certificates.rounding import free_features
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.bound import lower_bound, spread_bound
-from dualcore.certificates.softmax.descent import Descent
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.newton import newton_step
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.normal import CentredRows, exact_dot, far_centre
+from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.newton import newton_step
 
 __all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classes", "size_fault"]
 

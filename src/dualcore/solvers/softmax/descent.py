@@ -13,13 +13,15 @@ import numpy as np
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint, flow_bound
-from dualcore.certificates.softmax.memory import Memory
-from dualcore.certificates.softmax.metric import Metric, sample_gram, sample_rows
-from dualcore.certificates.softmax.objective import SmoothRisk, Valued
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
+from dualcore.problem.geometry import L1Norm
+from dualcore.solvers.softmax.memory import Memory
+from dualcore.solvers.softmax.metric import Metric, sample_gram, sample_rows
+from dualcore.solvers.softmax.objective import SmoothRisk, Valued
+from dualcore.solvers.softmax.within import BoundedSteps
 
 __all__ = ["Descent"]
 
@@ -31,7 +33,7 @@ _FEWEST, _MOST, _DONE = 4, 30, 0.05
 _MOST_PRICED, _DONE_PRICED = 120, 1e-3
 # Where the bound loses more to what is left of the gradient than the smoothing leaves open, rounds end at that many
 # times less, down to the least factor, and may take as many evaluations as priced ones.
-_STRICTER, _STRICTEST = 0.3, 1e-4
+_STRICTER, _STRICTEST = 0.3, 1e-6
 # The same with a linear term from other rows: their gradient is priced, and an evaluation here costs no read.
 _DONE_LEANING = 1e-3
 # The factor on the width of the widest difference above which changes of label leave enough of the radius.
@@ -48,6 +50,9 @@ _START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 _WORTH = 4
 # Share of the gap of a known model that a better bound could still close, below which none is looked for.
 _ENOUGH = 0.1
+# Up to this many numbers the l1 norm's widest difference is a bound on all coefficients, and not smoothed; rounds end
+# where steps gain less than this share of the gap.
+_FEW_BOUNDED, _DONE_BOUNDED = 2500, 5e-3
 # Lengths of the first step that are tried.
 _TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
 # The metric is renewed once the mean curvature of the loss, or of the rest, has changed by this factor.
@@ -91,6 +96,7 @@ class Descent:
         self.mean: SmoothPoint | None = None
         #: factor on the gain at which a round ends
         self.strictness = 1.0
+        self._least, self._since, self._idle = np.inf, 0, 0
 
     @property
     def iterations(self) -> int:
@@ -124,30 +130,60 @@ class Descent:
             self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
         if not self._start_on_sample():
             self._start_here()
+        if self._is_bounded():
+            self._run_bounded()
+            return
         curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
-        least, since, idle = np.inf, 0, 0
         here = self.risk.at(self.W, self.width, self.scale)
-        while since < _PATIENCE:
+        while True:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
                 curvature, extra, memory = found, held, Memory(self.W.size)
                 metric = Metric.of(design, self.gram, curvature, extra)
-            before = self.upper
             here = self._round(here, metric, memory)
-            self._bound(here)
-            idle = idle + 1 if before - self.upper <= _SETTLED * self.tol * self.upper else 0
-            if self.closed or self.exhausted or (idle >= _IDLE and np.isinf(self.lower.value)):
+            if self._is_over(here):
                 break
-            gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
-            least, since = (gap, 0) if gap < _PROGRESS * least else (least, since + 1)
-            self.risk.renew(here)
-            if self.converged:
-                self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
             self.scale = self._size(here) or self.scale
             capped = self.risk.at(self._capped(here), self.width, self.scale)
             if self._keep(capped):
                 break
             here = self.risk.at(here.W, self.width, self.scale) if here.labels is not None else capped
+
+    def _is_bounded(self) -> bool:
+        """Whether steps under a bound on all coefficients take fewer evaluations, by measurement."""
+        few = self.W.size <= _FEW_BOUNDED and self.gram is not None
+        return few and self.design.problem.radius > 0.0 and isinstance(self.design.norm, L1Norm)
+
+    def _run_bounded(self) -> None:
+        """Take rounds of steps in which the widest difference bounds all coefficients."""
+        design, risk = self.design, self.risk
+        steps, ridge = BoundedSteps(risk, self.scale), design.ridge[0, : risk.price.size]
+        self.width = risk.widest.least_width
+        here, curvature, metric = risk.at(self.W, self.width, self.scale), 0.0, None
+        while True:
+            found = _mean_curvature(here, design)
+            if metric is None or _differ(found, curvature):
+                curvature, metric = found, Metric.of(design, self.gram, found, ridge)
+            gap = min(self.upper - max(self.lower.value, 0.0), 1.0)
+            enough = self.strictness * max(_DONE_BOUNDED * gap, 1e-3 * self.tol * here.risk)
+            here = steps.round(here.W, self.width, metric, enough, _MOST, self.max_evaluations)
+            self.scale, self.converged = steps.scale, True
+            if self._is_over(here):
+                break
+
+    def _is_over(self, here: Valued) -> bool:
+        """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
+        before = self.upper
+        self._bound(here)
+        self._idle = self._idle + 1 if before - self.upper <= _SETTLED * self.tol * self.upper else 0
+        if self.closed or self.exhausted or (self._idle >= _IDLE and np.isinf(self.lower.value)):
+            return True
+        gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
+        self._least, self._since = (gap, 0) if gap < _PROGRESS * self._least else (self._least, self._since + 1)
+        self.risk.renew(here, gap)
+        if self.converged:
+            self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
+        return self._since >= _PATIENCE
 
     def onward(self, W: FloatArray, rounds: int) -> FloatArray:
         """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
@@ -156,7 +192,7 @@ class Descent:
         memory = Memory(W.size)
         for number in range(rounds):
             if number:
-                self.risk.renew(here)
+                self.risk.renew(here, np.inf)
                 here = self.risk.at(here.W, self.width, self.scale)
             here = self._round(here, metric, memory)
         return here.W

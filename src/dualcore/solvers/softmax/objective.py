@@ -17,8 +17,9 @@ __all__ = ["Lean", "SmoothRisk", "Valued"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 12.0
-# A prior of labels keeps this share of an even one.
-_FLOOR = 1e-3
+# A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The share
+# times the width stays in the smoothed risk for good, so it is at most this part of the gap.
+_FLOOR, _LEFT_OPEN = 1e-3, 0.3
 # Shares of the radius that changes of label leave: next to none, and enough for the whole width.
 _SPENT, _AMPLE = 1e-6, 0.1
 # Least factor on the width of a widest difference that has next to no budget.
@@ -98,7 +99,9 @@ class SmoothRisk:
         """Return the coefficients in units without prices, 0 where a feature cannot move."""
         return np.asarray(W[:, : self.price.size] * self.inverse)
 
-    def at(self, W: FloatArray, width: float, scale: float, *, wide: bool = False) -> Valued:
+    def at(
+        self, W: FloatArray, width: float, scale: float, *, wide: bool = False, bound: float | None = None
+    ) -> Valued:
         """Return value and gradient.
 
         Parameters
@@ -110,10 +113,12 @@ class SmoothRisk:
             About how large the widest difference is.
         wide : bool, default=False
             Whether float32 rows are widened.
+        bound : float, optional
+            Stands for the widest difference, which is not smoothed then and adds nothing to the gradient.
         """
         self.n_evaluations += 1
         U, absolute = self.unit(W), width * scale * self.narrow
-        found = self.widest.at(U, absolute)
+        found = self.widest.at(U, absolute) if bound is None else Smoothed(bound, np.zeros_like(U), None)
         size = self.widest.exact(U)
         apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
         penalty = 0.5 * float((self.design.ridge * apart * apart).sum())
@@ -141,15 +146,15 @@ class SmoothRisk:
         scores = self.products.scores(at.W) if self.products.single else at.scores
         return SmoothPoint(at.W, scores, at.labels, self.widest, at.width, at.found)
 
-    def renew(self, at: Valued) -> None:
-        """Take the shares of a point as the next priors."""
+    def renew(self, at: Valued, gap: float) -> None:
+        """Take the shares of a point as the next priors; ``gap`` is that of the best model and bound."""
         if at.budget > _SPENT * self.problem.radius:  # shares that no budget stands behind say nothing
-            self.widest.renew(at.found.shares)
+            self.widest.renew(at.found.shares, _floor(gap, at.budget * at.width))
         if self.problem.family.flips:
             left = at.budget / (_AMPLE * self.problem.radius)
             self.narrow = float(np.sqrt(self.narrow * np.clip(left, _NARROWEST, 1.0)))
         if at.labels is not None:
-            prior = np.maximum(at.labels, _FLOOR / at.labels.shape[1])
+            prior = np.maximum(at.labels, _floor(gap, at.label_width) / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)
 
     def slack(self, at: Valued) -> float:
@@ -243,6 +248,11 @@ class SmoothRisk:
         labels[self.every, code] = 1.0
         labels[near] = part
         return multiplier, width * value, labels
+
+
+def _floor(gap: float, width: float) -> float:
+    """Return the share of an even prior that a prior keeps."""
+    return min(_FLOOR, _LEFT_OPEN * gap / max(width, 1e-300))
 
 
 def _taken(table: FloatArray, rows: npt.NDArray[np.intp]) -> FloatArray:

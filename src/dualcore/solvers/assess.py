@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from dualcore.certificates import Certificate
-from dualcore.certificates import certify as certify_in_memory
+from dualcore.certificates import certify as certify_one_score
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, read
-from dualcore.reading.rowdata import certify_rows
+from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Pass
+from dualcore.solvers.softmax.certify import certify_classes
 
 
 def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -46,6 +47,17 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
     if is_source_like(X):
         return assess(problem, model=solution, X=X, y=y, sample_weight=sample_weight)
     return certify_in_memory(problem, solution, X, y, sample_weight)
+
+
+def certify_in_memory(problem: Problem, solution: Any, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
+    """As `certify`, of rows in memory or whatever has their interface.
+
+    A dual point of many scores is that of steps from the model, as training takes them; one score needs none.
+    """
+    if problem.family.n_outputs == 1:
+        return certify_one_score(problem, solution, X, y, sample_weight)
+    data = problem.validate(X, y, sample_weight)
+    return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
 
 
 def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -105,3 +117,16 @@ def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
         known, multiplier = certify_rows(problem, source, anchor)
         reading.replace_risk(known, multiplier)
     return reading
+
+
+def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certificate, float]:
+    """Return what is known about a model on the full data, and the multiplier of its exact risk.
+
+    Sums cannot tell: label flips of order 2 enter the minimum over the multiplier with a curve of their own each, and
+    on a support a lower bound takes planes from many models. One number a row is kept in memory, never the rows.
+    """
+    before = source.n_reads
+    data = source_data(source)
+    known = certify_in_memory(problem, model, data.rows, data.y, data.weights)
+    multiplier = problem.evaluate(model.coef, model.intercept, data).multiplier
+    return Certificate(known.upper, known.lower, source.n_reads - before, known.rounding), multiplier
