@@ -129,12 +129,8 @@ class BoxFamily(MovingFamily):
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
         lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
         moved = X[:0]
-        if points and len(pairs) == 1:
-            moved = self.displaced(X, coef, push, key, pairs[0][1])
-        elif points:
-            moved = X.copy()
-            rows = np.flatnonzero(key)
-            moved[rows] = self.displaced(X[rows], coef, push[rows], key[rows])
+        if points:
+            moved = self.displaced(X, coef, push, key)
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -207,11 +203,19 @@ class BoxFamily(MovingFamily):
         columns = self._moving(slopes, least)
         low, high = self.support.spread(coef.size)
         if columns is not None:
-            X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
-        rising = (np.sign(coef) > 0.0, np.sign(coef) < 0.0)
+            X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
+            low, high = low[columns], high[columns]
+        up, rising = (push > 0.0).astype(np.intp), coef > 0.0
+        # The walls ahead of a row depend on its push alone: to take a line of two is faster than to choose one by one.
+        caps = np.stack([np.where(rising, low, high), np.where(rising, high, low)]).take(up, axis=0)
         with np.errstate(invalid="ignore"):  # a feature that cannot move may have no wall
-            caps = np.where(np.where((push > 0.0)[:, None], *rising), high - X, X - low)
-            np.maximum(caps, 0.0, out=caps)
+            caps -= X
+            if _all_within(X, low, high):
+                np.abs(caps, out=caps)
+            else:
+                ahead = np.where(rising, 1.0, -1.0)
+                caps *= np.stack([-ahead, ahead]).take(up, axis=0)
+                np.maximum(caps, 0.0, out=caps)
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
@@ -226,27 +230,24 @@ class BoxFamily(MovingFamily):
         moves = slopes > bar
         return None if moves.all() else np.flatnonzero(moves)
 
-    def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
-    ) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         """Return the features at the place ``key`` of every row's path."""
-        path = self._path(X, coef, push) if path is None else path
-        v, columns = path.displacement(key), path.columns
-        prices = self.geometry.norm.weights
         low, high = self.walls(X)
-        if columns is not None:
-            coef, low, high = coef[columns], low[..., columns], high[..., columns]
+        prices = self.geometry.norm.weights
+        if not (self.is_free or self.is_curved):
+            slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
+            first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
+            out, here = X.copy(), X.take(first, axis=1)
+            wall = np.where(np.multiply.outer(push, coef[first]) > 0.0, high[..., first], low[..., first])
+            moves = (np.arange(first.size) < key[:, None]) & np.isfinite(wall)
+            out[:, first] = np.where(moves, wall, here)
+            return out
+        step = np.sign(coef) if self.is_free else coef
         if prices is not None:
-            v /= prices if columns is None else prices[columns]
-        v *= np.sign(coef)
-        v *= push[:, None]
-        v += X if columns is None else X[:, columns]
-        np.clip(v, low, high, out=v)
-        if columns is None:
-            return v
-        out = X.copy()
-        out[:, columns] = v
-        return out
+            step = step / prices if self.is_free else step / prices / prices
+        v = np.dot((key * push)[:, None], step[None, :])
+        v += X
+        return _clip(v, low, high)
 
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go, of the shape of ``X`` or of one row where all may go as far.
@@ -254,7 +255,7 @@ class BoxFamily(MovingFamily):
         A row a rounding error outside the box stays where it is.
         """
         low, high = self.support.spread(X.shape[1])
-        if X.size and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min()):
+        if _all_within(X, low, high):
             return low, high
         return np.minimum(low, X), np.maximum(high, X)
 
@@ -380,3 +381,16 @@ class BoxFamily(MovingFamily):
         farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
         label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
         return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)
+
+
+def _all_within(X: FloatArray, low: FloatArray, high: FloatArray) -> bool:
+    """Whether every number lies between the largest lower and the least upper wall: a fast test that may say no."""
+    return bool(X.size) and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min())
+
+
+def _clip(v: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Clip in place; numpy is three times faster where the walls are single numbers."""
+    if low.ndim == 1 and low.size and low.min() == low.max() and high.min() == high.max():
+        return np.clip(v, low[0], high[0], out=v)
+    np.maximum(v, low, out=v)
+    return np.minimum(v, high, out=v)

@@ -300,9 +300,7 @@ class CategoriesFamily(BoxFamily):
     def n_items(self, n_features: int) -> int:
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
-    def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
-    ) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
         out, (low, high) = X.copy(), self._ends(coef)
