@@ -16,6 +16,7 @@ nothing else: at such a multiplier it never pays to move it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -36,6 +37,10 @@ __all__ = ["BoxFamily", "Way"]
 _ROUNDING = 1e-6
 # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
 _MOST_KEPT = 2_000_000
+# Numbers of data that are looked at several times while they are in the cache.
+_CACHED = 131072
+# Whether the score is pushed up, one line for either.
+_UP = np.array([[False], [True]])
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -67,6 +72,7 @@ class BoxFamily(MovingFamily):
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
+    _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
@@ -124,13 +130,31 @@ class BoxFamily(MovingFamily):
         *,
         points: bool = False,
         sides: bool = False,
+        as_searched: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        if X.size > 2 * _CACHED and X.shape[0] > 1:
+            step, options = max(_CACHED // X.shape[1], 1), (points, sides, as_searched)
+            cuts = (slice(first, first + step) for first in range(0, X.shape[0], step))
+            each = [self._moves(X[cut], y[cut], coef, intercept, multiplier, *options) for cut in cuts]
+            return Moves(*(np.concatenate(parts) for parts in zip(*each, strict=True)))
+        return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
+
+    def _moves(
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        points: bool,
+        sides: bool,
+        as_searched: bool,
+    ) -> Moves:
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
+        for _, path in pairs:
+            path.is_kept = as_searched
         lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
-        moved = X[:0]
-        if points:
-            moved = self.displaced(X, coef, push, key)
+        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -170,6 +194,9 @@ class BoxFamily(MovingFamily):
         if not rows.in_memory or rows.n * self.n_items(rows.m) > _MOST_KEPT:
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
+        for _, pairs in kept:
+            for _, path in pairs:
+                path.is_kept = True
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
             for part, pairs in kept:
@@ -201,25 +228,27 @@ class BoxFamily(MovingFamily):
             movable = np.isfinite(prices)
             slopes = np.where(movable, slopes / prices, 0.0)
         columns = self._moving(slopes, least)
-        low, high = self.support.spread(coef.size)
+        low, high = self._sides(coef.size)
+        within = self._within(X)
         if columns is not None:
             X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
             low, high = low[columns], high[columns]
         up, rising = (push > 0.0).astype(np.intp), coef > 0.0
         # The walls ahead of a row depend on its push alone: to take a line of two is faster than to choose one by one.
-        caps = np.stack([np.where(rising, low, high), np.where(rising, high, low)]).take(up, axis=0)
+        caps = np.where(rising == _UP, high, low).take(up, axis=0)
         with np.errstate(invalid="ignore"):  # a feature that cannot move may have no wall
             caps -= X
-            if _all_within(X, low, high):
+            if within:
                 np.abs(caps, out=caps)
             else:
-                ahead = np.where(rising, 1.0, -1.0)
-                caps *= np.stack([-ahead, ahead]).take(up, axis=0)
+                caps *= np.where(rising == _UP, 1.0, -1.0).take(up, axis=0)
                 np.maximum(caps, 0.0, out=caps)
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
-        return get_path(self.geometry.norm, slopes, caps, columns)
+        path = get_path(self.geometry.norm, slopes, caps)
+        path.is_within = within
+        return path
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.
@@ -230,9 +259,11 @@ class BoxFamily(MovingFamily):
         moves = slopes > bar
         return None if moves.all() else np.flatnonzero(moves)
 
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path."""
-        low, high = self.walls(X)
+    def displaced(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
+    ) -> FloatArray:
+        """Return the features at the place ``key`` of every row's path; ``within`` where all are `_within`."""
+        low, high = self._sides(X.shape[1]) if within else self.walls(X)
         prices = self.geometry.norm.weights
         if not (self.is_free or self.is_curved):
             slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
@@ -247,15 +278,36 @@ class BoxFamily(MovingFamily):
             step = step / prices if self.is_free else step / prices / prices
         v = np.dot((key * push)[:, None], step[None, :])
         v += X
-        return _clip(v, low, high)
+        floor, ceiling, is_cube = self._limits
+        if within and is_cube:  # numpy clips three times faster at single numbers
+            return np.asarray(np.clip(v, floor, ceiling, out=v))
+        np.maximum(v, low, out=v)
+        return np.minimum(v, high, out=v)
+
+    @cached_property
+    def _limits(self) -> tuple[float, float, bool]:
+        """The largest lower and the least upper wall, and whether all walls are these."""
+        low, high = self.support.low, self.support.high
+        return float(low.max()), float(high.min()), bool(low.min() == low.max() and high.min() == high.max())
+
+    def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return the walls of every feature, not to be written to."""
+        if self._spread is None or self._spread[0].size != n_features:
+            self._spread = self.support.spread(n_features)
+        return self._spread
+
+    def _within(self, X: FloatArray) -> bool:
+        """Whether every number lies between the largest lower and the least upper wall: a fast test that may say no."""
+        floor, ceiling, _ = self._limits
+        return bool(X.size) and floor <= float(X.min()) and float(X.max()) <= ceiling
 
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go, of the shape of ``X`` or of one row where all may go as far.
 
         A row a rounding error outside the box stays where it is.
         """
-        low, high = self.support.spread(X.shape[1])
-        if _all_within(X, low, high):
+        low, high = self._sides(X.shape[1])
+        if self._within(X):
             return low, high
         return np.minimum(low, X), np.maximum(high, X)
 
@@ -381,16 +433,3 @@ class BoxFamily(MovingFamily):
         farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
         label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
         return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)
-
-
-def _all_within(X: FloatArray, low: FloatArray, high: FloatArray) -> bool:
-    """Whether every number lies between the largest lower and the least upper wall: a fast test that may say no."""
-    return bool(X.size) and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min())
-
-
-def _clip(v: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Clip in place; numpy is three times faster where the walls are single numbers."""
-    if low.ndim == 1 and low.size and low.min() == low.max() and high.min() == high.max():
-        return np.clip(v, low[0], high[0], out=v)
-    np.maximum(v, low, out=v)
-    return np.minimum(v, high, out=v)

@@ -300,7 +300,9 @@ class CategoriesFamily(BoxFamily):
     def n_items(self, n_features: int) -> int:
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+    def displaced(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
+    ) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
         out, (low, high) = X.copy(), self._ends(coef)
