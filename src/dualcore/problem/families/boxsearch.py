@@ -34,6 +34,8 @@ __all__ = ["Best", "L2Walls", "LinfWalls", "Walls", "rising_rates"]
 Price = Callable[[FloatArray, Places | None], FloatArray]
 
 _MOST_LOOKS = 60
+# How often an interval that may hold a better place is split.
+_MOST_SPLITS = 5
 # Share of the rows that are found when the others are looked at alone.
 _FEW = 0.3
 # Relative change at which a place is found; of a curved loss with l2 the enclosure makes up for it.
@@ -43,6 +45,7 @@ _ROUNDING = 1e-14
 _LEAST_SLOPE = 1e-100
 # Rows of up to so many walls are sorted faster than looked at a few times; sums are made in groups of so many.
 _NARROW, _GROUP = 128, 8
+_UPPER = np.triu(np.ones((_GROUP, _GROUP)))
 
 
 class Best(NamedTuple):
@@ -95,6 +98,14 @@ class Walls(ABC):
         self.length, self.gain = length, gain
         self._held, self._free = np.empty(caps.shape), np.empty(caps.shape, dtype=bool)
 
+    def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Return ``min(r, key)`` and ``r > key`` of some rows; the next look may overwrite them."""
+        if key.size > self._held.shape[0]:
+            self._held, self._free = np.empty(table.shape), np.empty(table.shape, dtype=bool)
+        held, free = self._held[: key.size], self._free[: key.size]
+        np.minimum(table, key[:, None], out=held)
+        return held, np.greater(table, held, out=free)
+
     @abstractmethod
     def answer(self, price: Price, *, near: bool) -> Place:
         """Return the farthest place where ``ds/dcost`` falls to the price there; ``near`` is near enough.
@@ -107,8 +118,8 @@ class Walls(ABC):
         """Return by how much a bound may exceed what is found."""
 
     @abstractmethod
-    def middle(self, rows: Places, last: FloatArray) -> tuple[Place, FloatArray]:
-        """Return a place of some rows before the last one, and the least ``d^2 cost / ds^2 * cost^3`` behind it."""
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
+        """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it."""
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float, best: Best) -> tuple[Best, Places]:
         """Return the best place of every row and the rows for which it is not known to be the best.
@@ -145,18 +156,29 @@ class Walls(ABC):
         best = _better(stay, place, loss.value(start + side * place.gain) - multiplier * place.cost)
         most = best.lower + self.tolerance(stay.lower, multiplier * place.cost)
         zero = np.zeros(start.size)
-        origin = Place(zero, zero, zero, np.full(start.size, 1.0 / self.length))
-        bound = between(origin, place, start)
-        rows = np.flatnonzero(~(bound <= most) & (place.key != 0.0))
-        if rows.size:
-            t, last, first = start[rows], Place(*(x[rows] for x in place)), Place(*(x[: rows.size] for x in origin))
-            middle, stiffness = self.middle(rows, last.key)
+        first, last = Place(zero, zero, zero, np.full(start.size, 1.0 / self.length)), place
+        bound, rows, undecided = between(first, last, start), np.arange(start.size), np.zeros(start.size, dtype=bool)
+        upper = best.upper
+        for turn in range(_MOST_SPLITS + 1):
+            is_open = ~(bound <= most[rows]) & (last.key != 0.0)
+            if turn == 0:
+                upper = np.where(is_open | (last.key == 0.0), upper, np.maximum(upper, bound))
+            else:
+                np.maximum.at(upper, rows[~is_open], bound[~is_open])
+            some = np.flatnonzero(is_open)
+            if some.size == 0 or turn == _MOST_SPLITS:
+                undecided[rows[some]] = True
+                break
+            rows, first, last = rows[some], Place(*(x[some] for x in first)), Place(*(x[some] for x in last))
+            t, (middle, stiffness) = start[rows], self.middle(rows, first.key, last.key)
+            # A better place than the answer is left to the caller.
+            better = loss.value(t + side * middle.gain) - multiplier * middle.cost > most[rows]
             stiff = multiplier * stiffness / last.cost**3
             after = np.minimum(between(middle, last, t), self._peak(loss, t, side, multiplier, middle, last, stiff))
-            bound[rows] = part = np.maximum(between(first, middle, t), after)
-            rows = rows[~(part <= most[rows])]
-        upper = np.maximum(best.upper, np.where(place.key > 0.0, bound, best.upper))
-        return best._replace(upper=upper), rows
+            bound = np.where(better, np.inf, between(first, middle, t))
+            rows, bound = np.concatenate([rows, rows]), np.concatenate([bound, after])
+            first, last = _join(first, middle), _join(middle, last)
+        return best._replace(upper=upper), np.flatnonzero(undecided)
 
     def _peak(
         self,
@@ -196,50 +218,53 @@ class LinfWalls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return _ROUNDING * (np.abs(here) + cost)
 
-    def middle(self, rows: Places, last: FloatArray) -> tuple[Place, FloatArray]:
-        key = 0.5 * last
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
+        key = 0.5 * (first + last)
         gain, free = self._look(self.table.take(rows, axis=0), key)
-        return Place(key, gain, key, 1.0 / free), np.zeros(key.size)
+        return Place(key, gain, key, 1.0 / np.maximum(free, _ROUNDING * self.length)), np.zeros(key.size)
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and ``ds/dcost`` behind the place."""
-        held, free = self._held[: key.size], self._free[: key.size]
-        np.minimum(table, key[:, None], out=held)
-        np.greater(table, held, out=free)
+        held, free = self._met(table, key)
         return held @ self.weights, free @ self.weights
 
     def answer(self, price: Price, *, near: bool) -> Place:
         return (self._by_order if self.weights.size <= _NARROW else self._by_tangents)(price, near)
 
     def _by_order(self, price: Price, near: bool) -> Place:
-        # The weights of the walls in order, and their sums group by group.
+        # The weights of the walls in order, and their sums up to the end of every group.
         (n, m), order = self.table.shape, order_rows(self.table)
-        steep = np.zeros((n, -(-m // _GROUP) * _GROUP))
-        self.weights.take(order, out=steep[:, :m])
-        groups = (steep.reshape(-1, _GROUP) @ np.ones(_GROUP)).reshape(n, -1)
-        ends, parts = np.cumsum(groups, axis=1), steep.reshape(n, -1, _GROUP)
-        out = Place(np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n))
-        rows, bar = np.arange(n), price(self.gain, None)
+        steep = self.weights.take(order)
+        if m % _GROUP:
+            steep = np.pad(steep, ((0, 0), (0, -m % _GROUP)))
+        width = steep.shape[1]
+        ends = steep @ np.repeat(np.triu(np.ones((width // _GROUP,) * 2)), _GROUP, axis=0)
+        parts, flat = steep.reshape(-1, _GROUP), ends.reshape(-1)
+        rows, out, bar = np.arange(n), Place(*(self.gain,) * 4), price(self.gain, None)
         for _ in range(_MOST_LOOKS):
             # The first wall behind which the slope is no more than the price.
-            met = np.minimum(self.length - bar, ends[rows, -1])
-            group = (ends[rows] >= met[:, None]).argmax(axis=1)
-            sums = np.cumsum(parts[rows, group], axis=1)
-            sums += (ends[rows, group] - groups[rows, group])[:, None]
-            sums[:, -1] = ends[rows, group]
+            every = rows.size == n
+            table, sums = (self.table, ends) if every else (self.table.take(rows, axis=0), ends.take(rows, axis=0))
+            met = np.minimum(self.length - bar, sums[:, -1])
+            group = rows * sums.shape[1] + (sums >= met[:, None]).argmax(axis=1)
+            sums, last = parts.take(group, axis=0) @ _UPPER, flat.take(group)
+            sums += (last - sums[:, -1])[:, None]
+            sums[:, -1] = last
             k = (sums >= met[:, None]).argmax(axis=1)
-            ahead = self.length - sums[np.arange(rows.size), k] + parts[rows, group, k]
-            key = self.table[rows, order[rows, np.minimum(_GROUP * group + k, m - 1)]]
+            at = _GROUP * group + k
+            behind = self.length - sums.reshape(-1).take(np.arange(0, sums.size, _GROUP) + k)
+            ahead = np.maximum(behind + steep.reshape(-1).take(at), _ROUNDING * self.length)
+            at = np.minimum(at - width * rows, m - 1) + m * rows
+            key = self.table.reshape(-1).take(order.reshape(-1).take(at) + m * rows)
             if near:
                 key[met <= 0.0] = 0.0
             held = self._held[: rows.size]
-            np.minimum(self.table if rows.size == n else self.table.take(rows, axis=0), key[:, None], out=held)
-            gain = held @ self.weights
-            out = _put(out, None if rows.size == n else rows, Place(key, gain, key, 1.0 / ahead))
+            gain = np.minimum(table, key[:, None], out=held) @ self.weights
+            out = _put(out, None if every else rows, Place(key, gain, key, 1.0 / ahead))
             if not near:
                 break
             # The price here may be another, and never a lower one.
-            now = price(gain, rows)
+            now = price(gain, None if every else rows)
             again = np.flatnonzero((now >= ahead) & (key > 0.0))
             if again.size == 0:
                 break
@@ -254,7 +279,7 @@ class LinfWalls(Walls):
         out = Place(high, high, high, flat)
         bar = price(high, None)
         for _ in range(_MOST_LOOKS):
-            key = (high - low) / (steep - flat)
+            key = (high - low) / np.maximum(steep - flat, _ROUNDING * steep)
             gain, free = self._look(table, key)
             found = low + steep * key <= gain + rounding
             count = np.count_nonzero(found)
@@ -300,11 +325,11 @@ class L2Walls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return self.enclosure * np.maximum(1.0, np.abs(here))
 
-    def middle(self, rows: Places, last: FloatArray) -> tuple[Place, FloatArray]:
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
         key, gain, square, free = (part[rows] for part in self.guess)
-        behind = np.flatnonzero(key > 0.95 * last)
+        behind = np.flatnonzero((key > 0.95 * last) | (key <= first))
         if behind.size:
-            there = 0.5 * last[behind]
+            there = 0.5 * (first + last)[behind]
             looked = Place(there, *self._look(self.table.take(rows[behind], axis=0), there))
             key, gain, square, free = _put(Place(key, gain, square, free), behind, looked)
         cost = np.sqrt(square)
@@ -313,9 +338,7 @@ class L2Walls(Walls):
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return gain, the square of the cost, and ``sum u_j^2`` of the features that met no wall."""
-        held, free = self._held[: key.size], self._free[: key.size]
-        np.minimum(table, key[:, None], out=held)
-        np.greater(table, held, out=free)
+        held, free = self._met(table, key)
         gain = held @ self.weights
         held *= held
         return gain, held @ self.weights, free @ self.weights
@@ -328,7 +351,7 @@ class L2Walls(Walls):
         # cost^2 is at most that of all walls and at most ``length^2 key^2``: a guess below both. One before the
         # answer serves as a place between it and the start, too.
         square = (0.6 if near else 0.8) * np.maximum(last - self.most / self.length**2, 0.0)
-        still = _NEAR if near else _STILL
+        still = 1.0 - (_NEAR if near else _STILL)
         for turn in range(_MOST_LOOKS):
             key = np.sqrt(square)
             gain, cost, free = self._look(table, key)
@@ -337,16 +360,17 @@ class L2Walls(Walls):
             bars, met = bar * bar, np.maximum(cost - square * free, 0.0)
             following = met / np.maximum(bars - free, _ROUNDING * bars)
             # Where no wall is met and the price is not either, nothing pays.
-            found = stays = (met <= _ROUNDING * cost) & (free < bars)
-            if turn or not near:
-                found = stays | (np.abs(following - square) <= still * square)
-            count = np.count_nonzero(found)
+            stays = met <= _ROUNDING * cost
             if turn == 0:
+                stays &= free < bars
+                found = stays
                 following = np.minimum(np.where(free < bars, following, last), last)
                 if near:
                     self.guess = Place(key, gain, cost, free)
             else:
-                following = np.minimum(following, square)
+                found = following >= still * square
+                found |= stays
+            count = np.count_nonzero(found)
             if count == found.size:
                 return _put(out, rows, self._place(key, gain, cost, stays))
             if rows is None and count > _FEW * found.size:
@@ -366,6 +390,10 @@ class L2Walls(Walls):
 
 def _constant(price: float) -> Price:
     return lambda gain, _: np.full(gain.size, price)
+
+
+def _join(one: Place, other: Place) -> Place:
+    return Place(*(np.concatenate(parts) for parts in zip(one, other, strict=True)))
 
 
 def _put(out: Place, rows: Places | None, part: Place) -> Place:

@@ -32,7 +32,8 @@ class Logistic(MarginLoss):
 
     def slope(self, t: FloatArray) -> FloatArray:
         """Return ``-1 / (1 + exp(z))``."""
-        return self.value_and_slope(t)[1]
+        out = np.asarray(np.minimum(t, 700.0))  # beyond it the exponential overflows
+        return np.asarray(-1.0 / (np.exp(out) + 1.0))
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return value and slope from one exponential."""
