@@ -253,11 +253,12 @@ class BoxFamily(MovingFamily):
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.
 
-        With l1 a feature whose slope does not pay for itself never moves.
+        With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
         """
-        bar = least / self.loss.lipschitz if isinstance(self.geometry.norm, L1Norm) else 0.0
-        moves = slopes > bar
-        return None if moves.all() else np.flatnonzero(moves)
+        if not isinstance(self.geometry.norm, L1Norm):
+            return None if slopes.all() else np.flatnonzero(slopes)
+        columns = np.flatnonzero(slopes > least / self.loss.lipschitz)
+        return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 
     def displaced(
         self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False

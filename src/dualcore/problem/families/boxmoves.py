@@ -31,6 +31,8 @@ from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "Best", "L2Path", "Path", "best_corner", "get_path"]
 
+_FEW = 40
+
 
 def best_corner(
     loss: Loss, start: FloatArray, side: float, multiplier: float, gain: FloatArray, cost: FloatArray
@@ -72,6 +74,7 @@ class L1Path(Path):
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
         self.order = np.argsort(-slopes, kind="stable")
+        self.is_ordered = bool((slopes[1:] <= slopes[:-1]).all())
 
     def best(
         self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
@@ -81,13 +84,17 @@ class L1Path(Path):
         rates = [loss.lipschitz] if loss.pieces is None else rising_rates(loss, side)
         counts = [int((rate * steep > multiplier).sum()) for rate in rates]
         most = max(counts, default=0)
-        room = self.caps[:, self.order[:most]]
+        room = self.caps[:, :most] if self.is_ordered else self.caps[:, self.order[:most]]
         if not np.isfinite(room).all():
             room = np.where(np.isfinite(room), room, 0.0)
         if loss.pieces is None:
             gain, cost = np.zeros((start.size, most + 1)), np.zeros((start.size, most + 1))
-            np.cumsum(room, axis=1, out=cost[:, 1:])
-            np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
+            if most <= _FEW:  # sums by a product with a triangle of ones are several times faster
+                upper = np.triu(np.ones((most, most + 1)), 1)
+                cost, gain = room @ upper, room @ (steep[:most, None] * upper)
+            else:
+                np.cumsum(room, axis=1, out=cost[:, 1:])
+                np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
             return best_corner(loss, start, side, multiplier, gain, cost)
         zero = np.zeros(start.size)
         places = [(zero, zero, zero)]

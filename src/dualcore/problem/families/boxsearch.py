@@ -118,8 +118,11 @@ class Walls(ABC):
         """Return by how much a bound may exceed what is found."""
 
     @abstractmethod
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
-        """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it."""
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
+        """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it.
+
+        None stands for zero.
+        """
 
     def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float, best: Best) -> tuple[Best, Places]:
         """Return the best place of every row and the rows for which it is not known to be the best.
@@ -157,26 +160,29 @@ class Walls(ABC):
         most = best.lower + self.tolerance(stay.lower, multiplier * place.cost)
         zero = np.zeros(start.size)
         first, last = Place(zero, zero, zero, np.full(start.size, 1.0 / self.length)), place
-        bound, rows, undecided = between(first, last, start), np.arange(start.size), np.zeros(start.size, dtype=bool)
-        upper = best.upper
+        rows, upper, undecided = np.arange(start.size), best.upper, np.zeros(start.size, dtype=bool)
+        t, bound = start, between(first, last, start)
         for turn in range(_MOST_SPLITS + 1):
             is_open = ~(bound <= most[rows]) & (last.key != 0.0)
-            if turn == 0:
-                upper = np.where(is_open | (last.key == 0.0), upper, np.maximum(upper, bound))
-            else:
+            if turn:
                 np.maximum.at(upper, rows[~is_open], bound[~is_open])
-            some = np.flatnonzero(is_open)
+            else:
+                upper = np.where(is_open | (last.key == 0.0), upper, np.maximum(upper, bound))
+            some = is_open.nonzero()[0]
             if some.size == 0 or turn == _MOST_SPLITS:
                 undecided[rows[some]] = True
                 break
-            rows, first, last = rows[some], Place(*(x[some] for x in first)), Place(*(x[some] for x in last))
-            t, (middle, stiffness) = start[rows], self.middle(rows, first.key, last.key)
+            if some.size < rows.size:
+                rows, t, first, last = rows[some], t[some], _pick(first, some), _pick(last, some)
+            middle, stiffness = self.middle(rows, first.key, last.key)
             # A better place than the answer is left to the caller.
             better = loss.value(t + side * middle.gain) - multiplier * middle.cost > most[rows]
-            stiff = multiplier * stiffness / last.cost**3
-            after = np.minimum(between(middle, last, t), self._peak(loss, t, side, multiplier, middle, last, stiff))
-            bound = np.where(better, np.inf, between(first, middle, t))
-            rows, bound = np.concatenate([rows, rows]), np.concatenate([bound, after])
+            before = np.where(better, np.inf, between(first, middle, t))
+            if stiffness is None:
+                after = between(middle, last, t)
+            else:
+                after = self._peak(loss, t, side, multiplier, middle, last, multiplier * stiffness / last.cost**3)
+            rows, t, bound = np.concatenate([rows, rows]), np.concatenate([t, t]), np.concatenate([before, after])
             first, last = _join(first, middle), _join(middle, last)
         return best._replace(upper=upper), np.flatnonzero(undecided)
 
@@ -197,15 +203,14 @@ class Walls(ABC):
         ``f(last)`` but for ``x <= 2 (d + e) / stiff``: so the interval can be cut, and ``d`` falls.
         """
         value, slope = loss.value_and_slope(t + side * last.gain)
-        slope = side * slope
-        excess = np.maximum(multiplier * last.slope - slope, 0.0)
+        ahead = np.maximum(multiplier * last.slope, side * slope)  # q + e
         width = last.gain - first.gain
-        rise = np.full(t.size, np.inf)
-        for _ in range(3):
-            rise = slope - side * loss.slope(t + side * (last.gain - width)) + excess
-            width = np.minimum(width, np.divide(2.0 * rise, stiff, out=width.copy(), where=stiff > 0.0))
-        high = np.divide(0.5 * rise * rise, stiff, out=np.full(t.size, np.inf), where=stiff > 0.0)
-        return np.asarray(value - multiplier * last.cost + np.minimum(high, rise * width))
+        stiff = np.maximum(stiff, 1e-300)
+        for _ in range(2):
+            rise = ahead - side * loss.slope(t + side * (last.gain - width))
+            width = np.minimum(width, 2.0 * rise / stiff)
+        rise = ahead - side * loss.slope(t + side * (last.gain - width))
+        return np.asarray(value - multiplier * last.cost + rise * np.minimum(width, 0.5 * rise / stiff))
 
 
 class LinfWalls(Walls):
@@ -218,10 +223,10 @@ class LinfWalls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return _ROUNDING * (np.abs(here) + cost)
 
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
         key = 0.5 * (first + last)
         gain, free = self._look(self.table.take(rows, axis=0), key)
-        return Place(key, gain, key, 1.0 / np.maximum(free, _ROUNDING * self.length)), np.zeros(key.size)
+        return Place(key, gain, key, 1.0 / np.maximum(free, _ROUNDING * self.length)), None
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and ``ds/dcost`` behind the place."""
@@ -325,7 +330,7 @@ class L2Walls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return self.enclosure * np.maximum(1.0, np.abs(here))
 
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray]:
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
         key, gain, square, free = (part[rows] for part in self.guess)
         behind = np.flatnonzero((key > 0.95 * last) | (key <= first))
         if behind.size:
@@ -390,6 +395,10 @@ class L2Walls(Walls):
 
 def _constant(price: float) -> Price:
     return lambda gain, _: np.full(gain.size, price)
+
+
+def _pick(place: Place, rows: Places) -> Place:
+    return Place(*(part[rows] for part in place))
 
 
 def _join(one: Place, other: Place) -> Place:
