@@ -132,7 +132,7 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
         as_searched: bool = False,
     ) -> Moves:
-        if X.size > 2 * _CACHED and X.shape[0] > 1:
+        if X.size > 2 * _CACHED and X.shape[0] > 1 and not as_searched:  # else in the same blocks as it was searched
             step, options = max(_CACHED // X.shape[1], 1), (points, sides, as_searched)
             cuts = (slice(first, first + step) for first in range(0, X.shape[0], step))
             each = [self._moves(X[cut], y[cut], coef, intercept, multiplier, *options) for cut in cuts]
@@ -153,8 +153,9 @@ class BoxFamily(MovingFamily):
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
         for _, path in pairs:
             path.is_kept = as_searched
-        lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
-        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within) if points else X[:0]
+        found = self._choose(pairs, multiplier)
+        lower, upper, cost, travel, signal, label, push, key = found
+        moved = self.displaced(X, coef, push, key, within=self._within(X)) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -246,9 +247,7 @@ class BoxFamily(MovingFamily):
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
-        path = get_path(self.geometry.norm, slopes, caps)
-        path.is_within = within
-        return path
+        return get_path(self.geometry.norm, slopes, caps)
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.

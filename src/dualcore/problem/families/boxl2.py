@@ -32,6 +32,7 @@ class L2Path(WalledPath):
     """
 
     walls = L2Walls
+    keeps_curves = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)

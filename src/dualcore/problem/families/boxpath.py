@@ -54,8 +54,6 @@ class Path(ABC):
 
     #: whether it is asked about many multipliers, or about one that was found by asking
     is_kept = False
-    #: whether all rows are known to lie between the walls
-    is_within = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         self.slopes, self.caps = slopes, caps
@@ -86,6 +84,8 @@ class WalledPath(Path):
 
     length: float
     walls: type[Walls]
+    #: whether sums that are kept are faster than looks where the loss is curved
+    keeps_curves = True
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         if not slopes.all():
@@ -122,7 +122,8 @@ class WalledPath(Path):
             return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
-        if self.is_kept or multiplier <= 0.0 or not is_finite:
+        by_sums = self.is_kept and (self.keeps_curves or loss.pieces is not None)
+        if by_sums or multiplier <= 0.0 or not is_finite:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
         else:
             caps = self.caps if every else self.caps.take(rows, axis=0)
@@ -130,14 +131,10 @@ class WalledPath(Path):
             found, rest = walls.best(loss, t, side, multiplier, best)
             if rest.size:
                 exact = self._search(loss, self._ordered(rows[rest]), t[rest], side, multiplier)
-                for whole, part in zip(found, exact, strict=True):
-                    whole[rest] = part
+                found = _put(found, rest, exact)
         if every:
             return found
-        out = Best(*(part.copy() for part in stay))
-        for whole, part in zip(out, found, strict=True):
-            whole[rows] = part
-        return out
+        return _put(stay, rows, found)
 
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""
@@ -150,3 +147,11 @@ class WalledPath(Path):
             caps = self.caps if chosen.size == n else self.caps[chosen]
             self._order(caps, self.slopes)
         return self._place[rows]
+
+
+def _put(whole: Best, rows: Places, part: Best) -> Best:
+    """Return what is best, that of some rows given anew."""
+    out = Best(*(each.copy() for each in whole))
+    for each, new in zip(out, part, strict=True):
+        each[rows] = new
+    return out

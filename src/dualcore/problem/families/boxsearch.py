@@ -100,11 +100,12 @@ class Walls(ABC):
 
     def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return ``min(r, key)`` and ``r > key`` of some rows; the next look may overwrite them."""
-        if key.size > self._held.shape[0]:
+        if key.size > len(self._held):
             self._held, self._free = np.empty(table.shape), np.empty(table.shape, dtype=bool)
         held, free = self._held[: key.size], self._free[: key.size]
         np.minimum(table, key[:, None], out=held)
-        return held, np.greater(table, held, out=free)
+        np.greater(table, held, out=free)
+        return held, free
 
     @abstractmethod
     def answer(self, price: Price, *, near: bool) -> Place:
@@ -205,7 +206,7 @@ class Walls(ABC):
         value, slope = loss.value_and_slope(t + side * last.gain)
         ahead = np.maximum(multiplier * last.slope, side * slope)  # q + e
         width = last.gain - first.gain
-        stiff = np.maximum(stiff, 1e-300)
+        stiff = np.maximum(stiff, 1e-200)
         for _ in range(2):
             rise = ahead - side * loss.slope(t + side * (last.gain - width))
             width = np.minimum(width, 2.0 * rise / stiff)
