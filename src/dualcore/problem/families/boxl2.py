@@ -32,7 +32,6 @@ class L2Path(WalledPath):
     """
 
     walls = L2Walls
-    keeps_curves = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)

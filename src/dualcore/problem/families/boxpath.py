@@ -84,8 +84,6 @@ class WalledPath(Path):
 
     length: float
     walls: type[Walls]
-    #: whether sums that are kept are faster than looks where the loss is curved
-    keeps_curves = True
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         if not slopes.all():
@@ -122,8 +120,7 @@ class WalledPath(Path):
             return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
-        by_sums = self.is_kept and (self.keeps_curves or loss.pieces is not None)
-        if by_sums or multiplier <= 0.0 or not is_finite:
+        if self.is_kept or multiplier <= 0.0 or not is_finite:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
         else:
             caps = self.caps if every else self.caps.take(rows, axis=0)

@@ -35,7 +35,9 @@ Price = Callable[[FloatArray, Places | None], FloatArray]
 
 _MOST_LOOKS = 60
 # How often an interval that may hold a better place is split.
-_MOST_SPLITS = 5
+_MOST_SPLITS = 3
+# How often the slope of a curved loss is answered with l2: where answers fall slowly, splitting is faster.
+_MOST_ANSWERS = 7
 # Share of the rows that are found when the others are looked at alone.
 _FEW = 0.3
 # Relative change at which a place is found; of a curved loss with l2 the enclosure makes up for it.
@@ -109,7 +111,7 @@ class Walls(ABC):
 
     @abstractmethod
     def answer(self, price: Price, *, near: bool) -> Place:
-        """Return the farthest place where ``ds/dcost`` falls to the price there; ``near`` is near enough.
+        """Return the farthest place where ``ds/dcost`` falls to the price there, or with ``near`` one behind it.
 
         A row for which there is none stays, and has the key 0. One whose search does not end has the key NaN.
         """
@@ -358,6 +360,7 @@ class L2Walls(Walls):
         # answer serves as a place between it and the start, too.
         square = (0.6 if near else 0.8) * np.maximum(last - self.most / self.length**2, 0.0)
         still = 1.0 - (_NEAR if near else _STILL)
+        last_turn = _MOST_ANSWERS if near else -1
         for turn in range(_MOST_LOOKS):
             key = np.sqrt(square)
             gain, cost, free = self._look(table, key)
@@ -377,12 +380,13 @@ class L2Walls(Walls):
                 found = following >= still * square
                 found |= stays
             count = np.count_nonzero(found)
-            if count == found.size:
-                return _put(out, rows, self._place(key, gain, cost, stays))
-            if rows is None and count > _FEW * found.size:
-                out = self._place(key, gain, cost, stays)
-                rows = np.flatnonzero(~found)
-                table, following, bar = table.take(rows, axis=0), following[rows], bar[rows]
+            if count > _FEW * found.size or turn == last_turn:
+                out = _put(out, rows, self._place(key, gain, cost, stays))
+                if count == found.size or turn == last_turn:
+                    return out
+                rest = np.flatnonzero(~found)
+                rows = rest if rows is None else rows[rest]
+                table, following, bar = table.take(rest, axis=0), following[rest], bar[rest]
             square = following
         return _put(out, rows, _nowhere(found.size))
 

@@ -150,7 +150,7 @@ class MovingFamily(Family):
             return self.paper_bounds(rows, y, coef, intercept, multiplier)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
         if multiplier >= self.kappa(coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier, as_searched=True):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
