@@ -8,7 +8,7 @@ import pytest
 from dualcore import Problem
 from dualcore.problem.families import box
 from dualcore.problem.families.boxmoves import get_path
-from dualcore.problem.families.boxpath import add_up, count_before, order_rows, sums_table
+from dualcore.problem.families.boxsums import add_up, count_before, order_rows, sums_table
 
 LOSSES = ("hinge", "logistic", "huber", "absolute")
 NORMS = ("l1", "l2", "linf")
@@ -45,7 +45,8 @@ def test_a_path_answers_any_order_of_multipliers(loss, norm):
     problem, X, y, coef = draw(loss, norm, seed=9)
     start = y * (X @ coef) if problem.is_classification else X @ coef - y
     low, high = problem.family.support.spread(coef.size)
-    slopes, caps = np.abs(coef), np.where(coef > 0.0, X - low, high - X)
+    push = -y if problem.is_classification else np.full(y.size, -1.0)
+    slopes, caps = np.abs(coef), np.where(np.multiply.outer(push, coef) > 0.0, high - X, X - low)
     path = get_path(problem.geometry.norm, slopes, caps)
     for share in (0.9, 0.3, 0.0, 0.6, 1.1):
         multiplier = share * problem.size(coef)
@@ -53,7 +54,7 @@ def test_a_path_answers_any_order_of_multipliers(loss, norm):
         fresh = get_path(problem.geometry.norm, slopes, caps).best(problem.loss, start, -1.0, multiplier)
         for a, b in zip(found, fresh, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
-        v = path.displacement(found.key)
+        v = np.abs(problem.family.displaced(X, coef, push, found.key) - X)
         assert (v <= caps + 1e-12).all()
         np.testing.assert_allclose(v @ slopes, found.gain, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(problem.family.lengths(v), found.cost, rtol=1e-9, atol=1e-9)

@@ -16,6 +16,7 @@ nothing else: at such a multiplier it never pays to move it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -36,6 +37,10 @@ __all__ = ["BoxFamily", "Way"]
 _ROUNDING = 1e-6
 # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
 _MOST_KEPT = 2_000_000
+# Numbers of data that are looked at several times while they are in the cache.
+_CACHED = 131072
+# Whether the score is pushed up, one line for either.
+_UP = np.array([[False], [True]])
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -67,6 +72,7 @@ class BoxFamily(MovingFamily):
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
+    _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.support is None:
@@ -124,17 +130,32 @@ class BoxFamily(MovingFamily):
         *,
         points: bool = False,
         sides: bool = False,
+        as_searched: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        if X.size > 2 * _CACHED and X.shape[0] > 1 and not as_searched:  # else in the same blocks as it was searched
+            step, options = max(_CACHED // X.shape[1], 1), (points, sides, as_searched)
+            cuts = (slice(first, first + step) for first in range(0, X.shape[0], step))
+            each = [self._moves(X[cut], y[cut], coef, intercept, multiplier, *options) for cut in cuts]
+            return Moves(*(np.concatenate(parts) for parts in zip(*each, strict=True)))
+        return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
+
+    def _moves(
+        self,
+        X: FloatArray,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        points: bool,
+        sides: bool,
+        as_searched: bool,
+    ) -> Moves:
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-        lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
-        moved = X[:0]
-        if points and len(pairs) == 1:
-            moved = self.displaced(X, coef, push, key, pairs[0][1])
-        elif points:
-            moved = X.copy()
-            rows = np.flatnonzero(key)
-            moved[rows] = self.displaced(X[rows], coef, push[rows], key[rows])
+        for _, path in pairs:
+            path.is_kept = as_searched
+        found = self._choose(pairs, multiplier)
+        lower, upper, cost, travel, signal, label, push, key = found
+        moved = self.displaced(X, coef, push, key, within=self._within(X)) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -174,6 +195,9 @@ class BoxFamily(MovingFamily):
         if not rows.in_memory or rows.n * self.n_items(rows.m) > _MOST_KEPT:
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
+        for _, pairs in kept:
+            for _, path in pairs:
+                path.is_kept = True
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
             for part, pairs in kept:
@@ -205,56 +229,85 @@ class BoxFamily(MovingFamily):
             movable = np.isfinite(prices)
             slopes = np.where(movable, slopes / prices, 0.0)
         columns = self._moving(slopes, least)
-        low, high = self.support.spread(coef.size)
+        low, high = self._sides(coef.size)
+        within = self._within(X)
         if columns is not None:
-            X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
-        rising = (np.sign(coef) > 0.0, np.sign(coef) < 0.0)
+            X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
+            low, high = low[columns], high[columns]
+        up, rising = (push > 0.0).astype(np.intp), coef > 0.0
+        # The walls ahead of a row depend on its push alone: to take a line of two is faster than to choose one by one.
+        caps = np.where(rising == _UP, high, low).take(up, axis=0)
         with np.errstate(invalid="ignore"):  # a feature that cannot move may have no wall
-            caps = np.where(np.where((push > 0.0)[:, None], *rising), high - X, X - low)
-            np.maximum(caps, 0.0, out=caps)
+            caps -= X
+            if within:
+                np.abs(caps, out=caps)
+            else:
+                caps *= np.where(rising == _UP, 1.0, -1.0).take(up, axis=0)
+                np.maximum(caps, 0.0, out=caps)
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
-        return get_path(self.geometry.norm, slopes, caps, columns)
+        return get_path(self.geometry.norm, slopes, caps)
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.
 
-        With l1 a feature whose slope does not pay for itself never moves.
+        With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
         """
-        bar = least / self.loss.lipschitz if isinstance(self.geometry.norm, L1Norm) else 0.0
-        moves = slopes > bar
-        return None if moves.all() else np.flatnonzero(moves)
+        if not isinstance(self.geometry.norm, L1Norm):
+            return None if slopes.all() else np.flatnonzero(slopes)
+        columns = np.flatnonzero(slopes > least / self.loss.lipschitz)
+        return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 
     def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
     ) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path."""
-        path = self._path(X, coef, push) if path is None else path
-        v, columns = path.displacement(key), path.columns
+        """Return the features at the place ``key`` of every row's path; ``within`` where all are `_within`."""
+        low, high = self._sides(X.shape[1]) if within else self.walls(X)
         prices = self.geometry.norm.weights
-        low, high = self.walls(X)
-        if columns is not None:
-            coef, low, high = coef[columns], low[..., columns], high[..., columns]
+        if not (self.is_free or self.is_curved):
+            slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
+            first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
+            out, here = X.copy(), X.take(first, axis=1)
+            wall = np.where(np.multiply.outer(push, coef[first]) > 0.0, high[..., first], low[..., first])
+            moves = (np.arange(first.size) < key[:, None]) & np.isfinite(wall)
+            out[:, first] = np.where(moves, wall, here)
+            return out
+        step = np.sign(coef) if self.is_free else coef
         if prices is not None:
-            v /= prices if columns is None else prices[columns]
-        v *= np.sign(coef)
-        v *= push[:, None]
-        v += X if columns is None else X[:, columns]
-        np.clip(v, low, high, out=v)
-        if columns is None:
-            return v
-        out = X.copy()
-        out[:, columns] = v
-        return out
+            step = step / prices if self.is_free else step / prices / prices
+        v = np.dot((key * push)[:, None], step[None, :])
+        v += X
+        floor, ceiling, is_cube = self._limits
+        if within and is_cube:  # numpy clips three times faster at single numbers
+            return np.asarray(np.clip(v, floor, ceiling, out=v))
+        np.maximum(v, low, out=v)
+        return np.minimum(v, high, out=v)
+
+    @cached_property
+    def _limits(self) -> tuple[float, float, bool]:
+        """The largest lower and the least upper wall, and whether all walls are these."""
+        low, high = self.support.low, self.support.high
+        return float(low.max()), float(high.min()), bool(low.min() == low.max() and high.min() == high.max())
+
+    def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
+        """Return the walls of every feature, not to be written to."""
+        if self._spread is None or self._spread[0].size != n_features:
+            self._spread = self.support.spread(n_features)
+        return self._spread
+
+    def _within(self, X: FloatArray) -> bool:
+        """Whether every number lies between the largest lower and the least upper wall: a fast test that may say no."""
+        floor, ceiling, _ = self._limits
+        return bool(X.size) and floor <= float(X.min()) and float(X.max()) <= ceiling
 
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go, of the shape of ``X`` or of one row where all may go as far.
 
         A row a rounding error outside the box stays where it is.
         """
-        low, high = self.support.spread(X.shape[1])
-        if X.size and float(low.max()) <= float(X.min()) and float(X.max()) <= float(high.min()):
+        low, high = self._sides(X.shape[1])
+        if self._within(X):
             return low, high
         return np.minimum(low, X), np.maximum(high, X)
 

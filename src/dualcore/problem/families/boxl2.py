@@ -5,23 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxpath import (
-    Best,
-    Places,
-    Response,
-    WalledPath,
-    add_up,
-    count_before,
-    order_rows,
-    rising_rates,
-    sums_table,
-)
+from dualcore.problem.families.boxpath import Response, WalledPath
+from dualcore.problem.families.boxsearch import Best, L2Walls, rising_rates
+from dualcore.problem.families.boxsums import Places, add_up, count_before, order_rows, sums_table
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
-TOLERANCE = 1e-9
+TOLERANCE = L2Walls.enclosure
 _MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
@@ -38,6 +30,8 @@ class L2Path(WalledPath):
     After k walls ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
     ``S + mu Q``.
     """
+
+    walls = L2Walls
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
@@ -100,6 +94,7 @@ class L2Path(WalledPath):
         return self._corner
 
     def displacement(self, key: FloatArray) -> FloatArray:
+        """Return how far the features that have a slope move, shape (n_rows, n_features)."""
         v = key[:, None] * self.slopes
         return np.minimum(self.caps, v, out=v)
 

@@ -23,21 +23,15 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
-from dualcore.problem.families.boxpath import (
-    Best,
-    Path,
-    Places,
-    WalledPath,
-    add_up,
-    count_before,
-    order_rows,
-    rising_rates,
-    sums_table,
-)
+from dualcore.problem.families.boxpath import Path, WalledPath
+from dualcore.problem.families.boxsearch import Best, LinfWalls, rising_rates
+from dualcore.problem.families.boxsums import Places, add_up, count_before, order_rows, sums_table
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "Best", "L2Path", "Path", "best_corner", "get_path"]
+
+_FEW = 40
 
 
 def best_corner(
@@ -80,6 +74,7 @@ class L1Path(Path):
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
         self.order = np.argsort(-slopes, kind="stable")
+        self.is_ordered = bool((slopes[1:] <= slopes[:-1]).all())
 
     def best(
         self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
@@ -89,13 +84,17 @@ class L1Path(Path):
         rates = [loss.lipschitz] if loss.pieces is None else rising_rates(loss, side)
         counts = [int((rate * steep > multiplier).sum()) for rate in rates]
         most = max(counts, default=0)
-        room = self.caps[:, self.order[:most]]
+        room = self.caps[:, :most] if self.is_ordered else self.caps[:, self.order[:most]]
         if not np.isfinite(room).all():
             room = np.where(np.isfinite(room), room, 0.0)
         if loss.pieces is None:
             gain, cost = np.zeros((start.size, most + 1)), np.zeros((start.size, most + 1))
-            np.cumsum(room, axis=1, out=cost[:, 1:])
-            np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
+            if most <= _FEW:  # sums by a product with a triangle of ones are several times faster
+                upper = np.triu(np.ones((most, most + 1)), 1)
+                cost, gain = room @ upper, room @ (steep[:most, None] * upper)
+            else:
+                np.cumsum(room, axis=1, out=cost[:, 1:])
+                np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
             return best_corner(loss, start, side, multiplier, gain, cost)
         zero = np.zeros(start.size)
         places = [(zero, zero, zero)]
@@ -104,14 +103,11 @@ class L1Path(Path):
             places.append((part @ steep[:count], part.sum(axis=1), np.full(start.size, float(count))))
         return _best_of(places, lambda gain: loss.value(start + side * gain), multiplier)
 
-    def displacement(self, key: FloatArray) -> FloatArray:
-        rank = np.empty(self.order.size)
-        rank[self.order] = np.arange(self.order.size)
-        return np.where((rank < key[:, None]) & np.isfinite(self.caps) & (self.slopes > 0.0), self.caps, 0.0)
-
 
 class LinfPath(WalledPath):
     """All features move together until each meets its wall; ``key`` is how far."""
+
+    walls = LinfWalls
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
@@ -126,9 +122,9 @@ class LinfPath(WalledPath):
         order += np.arange(n)[:, None] * m
         self.m = m
         # After k walls: how far, what the features that met one gained, and the slope of the others.
-        self.walls, gained = sums_table(n, m), sums_table(n, m)
-        caps.take(order, out=self.walls[:, 1 : m + 1])
-        np.multiply(self.walls[:, 1 : m + 1], steep, out=gained[:, 1 : m + 1])
+        self.met, gained = sums_table(n, m), sums_table(n, m)
+        caps.take(order, out=self.met[:, 1 : m + 1])
+        np.multiply(self.met[:, 1 : m + 1], steep, out=gained[:, 1 : m + 1])
         self.gained = add_up(gained)
         free = sums_table(n, m)
         free[:, 1 : m + 1] = steep[:, ::-1]
@@ -136,7 +132,7 @@ class LinfPath(WalledPath):
 
     def _corner(self, at: Places, k: Places) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return gain, cost and key where the k-th wall is met."""
-        far = self.walls[at, k]
+        far = self.met[at, k]
         return self.gained[at, k] + far * self.free[at, k], far, far
 
     def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
@@ -149,17 +145,11 @@ class LinfPath(WalledPath):
             return _best_of(places, lambda gain: loss.value(start + side * gain), multiplier)
         # A corner that the steepest slope does not pay for is never the best.
         most = int(walls(loss.lipschitz).max(initial=0)) + 1
-        cost = self.walls[at, :most] if at.size < self.walls.shape[0] else self.walls[:, :most]
-        gain = cost * (self.free[at, :most] if at.size < self.walls.shape[0] else self.free[:, :most])
-        gain += self.gained[at, :most] if at.size < self.walls.shape[0] else self.gained[:, :most]
+        cost = self.met[at, :most] if at.size < self.met.shape[0] else self.met[:, :most]
+        gain = cost * (self.free[at, :most] if at.size < self.met.shape[0] else self.free[:, :most])
+        gain += self.gained[at, :most] if at.size < self.met.shape[0] else self.gained[:, :most]
         found = best_corner(loss, start, side, multiplier, gain, cost)
         return found._replace(key=found.cost)
-
-    def displacement(self, key: FloatArray) -> FloatArray:
-        v = np.minimum(self.caps, key[:, None])
-        if not self.slopes.all():
-            v[:, self.slopes == 0.0] = 0.0
-        return v
 
 
 _PATHS: dict[type[Norm], Callable[[FloatArray, FloatArray], Path]] = {
@@ -169,11 +159,9 @@ _PATHS: dict[type[Norm], Callable[[FloatArray, FloatArray], Path]] = {
 }
 
 
-def get_path(norm: Norm, slopes: FloatArray, caps: FloatArray, columns: Places | None = None) -> Path:
-    """Return the path of the cheapest moves in this norm; ``columns`` names the features it is about."""
+def get_path(norm: Norm, slopes: FloatArray, caps: FloatArray) -> Path:
+    """Return the path of the cheapest moves in this norm."""
     if type(norm) not in _PATHS:
         known = sorted(cls.__name__ for cls in _PATHS)
         raise TypeError(f"A support needs one of the norms {known}, not {type(norm).__name__}.")
-    path = _PATHS[type(norm)](slopes, caps)
-    path.columns = columns
-    return path
+    return _PATHS[type(norm)](slopes, caps)

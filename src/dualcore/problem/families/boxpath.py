@@ -12,47 +12,17 @@ where that is no more than what is known already the row is left alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxsearch import Best, Walls
+from dualcore.problem.families.boxsums import Places
 from dualcore.problem.losses import Loss
 
-__all__ = [
-    "Best",
-    "Path",
-    "Places",
-    "Response",
-    "WalledPath",
-    "add_up",
-    "count_before",
-    "order_rows",
-    "rising_rates",
-    "sums_table",
-]
-
-Places = npt.NDArray[np.intp]
-
-# Columns whose numbers fit into the last bits of what is sorted: twelve of the 52 of a fraction.
-_MOST_PACKED = 4096
-# Sums up to every wall are made in groups of so many.
-_GROUP = 8
-_UPPER = np.triu(np.ones((_GROUP, _GROUP)))
-
-
-class Best(NamedTuple):
-    """The best point of every row's path: ``lower`` is attained there, nothing on the path earns above ``upper``.
-
-    ``key`` is where on the path it lies, `Path.displacement` knows how to read it.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    gain: FloatArray
-    cost: FloatArray
-    key: FloatArray
+__all__ = ["Path", "Response", "WalledPath"]
 
 
 class Response(NamedTuple):
@@ -82,8 +52,8 @@ class Path(ABC):
     the last corner then never pays, so the path may end there.
     """
 
-    #: the features that the path is about; None for all
-    columns: Places | None = None
+    #: whether it is asked about many multipliers, or about one that was found by asking
+    is_kept = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         self.slopes, self.caps = slopes, caps
@@ -96,10 +66,6 @@ class Path(ABC):
 
         A row that earns no more than ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
         """
-
-    @abstractmethod
-    def displacement(self, key: FloatArray) -> FloatArray:
-        """Return ``v >= 0``, shape (n_rows, n_features), at the place ``key`` of each path."""
 
     def longest(self) -> FloatArray:
         """Return the largest gain of each row, infinite where nothing stops it."""
@@ -117,8 +83,11 @@ class WalledPath(Path):
     """
 
     length: float
+    walls: type[Walls]
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
+        if not slopes.all():
+            caps, slopes = caps[:, slopes > 0.0], slopes[slopes > 0.0]
         super().__init__(slopes, caps)
         self._far: FloatArray | None = None
         # Of every row its place among those with sums, or -1.
@@ -142,19 +111,27 @@ class WalledPath(Path):
         if self._far is None:
             self._far = self.longest()
         far = self._far
-        with np.errstate(invalid="ignore"):
+        is_finite = bool(np.isfinite(far.sum()))
+        with nullcontext() if is_finite else np.errstate(invalid="ignore"):
             bound = loss.value(start + side * far) - multiplier / self.length * far
         known = here if enough is None else np.maximum(here, enough)
         rows = np.flatnonzero(~(bound <= known) & (far > 0.0))
         if rows.size == 0:
             return stay
-        found = self._search(loss, self._ordered(rows), start[rows], side, multiplier)
-        if rows.size == start.size:
+        every = rows.size == start.size
+        t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
+        if self.is_kept or multiplier <= 0.0 or not is_finite:
+            found = self._search(loss, self._ordered(rows), t, side, multiplier)
+        else:
+            caps = self.caps if every else self.caps.take(rows, axis=0)
+            walls = self.walls(caps, self.slopes, self.length, far if every else far[rows])
+            found, rest = walls.best(loss, t, side, multiplier, best)
+            if rest.size:
+                exact = self._search(loss, self._ordered(rows[rest]), t[rest], side, multiplier)
+                found = _put(found, rest, exact)
+        if every:
             return found
-        out = Best(*(part.copy() for part in stay))
-        for whole, part in zip(out, found, strict=True):
-            whole[rows] = part
-        return out
+        return _put(stay, rows, found)
 
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""
@@ -165,79 +142,13 @@ class WalledPath(Path):
             self._place = np.full(n, -1, dtype=np.intp)
             self._place[chosen] = np.arange(chosen.size)
             caps = self.caps if chosen.size == n else self.caps[chosen]
-            if self.slopes.all():
-                self._order(caps, self.slopes)
-            else:
-                pushed = self.slopes > 0.0
-                self._order(caps[:, pushed], self.slopes[pushed])
+            self._order(caps, self.slopes)
         return self._place[rows]
 
 
-def order_rows(table: FloatArray) -> Places:
-    """Return the columns of each row in the order of its entries, which are not negative.
-
-    Entries that agree to 2^-40, relatively, may come in any order.
-
-    Notes
-    -----
-    The bits of numbers that are not negative are integers in the same order. With the column's number in the last bits
-    a plain sort, several times faster than `numpy.argsort`, carries the columns along.
-
-    Examples
-    --------
-    >>> order_rows(np.array([[0.5, 0.0, np.inf, 0.25]]))
-    array([[1, 3, 0, 2]])
-    """
-    m = table.shape[1]
-    if not 0 < m <= _MOST_PACKED:
-        return np.argsort(table, axis=1)
-    mask = (1 << max(m - 1, 1).bit_length()) - 1
-    packed = np.ascontiguousarray(table, dtype=np.float64).view(np.int64) & ~mask
-    packed |= np.arange(m)
-    packed.sort(axis=1)
-    packed &= mask
-    return np.asarray(packed, dtype=np.intp)
-
-
-def sums_table(n: int, k: int) -> FloatArray:
-    """Return a table for `add_up`, of which columns 1 to k are to be filled; 0 and those beyond are zero."""
-    table = np.empty((n, -(-(k + 1) // _GROUP) * _GROUP))
-    table[:, 0] = 0.0
-    table[:, k + 1 :] = 0.0
-    return table
-
-
-def add_up(table: FloatArray) -> FloatArray:
-    """Return the sums of the first columns, ``out[:, k] = sum of table[:, : k + 1]``."""
-    n, width = table.shape
-    # A product with a small triangle of ones is several times faster than numpy's cumulative sum.
-    inner = (table.reshape(-1, _GROUP) @ _UPPER).reshape(n, width // _GROUP, _GROUP)
-    before = np.cumsum(inner[:, :-1, -1], axis=1)
-    inner[:, 1:] += before[:, :, None]
-    return inner.reshape(n, width)
-
-
-def count_before(
-    table: FloatArray, first: int, width: int, at: Places, bound: float | FloatArray, *, falls: bool
-) -> Places:
-    """Return how many of the entries ``first``, ``first + 1``, ... of each row come before ``bound``, by bisection.
-
-    Of rows that rise: those ``<= bound``. Of rows that fall: those ``> bound``.
-    """
-    flat, begin = table.reshape(-1), at * table.shape[1] + first
-    if width == 0:
-        return np.zeros(at.size, dtype=np.intp)
-    place = begin.copy()
-    while width > 1:
-        half = width // 2
-        seen = flat.take(place + (half - 1))
-        place += half * (seen > bound if falls else seen <= bound)
-        width -= half
-    seen = flat.take(place)
-    place += seen > bound if falls else seen <= bound
-    return np.asarray(place - begin)
-
-
-def rising_rates(loss: Loss, side: float) -> list[float]:
-    """Return the positive slopes of the loss's pieces along the move, flattest first."""
-    return sorted(side * slope for slope, _ in loss.pieces or () if side * slope > 0.0)
+def _put(whole: Best, rows: Places, part: Best) -> Best:
+    """Return what is best, that of some rows given anew."""
+    out = Best(*(each.copy() for each in whole))
+    for each, new in zip(out, part, strict=True):
+        each[rows] = new
+    return out

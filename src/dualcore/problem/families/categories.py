@@ -299,7 +299,7 @@ class CategoriesFamily(BoxFamily):
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
     def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, path: Path | None = None
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
     ) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0

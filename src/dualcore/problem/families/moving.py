@@ -68,8 +68,12 @@ class MovingFamily(Family):
         *,
         points: bool = False,
         sides: bool = False,
+        as_searched: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way.
+
+        Moves that earn the same are chosen ``as_searched``, as by `looks`, or in the fastest way.
+        """
 
     @abstractmethod
     def floor(self) -> float:
@@ -96,11 +100,19 @@ class MovingFamily(Family):
         return slope * found.label if self.is_classification else slope
 
     def sweep(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float, *, points: bool = False
+        self,
+        rows: Rows,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        *,
+        points: bool = False,
+        as_searched: bool = False,
     ) -> Iterator[tuple[slice, Moves]]:
-        """Yield the best moves block by block."""
+        """Yield the best moves block by block; ``as_searched`` at a multiplier that `search` has found."""
         for part, X in rows.dense_blocks():
-            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points, as_searched=as_searched)
 
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
@@ -111,7 +123,7 @@ class MovingFamily(Family):
         """
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier, as_searched=True):
                 yield part, found.upper, found.cost
 
         return at
@@ -123,16 +135,17 @@ class MovingFamily(Family):
             return self.paper_bounds(rows, y, *at)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
         if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, *at):
+            for part, found in self.sweep(rows, y, *at, as_searched=True):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
     def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
         rows, y, weights = data
 
-        def at(multiplier: float) -> RowGradient:
+        def at(multiplier: float, *, as_searched: bool = True) -> RowGradient:
             in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier, points=True):
+            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True, as_searched=as_searched)
+            for part, found in sweep:
                 masses = 1.0 / y.size if weights is None else weights[part]
                 slope = masses * self._slope(found)
                 in_coef += slope @ found.X
@@ -141,7 +154,7 @@ class MovingFamily(Family):
             return RowGradient(in_coef, in_intercept, cost)
 
         if multiplier is not None:
-            return at(multiplier)
+            return at(multiplier, as_searched=False)
         _, bracket = self.search(*data, coef, intercept)
         low = at(bracket.low)
         if bracket.low < bracket.high:

@@ -30,7 +30,9 @@ class Logistic(MarginLoss):
         return out
 
     def slope(self, t: FloatArray) -> FloatArray:
-        return self.value_and_slope(t)[1]
+        """Return ``-1 / (1 + exp(z))``."""
+        out = np.asarray(np.minimum(t, 700.0))  # beyond it the exponential overflows
+        return np.asarray(-1.0 / (np.exp(out) + 1.0))
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return value and slope from one exponential."""
