@@ -47,8 +47,8 @@ _DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
 # Newton's method at one width ends where it promises less than this, in widths: at first, and where it may be the last.
 _ROUGH, _SETTLED = 1e-2, 1e-6
-# A width of this many gaps that are asked for may be the last.
-_LAST = 2.0
+# A width of this many gaps that are asked for may be the last; a bound this many gaps below is near enough.
+_LAST, _ENOUGH = 1.2, 0.6
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
 # Tangents of a curved loss: the square of their distance, in widths, at least so many, and around shares of this size
@@ -349,6 +349,11 @@ class _Smoothed(Smoothed):
         H[-1, columns] -= cross
         H[-1, -1] += float(last @ last)
 
+    def largest_curvature(self) -> FloatArray:
+        """Return a diagonal that the maximum over pieces can have: that of all rows between two of them."""
+        squares = np.append(self.data.rows.column_squares(self.w), [1.0, self.problem.radius**2])
+        return np.asarray(self.problem.loss.lipschitz**2 / self.mu * squares)
+
     def sharpened(self, x: FloatArray, plane: Plane) -> Iterator[FloatArray]:
         """Yield models with coefficients of zero that the widths blur."""
         sizes = np.where(self.movable, np.abs(x[: self.m]) / self.prices, np.inf)
@@ -382,9 +387,9 @@ def _minimise(
     the curvature of its moves is, has none where it is.
     """
     sums = smoothed.at(x, with_hessian=True)
-    damping = 0.0
+    damping, most = 0.0, smoothed.largest_curvature()
     for _ in range(_MOST_STEPS):
-        scale = _LEAST_SCALE * np.diag(sums.hessian) + sums.secant
+        scale = sums.secant + _LEAST_SCALE * (np.diag(sums.hessian) + most)
         slack = 1e-14 * abs(sums.value)
         for _ in range(_TRIES):
             step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
@@ -418,22 +423,26 @@ def run_prices(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         return progress.result()
     x, width = progress.best, _FIRST_WIDTH * progress.upper
     square, planes = _first_square(smoothed, x, width), list[Plane]()
+    least = progress.upper
     for _ in range(_MOST_STAGES):
         smoothed.set_widths(width, 2.0 * width / square)
         smoothed.place_tangents()
-        near = width <= _LAST * tol * progress.upper
-        x, sums, _ = _minimise(smoothed, x, _SETTLED if near else _ROUGH, planes)
+        # A bound needs slopes that vanish. Where it is there, or the width too large, a rough minimum will do.
+        is_bounded = min(least, progress.upper) - progress.lower <= _ENOUGH * tol * progress.upper
+        rough = is_bounded or width > 1.01 * _LAST * tol * progress.upper
+        x, sums, _ = _minimise(smoothed, x, _ROUGH if rough else _SETTLED, planes)
         planes = planes[-_KEPT:]
         plane = sums.plane
         if problem.ridge == 0.0 and len(planes) > 1:
             plane = smoothed.below.best_mixture(planes, progress.upper)
         progress.record(x, plane)
+        least = sums.value
         for other in smoothed.sharpened(x, sums.plane):
             progress.look(other)
         if progress.is_within(tol):
             break
-        square = max(sums.square, 0.1 * square)
-        width *= _FALL
+        square, last = max(sums.square, 0.1 * square), _LAST * tol * progress.upper
+        width = max(_FALL * width, last) if width > 1.01 * last else _FALL * width
     return progress.result()
 
 
