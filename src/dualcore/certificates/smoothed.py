@@ -108,6 +108,12 @@ class Progress:
         self.history.append((self.lower, self.upper))
         return value, known
 
+    def look(self, x: FloatArray) -> None:
+        """Take note of a point without a plane."""
+        value = self.smoothed.risk(x)
+        if value < self.upper:
+            self.upper, self.best = value, x
+
     def is_within(self, tol: float) -> bool:
         """Whether the relative gap is at most 0.9 ``tol``: a little is left for the scores of the solution."""
         return self.upper - self.lower <= 0.9 * tol * abs(self.upper)

@@ -43,8 +43,9 @@ _APART = 2.0
 _FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
 _SHARE, _FALLS = 0.3, (0.25, 0.5)
-# Widths of the positive parts, all features of a row together, in widths of the maximum.
-_SOFT = 30.0
+# Widths of the positive parts, all features of a row together, in widths of the maximum; of many features these are near
+# their price together.
+_SOFT, _TOGETHER = 30.0, 120
 _MOST_STAGES, _MOST_STEPS, _TRIES = 20, 60, 16
 # The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
 _DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
@@ -72,8 +73,10 @@ _HEAVY = 1e-4
 _DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
-# With more features the gradients of intervals cost more than planes; fewer numbers are quick by planes, too.
-_MOST_FEATURES, _FEW_NUMBERS = 300, 5000
+# With more features the gradients of intervals cost too much; fewer numbers are quick by planes, too.
+_MOST_FEATURES, _FEW_NUMBERS = 1000, 5000
+# Hessians of more columns are summed in single precision.
+_WIDE = 300
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 
@@ -129,7 +132,7 @@ class _Smoothed(Smoothed):
         self.low, self.high = np.where(self.movable, low, 0.0), np.where(self.movable, high, 0.0)
         self.prices = np.where(self.movable, self.prices, 0.0)
         width = np.where(self.movable, high - low, 1.0)
-        self.soft = _SOFT / (width * max(int(self.movable.sum()), 1))
+        self.soft = _SOFT / (width * min(max(int(self.movable.sum()), 1), _TOGETHER))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
         self.curves = {side: Curve(problem, side) for side in sides}
 
@@ -238,16 +241,16 @@ class _Smoothed(Smoothed):
                 heavy, tie = heavy[some], np.flatnonzero(shares_row[some])
                 T, Q = self._gradients(curve, each, heavy, tie, X, logistic[curve.side])
                 Q *= np.sqrt(bends[some])[:, None]
-                H += Q.T @ Q
+                H += _gram(Q)
                 share, row = share[some[tie]], row[some[tie]]
                 first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
                 mean += sp.csr_array((share, np.arange(row.size), first), shape=(n, row.size)) @ T
                 held += np.bincount(row, share, n)
                 T *= np.sqrt(share / mu)[:, None]
-                H += T.T @ T
+                H += _gram(T)
             tied = np.flatnonzero(held > 0.0)
             mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
-            H -= mean.T @ mean
+            H -= _gram(mean)
         plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
         self.complete_derivatives(x, mu, gradient, H)
         return Sums(found.value, gradient, H, plane)
@@ -367,6 +370,13 @@ class _Smoothed(Smoothed):
             price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
             around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
             curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
+
+
+def _gram(A: FloatArray) -> FloatArray:
+    """Return ``A' A``, of many columns in single precision: a Hessian needs few digits."""
+    if A.shape[1] > _WIDE:
+        A = A.astype(np.float32)
+    return np.asarray(A.T @ A)
 
 
 def _minimise(
