@@ -136,7 +136,7 @@ def item_3() -> Iterator[Line]:
         ("logistic", dc.WassersteinLogisticRegression, dc.WassersteinLogisticRegressionCV),
     ):
         one, _ = clock(lambda cls=fit: cls(radius=0.001).fit(X, y), 3)
-        seconds, found = clock(lambda cls=grid: cls(radii=4, cv=3).fit(X, y))
+        seconds, found = clock(lambda cls=grid: cls(radii=4, cv=3).fit(X, y), 3)
         fits = 4 * 3 + 1
         yield Line(
             f"text: {name} cross-validation of {fits} fits within {2 * fits} fits",

@@ -25,7 +25,6 @@ def numbered(categories: Any, X: Any) -> Any:
     >>> numbered([["b", "c"]], pd.DataFrame(np.eye(3), columns=["a", "b", "c"]))
     [[1, 2]]
     """
-    names = [str(name) for name in getattr(X, "columns", [])]
     if isinstance(categories, str) or (
         isinstance(categories, (list, tuple)) and any(isinstance(group, str) for group in categories)
     ):
@@ -37,6 +36,7 @@ def numbered(categories: Any, X: Any) -> Any:
         isinstance(name, str) for group in categories if isinstance(group, (list, tuple)) for name in group
     ):
         return categories
+    names = [str(name) for name in getattr(X, "columns", [])]
     if not names:
         raise TypeError(
             f"categories holds column names, and {type(X).__name__} has none. Give column numbers, or X as a frame."
@@ -85,5 +85,5 @@ def _is_number(value: Any) -> bool:
     try:
         float(value)
     except (TypeError, ValueError):
-        return value is None
+        return value is None or isinstance(value, complex)  # which have errors of their own
     return True
