@@ -25,13 +25,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError
 from dualcore.data.sources.coding import is_number, mixed_column
 from dualcore.data.sources.mapped import with_matrix
-from dualcore.data.sources.paths import delimiter_of, list_tables
+from dualcore.data.sources.paths import PARQUET, SVMLIGHT, TEXT, delimiter_of, list_tables
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.
-SUFFIXES = (
-    *(".csv", ".tsv", ".txt", ".gz", ".bz2", ".parquet", ".pq", ".svm", ".libsvm", ".svmlight", ".npy", ".npz"),
-)
+SUFFIXES = (*TEXT, ".gz", ".bz2", *PARQUET, *SVMLIGHT, ".npy", ".npz")
 # How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
 _GROWTH = 200.0
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
