@@ -23,7 +23,7 @@ from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
 from dualcore.problem import Problem
-from dualcore.reading.cells import CellRule, spread_of
+from dualcore.reading.cells import CellRule, first_reach, spread_of
 from dualcore.reading.closed import curvature_level
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, 
     multiplier = problem.form.minimise(t, None, size).multiplier
     h, slope = problem.form.h(t, multiplier, size), problem.loss.slope(t)
     mean_h = float(h.mean())
-    reach = min(1.0, 2.0 * float(np.sqrt((coef.size + 1) / max(len(coreset), 1))))
-    width = reach * spread_of(t, data.masses)
+    width = first_reach(coef.size + 1, len(coreset)) * spread_of(t, data.masses)
     rule = CellRule(mean_h, width, _BENDS, _LAYERS)
     cells = rule.assign(h, level=curvature_level(problem, multiplier, t, slope, width))
     shape = (_BENDS, _LAYERS)

@@ -23,15 +23,13 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError
-from dualcore.data.sources.coding import is_number, mixed_column
+from dualcore.data.sources.coding import check_header, is_number, mixed_column
 from dualcore.data.sources.mapped import with_matrix
-from dualcore.data.sources.paths import delimiter_of, list_tables
+from dualcore.data.sources.paths import PARQUET, SVMLIGHT, TEXT, delimiter_of, list_tables
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.
-SUFFIXES = (
-    *(".csv", ".tsv", ".txt", ".gz", ".bz2", ".parquet", ".pq", ".svm", ".libsvm", ".svmlight", ".npy", ".npz"),
-)
+SUFFIXES = (*TEXT, ".gz", ".bz2", *PARQUET, *SVMLIGHT, ".npy", ".npz")
 # How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
 _GROWTH = 200.0
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
@@ -265,11 +263,7 @@ def _header(path: Path, names: Sequence[str]) -> list[str]:
     names = [name.strip() for name in names]
     if not names:
         raise TableError(f"{path.name} is empty.")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise TableError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
-    if all(is_number(name) for name in names):
-        raise TableError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
+    check_header(path.name, names, is_text=True, error=TableError)
     return names
 
 

@@ -10,6 +10,7 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.streamgroup import draw_again, has_all_classes
 from dualcore.problem import Anchor, Problem
+from dualcore.reading.cells import first_reach
 from dualcore.reading.summary import Pass, plan_cells
 from dualcore.solvers import solve_quietly
 
@@ -77,7 +78,7 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
 
 def _redraw(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: int) -> Coreset:
     """Return a coreset of a coreset, drawn and calibrated at an anchor."""
-    reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (rows.X.shape[1] + 1) / size)))
+    reach = first_reach(problem.family.n_outputs * (rows.X.shape[1] + 1), size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     task = Pass(problem, anchor, plan.rule, seed, np.ones(plan.rule.n_cells), certified=False)
     return draw_again(rows, task, min(size, len(rows)))

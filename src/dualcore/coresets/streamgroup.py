@@ -17,6 +17,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.problem import Anchor, Problem
+from dualcore.reading.cells import first_reach
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Extent, Pass, Sample, Summary, close, merge, plan_cells, summarise
 from dualcore.solvers import solve_quietly
@@ -131,7 +132,7 @@ def plan_group(problem: Problem, pilot: Chunk, size: int, seed: int, given: Any)
     else:
         coef, intercept = problem.family.zero_model(m)
         anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
-    reach = min(1.0, 2.0 * float(np.sqrt(problem.family.n_outputs * (m + 1) / size)))
+    reach = first_reach(problem.family.n_outputs * (m + 1), size)
     plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
     rule, seen = plan.rule, np.maximum(plan.mass, 0.3 / size)
     scores = cell_scores(rule, seen)

@@ -62,6 +62,14 @@ def cell_rule(n_strata: int, mean_h: float, size: int, width: float, *, focused:
     return CellRule(mean_h, width, n_curvatures, n_layers, n_strata)
 
 
+def first_reach(n_parameters: int, size: int) -> float:
+    """Return how far scores may still move from a model of ``size`` rows, in units of their spread.
+
+    Rows within that distance of a kink count as curved.
+    """
+    return min(1.0, 2.0 * float(np.sqrt(n_parameters / max(size, 1))))
+
+
 def spread_of(t: FloatArray, weights: FloatArray) -> float:
     """Return the standard deviation of ``t``, at least a tiny positive number."""
     mean = float(weights @ t)

@@ -32,7 +32,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.cells import spread_of
+from dualcore.reading.cells import first_reach, spread_of
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass, WeightedRows, plan_cells
@@ -230,8 +230,7 @@ class _CoresetPath:
         self.refines = isinstance(sampler, DualCoreset) and sampler.epsilon is None
         self.refines = self.refines and (getattr(sampler, "calibrate", True) or getattr(sampler, "focus", True))
         self.size = 0 if sampler.size is None else resolve_size(sampler.size, source.n_rows)
-        # How far t may still move, in units of its spread: a row nearer to a kink counts as curved.
-        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / max(self.size, 1))))
+        self.reach = first_reach(source.n_features + 1, self.size)
         self.first_read = source.n_reads
         self.coresets: list[Coreset] = []
         self.best: list[PathPoint | None] = [None] * len(radii)

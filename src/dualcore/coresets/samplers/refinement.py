@@ -19,7 +19,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.cells import spread_of
+from dualcore.reading.cells import first_reach, spread_of
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.groups import can_merge
 from dualcore.reading.reading import Reading, read
@@ -122,8 +122,7 @@ class Refinement:
         self.line: list[tuple[float, float]] = []
         self.stride = 1.0
         self.before = source.n_reads
-        # How far scores may still move, in units of their spread: rows within that distance of a kink count as curved.
-        self.reach = min(1.0, 2.0 * float(np.sqrt((source.n_features + 1) / size)))
+        self.reach = first_reach(source.n_features + 1, size)
 
     def build(self) -> Coreset:
         """Return the last coreset; no read follows it."""

@@ -244,15 +244,8 @@ def _closed(reading: Reading) -> ClosedReading:
 
 def _between(before: Seen, there: Seen, step: float) -> Seen:
     """Return a point of the line search: the gradient is about linear along so short a way."""
-    (coef, intercept, size), (new_coef, new_intercept, new_size) = before.point, there.point
-    stay = 1.0 - step
-    point = Point(stay * coef + step * new_coef, stay * intercept + step * new_intercept, stay * size + step * new_size)
-    old, new = before.sums, there.sums
-    sums = RowSums(
-        stay * old.value + step * new.value,
-        stay * old.coef + step * new.coef,
-        stay * old.intercept + step * new.intercept,
-        stay * old.flipped + step * new.flipped,
-        0.0,
-    )
-    return Seen(point, sums)
+
+    def mixed(old: Any, new: Any) -> list[Any]:
+        return [(1.0 - step) * one + step * other for one, other in zip(old, new, strict=True)]
+
+    return Seen(Point(*mixed(before.point, there.point)), RowSums(*mixed(before.sums, there.sums)))

@@ -119,19 +119,20 @@ def _file_kinds(path: Path, separator: str | None = None) -> dict[str, str]:
     except (OSError, ValueError, NotImplementedError, TypeError) as error:  # bases of all of pyarrow's errors
         kind = "whole Parquet file" if is_parquet(path) else "CSV file with a header line"
         raise SourceError(f"{path} is not a {kind}: {error}") from None
-    _check_header(path, schema.names)
+    check_header(path.name, schema.names, is_text=not is_parquet(path))
     # What is written as true and false is text in a file of text.
     text = set() if is_parquet(path) else {field.name for field in schema if pa.types.is_boolean(field.type)}
     kinds = {field.name: "empty" if pa.types.is_null(field.type) else kind_of(field.type) for field in schema}
     return {name: "category" if name in text else kind for name, kind in kinds.items()}
 
 
-def _check_header(path: Path, names: Sequence[str]) -> None:
+def check_header(file: str, names: Sequence[str], *, is_text: bool, error: type[ValueError] = SourceError) -> None:
+    """Raise an error where two columns have one name, or the first line of a text holds numbers only."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise SourceError(f"{path.name} has two columns called {twice!r}. Column names must differ.")
-    if not is_parquet(path) and all(is_number(name) for name in names):
-        raise SourceError(f"{path.name} has no line of column names: its first line holds numbers only. Add one.")
+        raise error(f"{file} has two columns called {twice!r}. Column names must differ.")
+    if is_text and all(is_number(name) for name in names):
+        raise error(f"{file} has no line of column names: its first line holds numbers only. Add one.")
 
 
 def is_number(text: object) -> bool:

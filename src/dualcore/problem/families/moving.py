@@ -161,12 +161,7 @@ class MovingFamily(Family):
             # At the minimiser moves of either side share so that they spend the budget.
             high = at(bracket.high)
             share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
-            rest = 1.0 - share
-            return RowGradient(
-                share * low.coef + rest * high.coef,
-                share * low.intercept + rest * high.intercept,
-                share * low.spent + rest * high.spent,
-            )
+            return RowGradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
         # The rest of the budget moves a vanishing mass ever farther, along the features without a wall.
         rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
