@@ -46,6 +46,8 @@ _PATIENCE, _PROGRESS = 20, 0.9
 _SETTLED, _IDLE = 0.1, 4
 # Rows a feature of the sample that gives the start, and at least; relative gap asked of it.
 _START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
+# Relative gap asked of the problem without changes of label, which gives the start with them.
+_START_UNCHANGED = 0.3
 # A sample is worth solving if the rows are so many times as many.
 _WORTH = 4
 # Share of the gap of a known model that a better bound could still close, below which none is looked for.
@@ -128,7 +130,7 @@ class Descent:
         if design.intercept and not self.W.any():
             shares = np.bincount(design.code, design.data.masses, design.shape[0])
             self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
-        if not self._start_on_sample():
+        if not (self._start_on_sample() or self._start_unchanged()):
             self._start_here()
         if self._is_bounded():
             self._run_bounded()
@@ -214,6 +216,22 @@ class Descent:
             self.W = small.W
         self.scale, self.width = small.scale, small.width
         risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
+        return True
+
+    def _start_unchanged(self) -> bool:
+        """Solve without changes of label, if there is no start: smoothed changes of all labels can lead far astray.
+
+        With the l1 norm it takes longer, by measurement.
+        """
+        problem, risk = self.design.problem, self.risk
+        if not problem.family.flips or isinstance(self.design.norm, L1Norm) or self.W[:, : risk.price.size].any():
+            return False
+        fixed = replace(self.design, problem=problem.replace(label_cost=np.inf))
+        plain = Descent(fixed, _START_UNCHANGED, self.max_evaluations, self.W)
+        plain.run()
+        risk.n_evaluations += plain.iterations
+        risk.products.n_passes += plain.risk.products.n_passes
+        self.W, self.scale, self.width, risk.widest = plain.W, plain.scale, plain.width, plain.risk.widest
         return True
 
     def _size(self, here: Valued) -> float:

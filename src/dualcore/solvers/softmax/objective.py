@@ -20,6 +20,8 @@ _LABEL_WIDTH = 12.0
 # A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The share
 # times the width stays in the smoothed risk for good, so it is at most this part of the gap.
 _FLOOR, _LEFT_OPEN = 1e-3, 0.3
+# The prior that a label stays, at first.
+_STAYS = 0.9
 # Shares of the radius that changes of label leave: next to none, and enough for the whole width.
 _SPENT, _AMPLE = 1e-6, 0.1
 # Least factor on the width of a widest difference that has next to no budget.
@@ -87,7 +89,11 @@ class SmoothRisk:
         self.widest = widest_for(self.design.norm, n_classes, m)
         self.price, self.inverse = movable_prices(self.design)
         self.every = np.arange(self.design.data.rows.n)
-        self.prior: FloatArray | None = None
+        n_labels = self.every.size if self.problem.family.flips else 0
+        #: prior labels, shape (n, K); none where labels do not change
+        self.prior = np.full((n_labels, n_classes), (1.0 - _STAYS) / (n_classes - 1), order="F")
+        if n_labels:
+            self.prior[self.every, self.design.code] = _STAYS
         #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
         self.narrow = 1.0
         #: what is added to the risk; None for nothing
@@ -214,15 +220,15 @@ class SmoothRisk:
         if 2 * near.size > self.every.size:  # a copy of most rows costs more than the others do
             near, part, prior = self.every, scores, self.prior
         else:
-            part, prior = _taken(scores, near), None if self.prior is None else _taken(self.prior, near)
+            part, prior = _taken(scores, near), _taken(self.prior, near)
         own, masses, across, most = code[near], self.masses[near], np.arange(near.size), gain[near] / width
         # Relative to the label that gains most nothing overflows.
         part = (part - (part[across, own] - gain[near])[:, None]) / -width
         np.exp(part, out=part)
-        part *= 1.0 / part.shape[1] if prior is None else prior
+        part *= prior
         part[across, own] = 0.0
         total = np.maximum(part.sum(axis=1), 1e-300)
-        stay = np.full(near.size, 1.0 / part.shape[1]) if prior is None else prior[across, own]
+        stay = prior[across, own]
         ahead = np.log(total) + most - np.log(stay)  # log odds of a change that costs nothing
         steep, multiplier = gamma / width, least
         share = expit(ahead - steep * least)

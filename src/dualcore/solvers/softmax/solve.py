@@ -168,6 +168,8 @@ def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: Flo
     finishes = solver == "auto" and suits_newton(problem, design.scale.size)
     if solver == "descent" or (solver == "auto" and not (finishes and _newton_first(design))):
         value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter, finishes=finishes)
+        if value > chance:
+            run.W, value = np.zeros(design.shape), chance
         max_iter = max(max_iter - -(-run.iterations // _EVALUATIONS), max_iter // _LEFT)
         if not finishes or max_iter < 1 or value - run.lower.value <= tol * value:
             return run

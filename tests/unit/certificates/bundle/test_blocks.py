@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import ParquetSource, Problem, solve
-from dualcore.reading.rowdata import certify_rows
+from dualcore.solvers.assess import certify_rows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -50,7 +50,7 @@ def test_the_value_under_a_bound_has_its_gradient(change):
 
 
 @CHANGES
-@pytest.mark.parametrize("radius", [0.01, 0.3])
+@pytest.mark.parametrize("radius", [0.01, 0.15])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_models_and_bounds_are_those_of_the_cone_program(change, radius):
     problem, X, y, design = design_of(change, radius)
