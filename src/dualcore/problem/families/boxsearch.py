@@ -314,7 +314,7 @@ class LinfWalls(Walls):
             np.copyto(low, line, where=is_steep)
             np.copyto(steep, free, where=is_steep)
             high, flat = np.where(is_steep, high, line), np.where(is_steep, flat, free)
-        return _put(out, rows, _nowhere(found.size))
+        return _put(out, rows, _nowhere(high.size))
 
 
 class L2Walls(Walls):
@@ -386,9 +386,12 @@ class L2Walls(Walls):
                     return out
                 rest = np.flatnonzero(~found)
                 rows = rest if rows is None else rows[rest]
-                table, following, bar = table.take(rest, axis=0), following[rest], bar[rest]
-            square = following
-        return _put(out, rows, _nowhere(found.size))
+                table, square, bar = table.take(rest, axis=0), following[rest], bar[rest]
+            elif count:  # what is found stays, whatever other rows are in the block
+                square = np.where(found, square, following)
+            else:
+                square = following
+        return _put(out, rows, _nowhere(square.size))
 
     def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, stays: npt.NDArray[np.bool_]) -> Place:
         cost, stays = np.sqrt(square), stays | (square == 0.0)
