@@ -155,7 +155,7 @@ class BoxFamily(MovingFamily):
             path.is_kept = as_searched
         found = self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=self._within(X)) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -247,7 +247,9 @@ class BoxFamily(MovingFamily):
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
-        return get_path(self.geometry.norm, slopes, caps)
+        path = get_path(self.geometry.norm, slopes, caps)
+        path.is_within = within
+        return path
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -246,7 +247,7 @@ class LinfWalls(Walls):
         if m % _GROUP:
             steep = np.pad(steep, ((0, 0), (0, -m % _GROUP)))
         width = steep.shape[1]
-        ends = steep @ np.repeat(np.triu(np.ones((width // _GROUP,) * 2)), _GROUP, axis=0)
+        ends = steep @ _up_to_groups(width)
         parts, flat = steep.reshape(-1, _GROUP), ends.reshape(-1)
         rows, out, bar = np.arange(n), Place(*(self.gain,) * 4), price(self.gain, None)
         for _ in range(_MOST_LOOKS):
@@ -399,6 +400,12 @@ class L2Walls(Walls):
             return Place(key, gain, cost, key / cost)
         key, gain, cost = (np.where(stays, 0.0, part) for part in (key, gain, cost))
         return Place(key, gain, cost, np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=~stays))
+
+
+@lru_cache
+def _up_to_groups(width: int) -> FloatArray:
+    """Return the matrix that adds up so many columns to the end of every group."""
+    return np.repeat(np.triu(np.ones((width // _GROUP, width // _GROUP))), _GROUP, axis=0)
 
 
 def _constant(price: float) -> Price:
