@@ -210,8 +210,9 @@ class BoxFamily(MovingFamily):
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
     ) -> Iterator[tuple[Way, Path]]:
         """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
+        within = self._within(X)
         for way in self._ways(X @ coef + intercept, y):
-            yield way, self._path(X, coef, way.push, least)
+            yield way, self._path(X, coef, way.push, least, within=within)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
         if self.is_classification:
@@ -222,15 +223,19 @@ class BoxFamily(MovingFamily):
             for side in (1.0, -1.0):
                 yield Way(score - y, side, np.full(y.size, side), y, 0.0)
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> Path:
-        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on."""
+    def _path(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
+    ) -> Path:
+        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on.
+
+        ``within`` says that all rows are known to be `_within` the walls.
+        """
         slopes, prices = np.abs(coef), self.geometry.norm.weights
         if prices is not None:
             movable = np.isfinite(prices)
             slopes = np.where(movable, slopes / prices, 0.0)
         columns = self._moving(slopes, least)
         low, high = self._sides(coef.size)
-        within = self._within(X)
         if columns is not None:
             X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
             low, high = low[columns], high[columns]
@@ -271,9 +276,15 @@ class BoxFamily(MovingFamily):
             slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
             first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
             out, here = X.copy(), X.take(first, axis=1)
-            wall = np.where(np.multiply.outer(push, coef[first]) > 0.0, high[..., first], low[..., first])
-            moves = (np.arange(first.size) < key[:, None]) & np.isfinite(wall)
-            out[:, first] = np.where(moves, wall, here)
+            ahead, low, high = (coef[first] > 0.0) == _UP, low[..., first], high[..., first]
+            if low.ndim == 1:
+                wall = np.where(ahead, high, low).take((push > 0.0).astype(np.intp), axis=0)
+            else:
+                wall = np.where(ahead.take((push > 0.0).astype(np.intp), axis=0), high, low)
+            moves = np.arange(first.size) < key[:, None]
+            moves &= np.isfinite(wall)
+            np.copyto(here, wall, where=moves)
+            out[:, first] = here
             return out
         step = np.sign(coef) if self.is_free else coef
         if prices is not None:

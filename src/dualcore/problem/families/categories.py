@@ -228,7 +228,9 @@ class CategoriesFamily(BoxFamily):
             gains, costs = self._items(X, coef, way.push)
             yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> CategoryPath:
+    def _path(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
+    ) -> CategoryPath:
         steepest = np.full(push.size, self.loss.lipschitz)
         return CategoryPath(*self._items(X, coef, push), least, Reach(steepest, steepest))
 
