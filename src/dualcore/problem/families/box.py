@@ -132,11 +132,17 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
         as_searched: bool = False,
     ) -> Moves:
-        if X.size > 2 * _CACHED and X.shape[0] > 1 and not as_searched:  # else in the same blocks as it was searched
-            step, options = max(_CACHED // X.shape[1], 1), (points, sides, as_searched)
-            cuts = (slice(first, first + step) for first in range(0, X.shape[0], step))
-            each = [self._moves(X[cut], y[cut], coef, intercept, multiplier, *options) for cut in cuts]
-            return Moves(*(np.concatenate(parts) for parts in zip(*each, strict=True)))
+        looks = (self.is_free or self.is_curved) and not as_searched  # else in the same blocks as it was searched
+        if looks and X.size > 2 * _CACHED and X.shape[0] > 1:
+            step, moved = max(_CACHED // X.shape[1], 1), np.empty(X.shape) if points else None
+            each = []
+            for part in (slice(first, first + step) for first in range(0, X.shape[0], step)):
+                out = None if moved is None else moved[part]
+                each.append(self._moves(X[part], y[part], coef, intercept, multiplier, points, sides, False, out))
+            # A second table of all moved rows would take as long as several looks.
+            rest = [found._replace(X=X[:0]) for found in each] if points else each
+            whole = Moves(*(np.concatenate(parts) for parts in zip(*rest, strict=True)))
+            return whole if moved is None else whole._replace(X=moved)
         return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
 
     def _moves(
@@ -149,13 +155,14 @@ class BoxFamily(MovingFamily):
         points: bool,
         sides: bool,
         as_searched: bool,
+        out: FloatArray | None = None,
     ) -> Moves:
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
         for _, path in pairs:
             path.is_kept = as_searched
         found = self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within, out=out) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -267,15 +274,27 @@ class BoxFamily(MovingFamily):
         return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 
     def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
+        self,
+        X: FloatArray,
+        coef: FloatArray,
+        push: FloatArray,
+        key: FloatArray,
+        *,
+        within: bool = False,
+        out: FloatArray | None = None,
     ) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path; ``within`` where all are `_within`."""
+        """Return the features at the place ``key`` of every row's path, in ``out`` where it is given.
+
+        ``within`` says that all rows are known to be `_within` the walls.
+        """
         low, high = self._sides(X.shape[1]) if within else self.walls(X)
         prices = self.geometry.norm.weights
         if not (self.is_free or self.is_curved):
             slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
             first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
-            out, here = X.copy(), X.take(first, axis=1)
+            out = np.empty(X.shape) if out is None else out
+            np.copyto(out, X)
+            here = X.take(first, axis=1)
             ahead, low, high = (coef[first] > 0.0) == _UP, low[..., first], high[..., first]
             if low.ndim == 1:
                 wall = np.where(ahead, high, low).take((push > 0.0).astype(np.intp), axis=0)
@@ -289,7 +308,7 @@ class BoxFamily(MovingFamily):
         step = np.sign(coef) if self.is_free else coef
         if prices is not None:
             step = step / prices if self.is_free else step / prices / prices
-        v = np.dot((key * push)[:, None], step[None, :])
+        v = np.dot((key * push)[:, None], step[None, :], out=np.empty(X.shape) if out is None else out)
         v += X
         floor, ceiling, is_cube = self._limits
         if within and is_cube:  # numpy clips three times faster at single numbers
