@@ -132,11 +132,17 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
         as_searched: bool = False,
     ) -> Moves:
-        if X.size > 2 * _CACHED and X.shape[0] > 1 and not as_searched:  # else in the same blocks as it was searched
-            step, options = max(_CACHED // X.shape[1], 1), (points, sides, as_searched)
-            cuts = (slice(first, first + step) for first in range(0, X.shape[0], step))
-            each = [self._moves(X[cut], y[cut], coef, intercept, multiplier, *options) for cut in cuts]
-            return Moves(*(np.concatenate(parts) for parts in zip(*each, strict=True)))
+        looks = (self.is_free or self.is_curved) and not as_searched  # else in the same blocks as it was searched
+        if looks and X.size > 2 * _CACHED and X.shape[0] > 1:
+            step, moved = max(_CACHED // X.shape[1], 1), np.empty(X.shape) if points else None
+            each = []
+            for part in (slice(first, first + step) for first in range(0, X.shape[0], step)):
+                out = None if moved is None else moved[part]
+                each.append(self._moves(X[part], y[part], coef, intercept, multiplier, points, sides, False, out))
+            # A second table of all moved rows would take as long as several looks.
+            rest = [found._replace(X=X[:0]) for found in each] if points else each
+            whole = Moves(*(np.concatenate(parts) for parts in zip(*rest, strict=True)))
+            return whole if moved is None else whole._replace(X=moved)
         return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
 
     def _moves(
@@ -149,13 +155,14 @@ class BoxFamily(MovingFamily):
         points: bool,
         sides: bool,
         as_searched: bool,
+        out: FloatArray | None = None,
     ) -> Moves:
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
         for _, path in pairs:
             path.is_kept = as_searched
         found = self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=self._within(X)) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within, out=out) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -210,8 +217,9 @@ class BoxFamily(MovingFamily):
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
     ) -> Iterator[tuple[Way, Path]]:
         """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
+        within = self._within(X)
         for way in self._ways(X @ coef + intercept, y):
-            yield way, self._path(X, coef, way.push, least)
+            yield way, self._path(X, coef, way.push, least, within=within)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
         if self.is_classification:
@@ -222,15 +230,19 @@ class BoxFamily(MovingFamily):
             for side in (1.0, -1.0):
                 yield Way(score - y, side, np.full(y.size, side), y, 0.0)
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> Path:
-        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on."""
+    def _path(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
+    ) -> Path:
+        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on.
+
+        ``within`` says that all rows are known to be `_within` the walls.
+        """
         slopes, prices = np.abs(coef), self.geometry.norm.weights
         if prices is not None:
             movable = np.isfinite(prices)
             slopes = np.where(movable, slopes / prices, 0.0)
         columns = self._moving(slopes, least)
         low, high = self._sides(coef.size)
-        within = self._within(X)
         if columns is not None:
             X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
             low, high = low[columns], high[columns]
@@ -247,7 +259,9 @@ class BoxFamily(MovingFamily):
             if prices is not None:
                 price = np.where(movable, prices, 0.0)
                 caps *= price if columns is None else price[columns]
-        return get_path(self.geometry.norm, slopes, caps)
+        path = get_path(self.geometry.norm, slopes, caps)
+        path.is_within = within
+        return path
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.
@@ -260,23 +274,41 @@ class BoxFamily(MovingFamily):
         return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 
     def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
+        self,
+        X: FloatArray,
+        coef: FloatArray,
+        push: FloatArray,
+        key: FloatArray,
+        *,
+        within: bool = False,
+        out: FloatArray | None = None,
     ) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path; ``within`` where all are `_within`."""
+        """Return the features at the place ``key`` of every row's path, in ``out`` where it is given.
+
+        ``within`` says that all rows are known to be `_within` the walls.
+        """
         low, high = self._sides(X.shape[1]) if within else self.walls(X)
         prices = self.geometry.norm.weights
         if not (self.is_free or self.is_curved):
             slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
             first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
-            out, here = X.copy(), X.take(first, axis=1)
-            wall = np.where(np.multiply.outer(push, coef[first]) > 0.0, high[..., first], low[..., first])
-            moves = (np.arange(first.size) < key[:, None]) & np.isfinite(wall)
-            out[:, first] = np.where(moves, wall, here)
+            out = np.empty(X.shape) if out is None else out
+            np.copyto(out, X)
+            here = X.take(first, axis=1)
+            ahead, low, high = (coef[first] > 0.0) == _UP, low[..., first], high[..., first]
+            if low.ndim == 1:
+                wall = np.where(ahead, high, low).take((push > 0.0).astype(np.intp), axis=0)
+            else:
+                wall = np.where(ahead.take((push > 0.0).astype(np.intp), axis=0), high, low)
+            moves = np.arange(first.size) < key[:, None]
+            moves &= np.isfinite(wall)
+            np.copyto(here, wall, where=moves)
+            out[:, first] = here
             return out
         step = np.sign(coef) if self.is_free else coef
         if prices is not None:
             step = step / prices if self.is_free else step / prices / prices
-        v = np.dot((key * push)[:, None], step[None, :])
+        v = np.dot((key * push)[:, None], step[None, :], out=np.empty(X.shape) if out is None else out)
         v += X
         floor, ceiling, is_cube = self._limits
         if within and is_cube:  # numpy clips three times faster at single numbers

@@ -54,6 +54,8 @@ class Path(ABC):
 
     #: whether it is asked about many multipliers, or about one that was found by asking
     is_kept = False
+    #: whether all rows are known to lie between the walls
+    is_within = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         self.slopes, self.caps = slopes, caps

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -246,7 +247,7 @@ class LinfWalls(Walls):
         if m % _GROUP:
             steep = np.pad(steep, ((0, 0), (0, -m % _GROUP)))
         width = steep.shape[1]
-        ends = steep @ np.repeat(np.triu(np.ones((width // _GROUP,) * 2)), _GROUP, axis=0)
+        ends = steep @ _up_to_groups(width)
         parts, flat = steep.reshape(-1, _GROUP), ends.reshape(-1)
         rows, out, bar = np.arange(n), Place(*(self.gain,) * 4), price(self.gain, None)
         for _ in range(_MOST_LOOKS):
@@ -314,7 +315,7 @@ class LinfWalls(Walls):
             np.copyto(low, line, where=is_steep)
             np.copyto(steep, free, where=is_steep)
             high, flat = np.where(is_steep, high, line), np.where(is_steep, flat, free)
-        return _put(out, rows, _nowhere(found.size))
+        return _put(out, rows, _nowhere(high.size))
 
 
 class L2Walls(Walls):
@@ -386,9 +387,12 @@ class L2Walls(Walls):
                     return out
                 rest = np.flatnonzero(~found)
                 rows = rest if rows is None else rows[rest]
-                table, following, bar = table.take(rest, axis=0), following[rest], bar[rest]
-            square = following
-        return _put(out, rows, _nowhere(found.size))
+                table, square, bar = table.take(rest, axis=0), following[rest], bar[rest]
+            elif count:  # what is found stays, whatever other rows are in the block
+                square = np.where(found, square, following)
+            else:
+                square = following
+        return _put(out, rows, _nowhere(square.size))
 
     def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, stays: npt.NDArray[np.bool_]) -> Place:
         cost, stays = np.sqrt(square), stays | (square == 0.0)
@@ -396,6 +400,12 @@ class L2Walls(Walls):
             return Place(key, gain, cost, key / cost)
         key, gain, cost = (np.where(stays, 0.0, part) for part in (key, gain, cost))
         return Place(key, gain, cost, np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=~stays))
+
+
+@lru_cache
+def _up_to_groups(width: int) -> FloatArray:
+    """Return the matrix that adds up so many columns to the end of every group."""
+    return np.repeat(np.triu(np.ones((width // _GROUP, width // _GROUP))), _GROUP, axis=0)
 
 
 def _constant(price: float) -> Price:

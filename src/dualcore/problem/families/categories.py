@@ -226,7 +226,9 @@ class CategoriesFamily(BoxFamily):
             gains, costs = self._items(X, coef, way.push)
             yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> CategoryPath:
+    def _path(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
+    ) -> CategoryPath:
         steepest = np.full(push.size, self.loss.lipschitz)
         return CategoryPath(*self._items(X, coef, push), least, Reach(steepest, steepest))
 
@@ -299,11 +301,20 @@ class CategoriesFamily(BoxFamily):
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
     def displaced(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray, *, within: bool = False
+        self,
+        X: FloatArray,
+        coef: FloatArray,
+        push: FloatArray,
+        key: FloatArray,
+        *,
+        within: bool = False,
+        out: FloatArray | None = None,
     ) -> FloatArray:
         path = self._path(X, coef, push)
         taken = path.displacement(key) > 0.0
-        out, (low, high) = X.copy(), self._ends(coef)
+        out = np.empty(X.shape) if out is None else out
+        np.copyto(out, X)
+        low, high = self._ends(coef)
         for j, columns in enumerate(self.columns):
             for up, wanted in ((True, high[j]), (False, low[j])):
                 rows = np.flatnonzero(taken[:, j] & ((push > 0.0) == up))
