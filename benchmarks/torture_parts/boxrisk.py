@@ -101,10 +101,11 @@ class BoxReferee(Referee):
         """Return the loss at margins or residuals."""
         return LOSSES[self.case.loss](t, **self.case.parameters)
 
-    def rates(self) -> tuple[float, float]:
+    def rates(self) -> tuple[Any, Any]:
         """Return the steepest slope of the loss as the score rises, and as it falls, in the worst of the labels."""
         if self.case.loss == "pinball":
-            return 1.0 - self.case.parameters["quantile"], self.case.parameters["quantile"]
+            quantile = Long(self.case.parameters["quantile"])  # as the loss has it: far out the last digit counts
+            return 1 - quantile, quantile
         steepest = lipschitz(self.case.loss, self.case.parameters)
         return steepest, steepest
 
