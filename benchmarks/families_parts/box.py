@@ -3,7 +3,7 @@
 "box-digits": digits 3 v 8 in [0, 1], three losses, three norms; "ratio" is with walls over without. "box-mnist35":
 MNIST 3 v 5, 1,902 and all 11,552 rows; "pairs" is the time of training in products with X and its transpose, of rows in
 double precision as training has them: of single-precision rows a product with a double-precision vector converts all of
-them first and takes about ten times as long. "box-mnist-all": odd digits against even ones, all 60,000 rows; "extra_mb"
+them first and takes several times as long. "box-mnist-all": odd digits against even ones, all 60,000 rows; "extra_mb"
 is how far training raises the peak of memory. "box-evaluation": risk and gradient at one multiplier, in products
 ``X @ coef``; digits 3 v 8, and 1,902 rows of MNIST.
 """
@@ -31,7 +31,7 @@ Part = Callable[[argparse.Namespace], Iterator[Line]]
 RADII = {"l1": 0.3, "l2": 0.1, "linf": 0.02}
 LOSSES = ("hinge", "logistic", "huber")
 FEW, TOL, PIXEL_TOL, ALL_TOL = 1902, 1e-4, 1e-3, 1e-2
-# Losses, norms and radii of either number of rows; of all rows l1 and linf take longer than five minutes.
+# Losses, norms and radii of either number of rows; l1 and linf for the fewer rows only.
 PIXELS = (
     ("hinge", "l2", 0.1),
     ("hinge", "l2", 0.5),
