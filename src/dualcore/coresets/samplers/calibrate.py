@@ -56,6 +56,8 @@ def calibrate(weights: FloatArray, moments: Any, targets: FloatArray, *, softnes
     >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
     (2.0, 1.0)
     """
+    if not sp.issparse(moments):  # the last digit of a product depends on the layout, which differs between sources
+        moments = np.ascontiguousarray(moments)
     squares, centre, low, high = _column_facts(weights, moments)
     spread = np.sqrt(np.maximum(squares - centre**2, 0.0))
     width = np.maximum(high - centre, centre - low)

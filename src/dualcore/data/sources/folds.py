@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
-from dualcore.data.sources.prepared import PreparedSource, _Preparation
-from dualcore.data.sources.survey import Survey
+from dualcore.data.sources.prepared import PreparedSource
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Folds:
 
 
 @dataclass(frozen=True)
-class _WithoutFold(_Preparation):
+class _WithoutFold:
     """What happens to a chunk; it travels to the workers of a cluster, so it is small."""
 
     folds: Folds
@@ -59,14 +57,5 @@ class TrainingPart(PreparedSource):
 
     def __init__(self, inner: Source, folds: Folds, left_out: int) -> None:
         super().__init__(inner)
-        self._preparation = _WithoutFold(None, None, None, None, folds, left_out)
-        self.is_weighted = True
-
-    def survey(self) -> Survey:
-        """Return the number of all rows, and the mass of those that are trained on, of all and of either class."""
-        return Source.survey(self)
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """The weights of all rows are never at hand."""
-        return None
+        self._prepare = _WithoutFold(folds, left_out)
+        self._reweighted = self.is_weighted = True

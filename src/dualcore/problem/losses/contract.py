@@ -244,7 +244,7 @@ _CHECKS: tuple[Callable[[Loss], None], ...] = (
     _check_kind,
     _check_kinks,
     _check_lipschitz,
+    _check_pieces,  # before the curvature, which the base class takes from them
     _check_curvature,
     _check_conjugate,
-    _check_pieces,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import entr
+from scipy.special import entr, expit
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import MarginLoss
@@ -31,8 +31,8 @@ class Logistic(MarginLoss):
 
     def slope(self, t: FloatArray) -> FloatArray:
         """Return ``-1 / (1 + exp(z))``."""
-        out = np.asarray(np.minimum(t, 700.0))  # beyond it the exponential overflows
-        return np.asarray(-1.0 / (np.exp(out) + 1.0))
+        out = np.asarray(expit(np.negative(t)))
+        return np.asarray(np.negative(out, out=out))
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return value and slope from one exponential."""
