@@ -23,7 +23,6 @@ from dualcore import (
     solve,
 )
 from dualcore.coresets.path import radius_grid
-from dualcore.data.sources import ArraySource
 
 PAIRS = [
     (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),
@@ -198,8 +197,6 @@ def test_a_class_that_a_training_part_lacks_is_named():
     order = np.argsort(y, kind="stable")
     with pytest.raises(ValueError, match=r"no row of class .*: use fewer folds"):
         WassersteinLogisticRegressionCV(cv=KFold(2), radii=[0.1, 0.2]).fit(X[order][20:], np.repeat([0, 1], 40))
-    with pytest.raises(TypeError, match=r"splits rows into folds .* then fit WassersteinLogisticRegression\(radius"):
-        WassersteinLogisticRegressionCV(coreset=0.1).fit(ArraySource(X, y))
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])

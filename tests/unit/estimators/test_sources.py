@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dualcore import (
     DualCoreset,
@@ -228,6 +229,17 @@ def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
     source = PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])])
     np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"support": (-9.0, 9.0)}], ids=["free", "support"])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_grid_of_radii_is_read_off_files(kind, settings, tables, tmp_path):
+    """The default, ``radii=10``, needs the largest useful radius: that of the files is that of the rows."""
+    table = tables[False, False]
+    known = WassersteinHuberRegressorCV(radii=2, cv=2, coreset=100, refit=False, random_state=0, **settings)
+    known.fit(table.X, table.y)
+    found = clone(known).fit(KINDS[kind](table, tmp_path))
+    np.testing.assert_allclose(found.radii_, known.radii_, rtol=1e-9)
 
 
 def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):

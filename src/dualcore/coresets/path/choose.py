@@ -289,7 +289,7 @@ def radius_grid(
     """
     if size < 1:
         raise ValueError(f"A grid needs at least one radius, got {size!r}.")
-    data = problem.validate(X, y, sample_weight)
+    data = _as_data(problem, X, y, sample_weight)
     largest = largest_radius(problem, *data)
     if not problem.family.is_closed:
         largest = _while_steps_pay(problem, data, largest)
