@@ -23,6 +23,7 @@ from dualcore import (
     solve,
     suggest_radius,
 )
+from dualcore.coresets.path import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, PreparedSource
 from dualcore.data.sources.folds import Folds
@@ -231,15 +232,17 @@ def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
     np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
 
 
-@pytest.mark.parametrize("settings", [{}, {"support": (-9.0, 9.0)}], ids=["free", "support"])
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_grid_of_radii_is_read_off_files(kind, settings, tables, tmp_path):
+def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
     """The default, ``radii=10``, needs the largest useful radius: that of the files is that of the rows."""
     table = tables[False, False]
-    known = WassersteinHuberRegressorCV(radii=2, cv=2, coreset=100, refit=False, random_state=0, **settings)
+    known = WassersteinHuberRegressorCV(radii=2, cv=2, coreset=100, refit=False, random_state=0)
     known.fit(table.X, table.y)
     found = clone(known).fit(KINDS[kind](table, tmp_path))
     np.testing.assert_allclose(found.radii_, known.radii_, rtol=1e-9)
+    problem = Problem("huber", support=(-9.0, 9.0))
+    within = radius_grid(problem, KINDS[kind](table, tmp_path), None, 2)
+    np.testing.assert_allclose(within, radius_grid(problem, table.X, table.y, 2), rtol=1e-9)
 
 
 def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):
