@@ -1,5 +1,7 @@
 """Estimators trained from sources: the model of the array, whatever holds the rows."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -243,6 +245,19 @@ def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
     problem = Problem("huber", support=(-9.0, 9.0))
     within = radius_grid(problem, KINDS[kind](table, tmp_path), None, 2)
     np.testing.assert_allclose(within, radius_grid(problem, table.X, table.y, 2), rtol=1e-9)
+
+
+def test_the_delta_advised_from_a_coreset_is_that_of_all_rows():
+    """Rows with large residuals are drawn more often, and their weights make up for it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 4))
+    y = np.exp(9.0 + 0.5 * X[:, 0] + 0.5 * rng.normal(size=10_000))
+    advised = []
+    for rows in ((X, y), (ArraySource(X, y),)):
+        with pytest.warns(UserWarning, match="units of the target") as said:
+            WassersteinHuberRegressor(coreset=0.05, random_state=0).fit(*rows)
+        advised.append(float(re.search(r"delta=([\d.e+]+), or", str(said[-1].message))[1]))
+    assert advised[1] == pytest.approx(advised[0], rel=0.2)
 
 
 def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):
