@@ -167,7 +167,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     def _remark_units(self, found: Training, X: Any, y: Any) -> None:
         if self.delta == _DELTA:  # nobody chose it
             few = found.coreset if isinstance(X, Source) else None
-            rows = (X, y) if few is None else (few.X, few.y)
+            rows = (X, y) if few is None else (few.X, few.y, few.weights)
             remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found.solution, *rows)
 
 

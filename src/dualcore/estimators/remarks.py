@@ -102,7 +102,7 @@ def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float) -> None:
         _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
 
 
-def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any) -> None:
+def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, weights: Any = None) -> None:
     r"""Warn where the default ``delta`` of Huber's loss is far from the size of the residuals or of the target.
 
     .. math:: m = \mathrm{median}_i |y_i - \theta \cdot x_i - b|, \qquad s = \sqrt{\mathrm{Var}\, y}
@@ -116,7 +116,11 @@ def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any) -
     some = np.unique(np.linspace(0, rows.n - 1, min(rows.n, _FEW)).astype(np.int64))
     targets = np.asarray(y, dtype=np.float64)[some]
     residuals = targets - rows.take(some) @ solution.coef - solution.intercept
-    middle, deviation = float(np.median(np.abs(residuals))), float(np.std(targets))
+    # Of a coreset the rows stand for unequally many.
+    masses = np.ones(some.size) if weights is None else np.asarray(weights, dtype=np.float64)[some]
+    sizes, order = np.abs(residuals), np.argsort(np.abs(residuals))
+    middle = float(sizes[order[np.searchsorted(np.cumsum(masses[order]), 0.5 * masses.sum())]])
+    deviation = float(np.sqrt(np.cov(targets, aweights=masses, ddof=0)))
     if middle > _FAR * delta:
         unit, why = _DEVIATION * middle, f"and half of the residuals are larger than {middle:.2g}: nearly every"
     elif 0.0 < _FAR * deviation < delta:

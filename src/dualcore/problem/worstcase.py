@@ -48,6 +48,8 @@ class WorstCase:
     >>> worst = worst_case_distribution(Problem("hinge", radius=0.25), [1.0], 0.0, X, y)
     >>> float(worst.expected_loss), float(worst.transport_cost), bool(worst.attained)
     (0.75, 0.25, True)
+    >>> worst
+    <WorstCase of 2 atoms: expected loss 0.75, transport cost 0.25, attained>
     """
 
     X: Any
@@ -58,6 +60,14 @@ class WorstCase:
     expected_loss: float
     gap: float
     attained: bool
+
+    def __repr__(self) -> str:
+        """Say how many atoms there are and what they do, without the arrays."""
+        ends = "attained" if self.attained else f"within {self.gap:.3g} of the supremum"
+        return (
+            f"<WorstCase of {len(self.weights)} atoms: expected loss {self.expected_loss:.6g}, "
+            f"transport cost {self.transport_cost:.6g}, {ends}>"
+        )
 
 
 def worst_case_distribution(

@@ -1,7 +1,10 @@
 """Estimators trained from sources: the model of the array, whatever holds the rows."""
 
+import re
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dualcore import (
     DualCoreset,
@@ -22,6 +25,7 @@ from dualcore import (
     solve,
     suggest_radius,
 )
+from dualcore.coresets.path import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, PreparedSource
 from dualcore.data.sources.folds import Folds
@@ -228,6 +232,32 @@ def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
     source = PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])])
     np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
+    """The default, ``radii=10``, needs the largest useful radius: that of the files is that of the rows."""
+    table = tables[False, False]
+    known = WassersteinHuberRegressorCV(radii=2, cv=2, coreset=100, refit=False, random_state=0)
+    known.fit(table.X, table.y)
+    found = clone(known).fit(KINDS[kind](table, tmp_path))
+    np.testing.assert_allclose(found.radii_, known.radii_, rtol=1e-9)
+    problem = Problem("huber", support=(-9.0, 9.0))
+    within = radius_grid(problem, KINDS[kind](table, tmp_path), None, 2)
+    np.testing.assert_allclose(within, radius_grid(problem, table.X, table.y, 2), rtol=1e-9)
+
+
+def test_the_delta_advised_from_a_coreset_is_that_of_all_rows():
+    """Rows with large residuals are drawn more often, and their weights make up for it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 4))
+    y = np.exp(9.0 + 0.5 * X[:, 0] + 0.5 * rng.normal(size=10_000))
+    advised = []
+    for rows in ((X, y), (ArraySource(X, y),)):
+        with pytest.warns(UserWarning, match="units of the target") as said:
+            WassersteinHuberRegressor(coreset=0.05, random_state=0).fit(*rows)
+        advised.append(float(re.search(r"delta=([\d.e+]+), or", str(said[-1].message))[1]))
+    assert advised[1] == pytest.approx(advised[0], rel=0.2)
 
 
 def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):

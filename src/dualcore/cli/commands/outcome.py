@@ -105,7 +105,8 @@ def _fail(reason: object, code: Exit) -> Exit:
 
 # What sources say in terms of Python, and what it is called here.
 _OPTIONS = {
-    "give fill= a number for it, or drop_missing=True": "use --fill or --drop-missing",
+    "give fill= a number for it, or drop_missing=True": "train with --fill or --drop-missing; "
+    "predict keeps every row, so it needs a model trained with --fill",
     "drop_missing=True leaves such rows out": "fit --drop-missing leaves such rows out",
 }
 

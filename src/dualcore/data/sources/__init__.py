@@ -183,7 +183,7 @@ def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any
             raise TypeError(f"{files[0]} has its target on every line: leave y out.")
         return SvmlightSource(files, sample_weight=sample_weight, **options)
     if not isinstance(y, str) or not isinstance(sample_weight, str | None):
-        raise TypeError(f"{files[0]} is a file: y and sample_weight are the names of its columns.")
+        raise TypeError(f"{files[0]} is a file: y must be the name of its target column, and sample_weight a name too.")
     opened = ParquetSource if kinds == {"Parquet"} else CsvSource
     return opened(files, y, weight=sample_weight, **options)
 
