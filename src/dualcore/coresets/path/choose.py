@@ -249,7 +249,10 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
     >>> largest_radius(Problem("logistic"), X, y)
     1.0
     """
-    data = _as_data(problem, X, y, sample_weight)
+    return _largest_radius(problem, _as_data(problem, X, y, sample_weight))
+
+
+def _largest_radius(problem: Problem, data: Data) -> float:
     t = _constant_signal(problem, data)
     slope, bar = _slopes(problem, data, t)
     weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
@@ -289,8 +292,8 @@ def radius_grid(
     """
     if size < 1:
         raise ValueError(f"A grid needs at least one radius, got {size!r}.")
-    data = problem.validate(X, y, sample_weight)
-    largest = largest_radius(problem, *data)
+    data = _as_data(problem, X, y, sample_weight)
+    largest = _largest_radius(problem, data)
     if not problem.family.is_closed:
         largest = _while_steps_pay(problem, data, largest)
     # Where nothing can be learned at any radius the grid does not matter, but it must be one.
