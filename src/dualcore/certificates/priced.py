@@ -54,6 +54,8 @@ _NEGLIGIBLE = 16.0
 # Tangents of a curved loss: the square of their distance, in widths, at least so many, and around shares of this size
 # those within so many distances of the widths before.
 _APART, _FEWEST, _SHARED, _AROUND = 4.0, 6, 1e-3, 1.5
+# Of a risk near zero the widths ask for more tangents than this, or shares of all rows in them: planes are faster.
+_MOST_TANGENTS, _MOST_SHARES = 5000, 2e8
 # A share of this size of the largest mass has no curvature.
 _LIGHT = 1e-7
 # The multiplier comes no nearer to the least one in a step than by this share.
@@ -205,6 +207,11 @@ class _Smoothed(Smoothed):
         for number, (slope, conjugate) in enumerate(zip(own, self.problem.loss.conjugate(own), strict=True)):
             yield float(slope), -float(conjugate), np.flatnonzero(self.used[part, number])
 
+    def has_tangents(self, mu: float) -> bool:
+        """Whether a width asks for no more tangents than there may be."""
+        most = min(_MOST_TANGENTS, _MOST_SHARES / self.data.rows.n)
+        return self.problem.loss.pieces is not None or _n_tangents(mu) <= most
+
     def place_tangents(self) -> None:
         """Choose the tangents of a curved loss, and those of every row: near the ones that have a share of it now.
 
@@ -212,8 +219,7 @@ class _Smoothed(Smoothed):
         """
         if self.problem.loss.pieces is not None:
             return
-        n, last, apart = self.data.rows.n, self.angles, np.sqrt(_APART * self.mu)
-        count = max(int(np.ceil(0.5 * np.pi / apart)), _FEWEST)
+        n, last, count = self.data.rows.n, self.angles, max(int(np.ceil(_n_tangents(self.mu))), _FEWEST)
         self.angles = np.linspace(0.0, 0.5 * np.pi, count + 1)
         used = np.ones((n, count + 1), dtype=bool)
         if last.size:
@@ -363,6 +369,10 @@ class _Smoothed(Smoothed):
             yield out
 
 
+def _n_tangents(mu: float) -> float:
+    return float(0.5 * np.pi / np.sqrt(_APART * mu))
+
+
 def _some(found: Response, which: Any) -> Response:
     return Response(*(each[which] for each in found))
 
@@ -422,9 +432,13 @@ def run_prices(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
     x, width = progress.best, _FIRST_WIDTH * progress.upper
+    if not smoothed.has_tangents(width):
+        return progress.result()
     square, planes = _first_square(smoothed, x, width), list[Plane]()
     least = progress.upper
     for _ in range(_MOST_STAGES):
+        if not smoothed.has_tangents(width):
+            break
         smoothed.set_widths(width, 2.0 * width / square)
         smoothed.place_tangents()
         # A bound needs slopes that vanish. Where it is there, or the width too large, a rough minimum will do.

@@ -92,7 +92,9 @@ class Progress:
         self.smoothed = smoothed
         family, data = smoothed.family, smoothed.data
         least, _ = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)
-        multiplier = max(least.multiplier, family.floor() + 1e-3 * least.value / smoothed.problem.radius)
+        # With a ridge the penalty may be all there is of the risk; the barrier needs a multiplier above the least one.
+        value = least.value + smoothed.problem.penalty(coef)
+        multiplier = max(least.multiplier, family.floor() + 1e-3 * value / smoothed.problem.radius)
         self.best = np.append(coef, [intercept, multiplier])
         self.upper, self.lower, self.rounding = smoothed.risk(self.best), 0.0, 0.0  # losses are not negative
         self.history: list[tuple[float, float]] = []

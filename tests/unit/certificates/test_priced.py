@@ -167,3 +167,35 @@ def test_problems_that_others_solve(settings):
     loss = settings.pop("loss", "hinge")
     problem = Problem(loss, **{"radius": 0.02, "norm": "linf", "support": (0.0, 1.0)} | settings)
     assert not can_use_prices(problem, problem.validate(X, y))
+
+
+def separated(n=60, m=4, seed=0):
+    """Return rows that a feature which cannot move separates: what is left of the risk is the ridge."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.random((n, m)), np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    X[:, 0] = 0.5 + 0.5 * y
+    return X, y, np.append(np.inf, np.ones(m - 1))
+
+
+@pytest.mark.parametrize("ridge", [1e-14, 1e-9, 1e-3])
+def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge):
+    X, y, prices = separated()
+    problem = Problem("smooth_hinge", norm="linf", radius=0.1, support=(0.0, 1.0), feature_weights=prices, ridge=ridge)
+    data = problem.validate(X, y)
+    found = run_prices(problem, data, np.array([4.0, 0.0, 0.0, 0.0]), -2.0, 1e-3)
+    assert found.multiplier > 0.0
+    assert found.lower <= 2.0 * ridge * (1.0 + 1e-9) <= found.upper * (1.0 + 1e-2)
+
+
+def test_no_more_tangents_than_there_may_be(monkeypatch):
+    monkeypatch.setattr(priced, "_MOST_TANGENTS", 20)
+    X, y = pixels(60, 20)
+    problem = Problem("logistic", norm="linf", radius=0.01, support=(0.0, 1.0))
+    seen = []
+    place = priced._Smoothed.place_tangents
+    monkeypatch.setattr(
+        priced._Smoothed, "place_tangents", lambda self: (place(self), seen.append(self.angles.size))[0]
+    )
+    found = run_prices(problem, problem.validate(X, y), np.zeros(20), 0.0, 1e-7)
+    assert max(seen) <= 22
+    assert 0.0 < found.lower <= found.upper

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from dualcore import Problem, open_source, radius_path, select_radius, solve
+from dualcore import ArraySource, Problem, open_source, radius_path, select_radius, solve
 
 
 def data(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
@@ -59,3 +59,18 @@ def test_many_classes_have_a_path_of_coresets_on_a_source():
         assert point.certificate.upper == pytest.approx(
             at.risk(point.solution.coef, point.solution.intercept, X, y), rel=1e-8
         )
+
+
+@pytest.mark.parametrize("scoring", ["loss", "error"])
+@pytest.mark.parametrize("chunk_rows", [1, 7])
+def test_chunks_without_a_row_of_some_fold(chunk_rows, scoring):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.where(X[:, 0] + 0.3 * rng.normal(size=60) > 0.0, 1.0, -1.0)
+    whole, cut = (
+        select_radius(
+            Problem("logistic"), ArraySource(X, y, chunk_rows=rows), None, [0.01, 0.1], scoring=scoring, random_state=0
+        )
+        for rows in (60, chunk_rows)
+    )
+    np.testing.assert_allclose(whole.scores, cut.scores, rtol=1e-12)

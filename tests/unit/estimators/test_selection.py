@@ -232,3 +232,19 @@ def test_small_folds_take_all_rows_unless_a_sampler_is_given():
     np.testing.assert_array_equal(size.scores_, whole.scores_)
     assert len(size.coreset_) <= 100  # the model itself is trained through a coreset
     assert (sampled.scores_ != whole.scores_).any()
+
+
+@pytest.mark.parametrize("settings", [{}, {"support": (-9.0, 9.0)}])
+@pytest.mark.parametrize("search", [WassersteinLogisticRegressionCV, WassersteinHuberRegressorCV])
+def test_a_number_of_radii_over_a_source(search, settings):
+    rng = np.random.default_rng(0)
+    X = np.clip(rng.normal(size=(90, 2)), -9.0, 9.0)
+    y = X[:, 0] + rng.normal(size=90)
+    y = y if search is WassersteinHuberRegressorCV else np.where(y > 0.0, 1.0, -1.0)
+    grid = search(radii=3, cv=3, random_state=0, **settings).fit(X, y).radii_
+    for chunk_rows in (7, 90):
+        source = ArraySource(X, y, chunk_rows=chunk_rows)
+        model = search(radii=3, cv=3, random_state=0, **settings).fit(source)
+        np.testing.assert_allclose(model.radii_, grid, rtol=1e-12)
+        assert model.scores_.shape == (3, 3)
+        assert model.radius_ in model.radii_

@@ -92,3 +92,18 @@ def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):
     cut = problem.family.rows(model, X, y)
     for a, b in zip(whole[:5], cut[:5], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_tiny_multipliers_and_far_walls_are_no_floating_point_faults(loss, norm):
+    """Squares of tiny prices are zero, and where all walls are met a feature that is free has no weight."""
+    for share in (1e-250, 1e-170, 1e-30, 1e-9, 1e-3):
+        for scale in (1e-3, 1.0, 1e5):
+            problem, slopes, caps, start, side = draw(loss, norm, "levels", 0, 6)
+            check(problem, slopes / scale, caps * scale, start, side, share)
+    caps = np.zeros((3, 9))
+    caps[:, :3] = 1e5
+    check(
+        Problem(loss, norm=norm, radius=0.1, support=(0.0, 1.0)), np.ones(9), caps, np.array([0.0, 1e5, 5e5]), -1.0, 0.3
+    )

@@ -37,12 +37,13 @@ class _HeldOut:
         found = []
         for number, models in enumerate(self.models):
             held = np.flatnonzero(fold == number)
-            rows, y, sums = as_rows(chunk.X[held]), chunk.y[held], []
-            for coef, intercept in models:
-                values = np.zeros(chunk.y.size)
-                values[held] = weights[held] * self.measure(self.problem.family, rows, y, coef, intercept)
-                sums.append(RowSum.of(chunk.start, values))
-            found.append([*sums, RowSum.of(chunk.start, np.where(fold == number, weights, 0.0))])
+            values = np.zeros((len(models) + 1, chunk.y.size))
+            if held.size:  # a short chunk may have no row of a fold
+                rows, y = as_rows(chunk.X[held]), chunk.y[held]
+                for line, (coef, intercept) in zip(values, models, strict=False):
+                    line[held] = weights[held] * self.measure(self.problem.family, rows, y, coef, intercept)
+                values[-1, held] = weights[held]
+            found.append([RowSum.of(chunk.start, line) for line in values])
         return found
 
     @staticmethod

@@ -24,6 +24,9 @@ from dualcore.problem.losses import Loss
 
 __all__ = ["Path", "Response", "WalledPath"]
 
+# A multiplier below this share of the largest that matters is as good as none.
+_LEAST_PRICE = 1e-100
+
 
 class Response(NamedTuple):
     """The best move of every row where the loss is linear along it: ``sup_s slope s - lam phi(s)``.
@@ -122,7 +125,8 @@ class WalledPath(Path):
             return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
-        if self.is_kept or multiplier <= 0.0 or not is_finite:
+        # The search divides by squares of prices, which a tiny multiplier has none of.
+        if self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
         else:
             caps = self.caps if every else self.caps.take(rows, axis=0)

@@ -342,7 +342,7 @@ class L2Walls(Walls):
             looked = Place(there, *self._look(self.table.take(rows[behind], axis=0), there))
             key, gain, square, free = _put(Place(key, gain, square, free), behind, looked)
         cost = np.sqrt(square)
-        stiffness = np.maximum(square - key * key * free, 0.0) / np.maximum(free, 1e-300)
+        stiffness = np.maximum(square - key * key * free, 0.0) / np.maximum(free, 1e-200)
         return Place(key, gain, cost, key / cost), stiffness
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
