@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,11 +92,14 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
         _warn(title, idle, _idle_text(title, idle, [radius for radius in radii if radius]), UserWarning)
 
 
-def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float) -> None:
-    """Warn once for each kind of trouble of models trained on the coreset of a stream; they have no certificate."""
+def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float, told: Collection[str] = ()) -> None:
+    """Warn once for each kind of trouble of models trained on the coreset of a stream; they have no certificate.
+
+    A stream that drifts goes on to do so: nothing is said again of those in ``told``.
+    """
     for these, text in _unsolved(fits, tol):
         _warn(title, these, text, ConvergenceWarning)
-    drifted = [fit for fit in fits if "drift" in fit.coreset.details]
+    drifted = [fit for fit in fits if "drift" in fit.coreset.details and fit.name not in told]
     if drifted:
         text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
         _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)

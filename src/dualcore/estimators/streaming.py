@@ -87,6 +87,8 @@ def train_on_streams(
     """
     found: list[Training | None] = []
     fits: list[Fitted] = []
+    last = getattr(estimator, "coreset_", None) if hasattr(estimator, "_streams") else None
+    drifted = {n for n, c in zip(names, last if isinstance(last, list) else [last], strict=False) if _drifts(c)}
     settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     for stream, y, name in zip(streams, targets, names, strict=True):
         with warnings.catch_warnings():  # `remark_stream` says it, once for all classes
@@ -100,5 +102,9 @@ def train_on_streams(
             solution = solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings)
         found.append(Training(solution, None, coreset))
         fits.append(Fitted(name, stream.problem, solution, None, coreset, coreset.X, coreset.y, coreset.weights))
-    remark_stream(type(estimator).__name__, fits, tol=estimator.tol)
+    remark_stream(type(estimator).__name__, fits, tol=estimator.tol, told=drifted)
     return found
+
+
+def _drifts(coreset: Any) -> bool:
+    return coreset is not None and "drift" in coreset.details

@@ -257,6 +257,10 @@ def test_drift_is_told_once_for_all_classes():
     with pytest.warns(DriftWarning, match=r"classes 0, 1 and 2 against the rest: The first rows do not") as caught:
         in_parts(model, X, y, step=30_000, classes=[0, 1, 2])
     assert len(caught) == 1
+    with warnings.catch_warnings():  # the same rows again drift as before: nothing new to say
+        warnings.simplefilter("error", DriftWarning)
+        model.partial_fit(X, y)
+    assert all("drift" in coreset.details for coreset in model.coreset_)
 
 
 def test_the_problem_of_a_joint_model_is_the_softmax():

@@ -23,6 +23,7 @@ from dualcore import (
     solve,
 )
 from dualcore.coresets.path import radius_grid
+from dualcore.data.sources import ArraySource
 
 PAIRS = [
     (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),
