@@ -43,8 +43,8 @@ _APART = 2.0
 _FIRST_WIDTH = 0.3
 # How the width falls: to this share of what the gap asks for, within limits.
 _SHARE, _FALLS = 0.3, (0.25, 0.5)
-# Widths of the positive parts, all features of a row together, in widths of the maximum; of many features these are near
-# their price together.
+# Widths of the positive parts, all features of a row together, in widths of the maximum; of many features these are
+# near their price together.
 _SOFT, _TOGETHER = 30.0, 120
 _MOST_STAGES, _MOST_STEPS, _TRIES = 20, 60, 16
 # The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
