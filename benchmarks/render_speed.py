@@ -27,6 +27,7 @@ COLUMNS = {
     "seconds": "seconds",
     "peer_seconds": "peer, seconds",
     "ratio": "ratio",
+    "pairs": "pairs of products",
     "most": "at most",
     "reads": "reads",
     "megabytes": "MB",

@@ -3,15 +3,14 @@
 "box-digits": digits 3 v 8 in [0, 1], three losses, three norms; "ratio" is with walls over without. "box-mnist35":
 MNIST 3 v 5, 1,902 and all 11,552 rows; "pairs" is the time of training in products with X and its transpose, of rows in
 double precision as training has them: of single-precision rows a product with a double-precision vector converts all of
-them first and takes several times as long. "box-mnist-all": odd digits against even ones, all 60,000 rows; "extra_mb"
-is how far training raises the peak of memory. "box-evaluation": risk and gradient at one multiplier, in products
+them first and takes several times as long. "box-mnist-all": odd digits against even ones, all 60,000 rows.
+"box-evaluation": risk and gradient at one multiplier, in products
 ``X @ coef``; digits 3 v 8, and 1,902 rows of MNIST.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -153,9 +152,7 @@ def box_parts(read_mnist: Callable[[argparse.Namespace], tuple[Any, Any] | None]
             return
         X, y = found[0], np.where(found[1] % 2 == 1, 1.0, -1.0)
         problem = Problem("logistic", radius=0.1, norm="l2", support=(0.0, 1.0))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         seconds, model = processor_seconds(lambda: solve(problem, X, y, tol=ALL_TOL), 1)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # before the copy of X that products are timed with
         yield {
             "setting": "MNIST odd against even in a box, logistic l2, radius 0.1",
             "rows": X.shape[0],
@@ -165,8 +162,6 @@ def box_parts(read_mnist: Callable[[argparse.Namespace], tuple[Any, Any] | None]
             "value": model.value,
             "gap": model.relative_gap,
             "status": model.status.name,
-            "rows_mb": X.nbytes / 1e6,
-            "extra_mb": (peak - before) * 1024 / 1e6,
         }
 
     def evaluation(chosen: argparse.Namespace) -> Iterator[Line]:
