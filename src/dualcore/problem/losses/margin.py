@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import entr, expit
+from scipy.special import entr
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import MarginLoss
@@ -31,8 +31,10 @@ class Logistic(MarginLoss):
 
     def slope(self, t: FloatArray) -> FloatArray:
         """Return ``-1 / (1 + exp(z))``."""
-        out = np.asarray(expit(np.negative(t)))
-        return np.asarray(np.negative(out, out=out))
+        with np.errstate(over="ignore"):  # one over infinity is zero, as it should be
+            out = np.asarray(np.exp(np.asarray(t, dtype=np.float64)))
+        out += 1.0
+        return np.asarray(np.divide(-1.0, out, out=out))
 
     def value_and_slope(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return value and slope from one exponential."""
