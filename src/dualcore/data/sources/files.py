@@ -320,12 +320,36 @@ class CsvSource(_TableSource):
     _dropped = 0
 
     def __init__(
-        self, path: Paths, target: str, *, separator: str | None = None, delimiter: str | None = None, **options: Any
+        self,
+        path: Paths,
+        target: str,
+        *,
+        features: Sequence[str] | None = None,
+        weight: str | None = None,
+        labels: Sequence[Any] | str | None = None,
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        unknown: str = "error",
+        fill: Fill | None = None,
+        drop_missing: bool = False,
+        separator: str | None = None,
+        delimiter: str | None = None,
+        chunk_rows: int | None = None,
     ) -> None:
         self.separator = separator if delimiter is None else delimiter
         if self.separator is not None and len(self.separator) != 1:
             raise ValueError(f"separator must be one character, got {self.separator!r}.")
-        super().__init__(path, target, **options)
+        super().__init__(
+            path,
+            target,
+            features=features,
+            weight=weight,
+            labels=labels,
+            categories=categories,
+            unknown=unknown,
+            fill=fill,
+            drop_missing=drop_missing,
+            chunk_rows=chunk_rows,
+        )
 
     def _find_rows(self) -> None:
         self._starts: list[int] = [0]
