@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dualcore.certificates.bundle import Bundle, unbounded_features
+from dualcore.certificates.narrow import Narrow
 from dualcore.certificates.newton import choose_newton
 from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
 from dualcore.certificates.rounding import RowLevelSet
@@ -160,21 +161,21 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
+    rounding = problem.family.enclosure + RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
+    problem, data, *_ = narrow = Narrow.of(problem, data)
+    coef, intercept = narrow.inside(coef, intercept)
     floor = 0.0
     newton = choose_newton(problem, data)
     if newton is not None:
         found = newton.run(problem, data, coef, intercept, newton.tight)
         if found.is_within(newton.enough):
-            rounding = found.rounding + problem.family.enclosure
-            rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
+            rounding += found.rounding
             return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
         floor = max(found.lower, 0.0)
     bundle = Bundle(problem, data, coef, intercept, floor=floor)
     passes = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
     lower = max(trivial_bound(problem), bundle.lower)
-    rounding = bundle.rounding + problem.family.enclosure
-    rounding += RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
-    return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding)
+    return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding + bundle.rounding)
 
 
 # By the name of the family; of a dual point that is known only closed forms make use.

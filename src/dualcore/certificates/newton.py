@@ -9,7 +9,6 @@ from dualcore.certificates.atoms import can_use_atoms, run_atoms
 from dualcore.certificates.branches import can_use_branches, run_branches
 from dualcore.certificates.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
 from dualcore.certificates.plane import NewtonResult
-from dualcore.certificates.priced import can_use_prices, run_prices
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
@@ -35,8 +34,6 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
         return NewtonMethod(run_curves, needs_start=True)
     if can_use_branches(problem, data):
         return NewtonMethod(run_branches, needs_start=True)
-    if can_use_prices(problem, data):
-        return NewtonMethod(run_prices, needs_start=True, tight=1e-4, enough=1e-3)
     if can_use_atoms(problem, data):  # of many rows planes would take minutes
         return NewtonMethod(run_atoms, needs_start=True, tight=1e-5, enough=1e-3)
     return None

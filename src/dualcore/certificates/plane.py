@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from dualcore.certificates.bundle import find_region
 from dualcore.data.arrays import FloatArray
@@ -51,16 +50,6 @@ class Plane(NamedTuple):
     n_atoms: int
 
 
-def mix_planes(planes: list[Plane], shares: FloatArray) -> Plane:
-    """Return the plane of a mixture of distributions; every sum over atoms is linear in their shares."""
-    value, size, steepness, spent = (
-        float(shares @ [getattr(each, name) for each in planes]) for name in ("value", "size", "steepness", "spent")
-    )
-    moment = shares @ np.array([each.moment for each in planes])
-    widest = np.max([each.widest for each in planes], axis=0)
-    return Plane(value, size, moment, steepness, spent, widest, sum(each.n_atoms for each in planes))
-
-
 class PlaneBound:
     """Least values of planes over the region that must hold the optimum."""
 
@@ -75,42 +64,6 @@ class PlaneBound:
         low, high = family.support.spread(m)
         #: features without walls
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
-
-    def best_mixture(self, planes: list[Plane], upper: float) -> Plane:
-        """Return the mixture of distributions whose plane has the largest least value in the region, without a ridge.
-
-        Planes of models around the optimum have slopes of either sign, which cancel.
-        """
-        region = find_region(
-            self.problem, self.family, self.data, self.centre, self.middle, self.spread, upper * (1.0 + 1e-9)
-        )
-        count, level = len(planes), np.array([float(each.moment[-1]) for each in planes])
-        slopes = np.array([each.moment[:-1] for each in planes]) - np.multiply.outer(level, self.centre)
-        held = (region.units > 0.0) & (region.coef > 0.0)
-        priced = slopes[:, held].T / region.units[held, None] * region.reach
-        extra = np.array([each.spent - self.problem.radius for each in planes]) * region.high
-        level *= region.level if self.problem.fit_intercept else 0.0
-        # Variables: shares, and what slopes, level and multiplier cost.
-        minus = -np.eye(3)
-        rows = np.vstack(
-            [
-                np.hstack([part, np.tile(minus[kind], (len(part), 1))])
-                for part, kind in ((priced, 0), (-priced, 0), (level[None], 1), (-level[None], 1), (extra[None], 2))
-            ]
-        )
-        scale = max(abs(upper), 1e-300)
-        found = linprog(
-            np.append([-each.value / scale for each in planes], np.ones(3)),
-            A_ub=np.hstack([rows[:, :count] / scale, rows[:, count:]]),
-            b_ub=np.zeros(len(rows)),
-            A_eq=np.append(np.ones(count), np.zeros(3))[None],
-            b_eq=np.ones(1),
-            method="highs",
-        )
-        if found.x is None:
-            return planes[-1]
-        shares = np.maximum(found.x[:count], 0.0)
-        return mix_planes(planes, shares / shares.sum()) if shares.sum() > 0.0 else planes[-1]
 
     def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
         """Return the least value in the region of models whose risk is at most ``upper``, and what rounding may add.

@@ -101,20 +101,24 @@ class Progress:
 
     def record(self, x: FloatArray, plane: Plane) -> tuple[float, float]:
         """Take note of a point and a plane; return the risk there and the plane's bound before rounding."""
-        value = self.smoothed.risk(x)
-        if value < self.upper:
-            self.upper, self.best = value, x
-        known, off = self.smoothed.below.least(plane, x[:-2], self.upper)
-        if known - off > self.lower:
-            self.lower, self.rounding = known - off, off
+        value = self.look(x)
+        known = self.bound(x, plane)
         self.history.append((self.lower, self.upper))
         return value, known
 
-    def look(self, x: FloatArray) -> None:
-        """Take note of a point without a plane."""
+    def look(self, x: FloatArray) -> float:
+        """Take note of a point, and return the risk there."""
         value = self.smoothed.risk(x)
         if value < self.upper:
             self.upper, self.best = value, x
+        return value
+
+    def bound(self, x: FloatArray, plane: Plane) -> float:
+        """Take note of a plane at a point, and return its bound before rounding."""
+        known, off = self.smoothed.below.least(plane, x[:-2], self.upper)
+        if known - off > self.lower:
+            self.lower, self.rounding = known - off, off
+        return known
 
     def is_within(self, tol: float) -> bool:
         """Whether the relative gap is at most 0.9 ``tol``: a little is left for the scores of the solution."""

@@ -24,6 +24,8 @@ from dualcore.data.threads import one_blas_thread
 _BLOCK_NUMBERS = 65536
 # Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
 _FEW_NUMBERS = 100_000
+# Chosen columns of at most this many numbers are copied: to choose them again in every pass would take longer.
+_FEW_COPIED = 2_000_000
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
@@ -287,6 +289,62 @@ class FrameRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return self._array(indices)
+
+
+class ColumnRows(Rows):
+    """Some columns of other rows, chosen a block at a time: no copy of X is made."""
+
+    def __init__(self, rows: Rows, columns: npt.NDArray[np.intp]) -> None:
+        self.rows, self.columns = rows, columns
+        self.n, self.m, self.in_memory = rows.n, columns.size, rows.in_memory
+
+    @property
+    def block_rows(self) -> int:
+        """As many as of the rows themselves."""
+        return self.rows.block_rows
+
+    def block(self, part: slice) -> Any:
+        return self.rows.block(part)[:, self.columns]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        return self.rows.take(indices)[:, self.columns]
+
+
+def choose_columns(rows: Rows, columns: npt.NDArray[np.intp]) -> Rows:
+    """Return rows of some columns, written out where they are few numbers.
+
+    Examples
+    --------
+    >>> choose_columns(as_rows(np.arange(6.0).reshape(2, 3)), np.array([0, 2])).block(slice(0, 2))
+    array([[0., 2.],
+           [3., 5.]])
+    """
+    chosen = ColumnRows(rows, columns)
+    if not rows.in_memory or chosen.n * chosen.m > _FEW_COPIED:
+        return chosen
+    out = np.empty((chosen.n, chosen.m))
+    for part, block in chosen.dense_blocks():
+        out[part] = block
+    return DenseRows(out)
+
+
+def constant_columns(rows: Rows) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    """Return which columns hold one number only, and the first row.
+
+    Examples
+    --------
+    >>> constant_columns(as_rows(np.array([[1.0, 2.0], [1.0, 3.0]])))[0]
+    array([ True, False])
+    """
+    first: FloatArray | None = None
+    same = np.ones(rows.m, dtype=bool)
+    for _, block in rows.dense_blocks():
+        first = block[0].copy() if first is None else first
+        at = np.flatnonzero(same)
+        if not at.size:
+            break
+        same[at] = (block[:, at] == first[at]).all(axis=0)
+    return same, np.zeros(rows.m) if first is None else first
 
 
 def _is_missing_any(part: Any) -> bool:

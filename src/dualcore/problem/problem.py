@@ -170,6 +170,16 @@ class Problem:
         """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
         return self.replace(support=None, categories=None, **changes)
 
+    def narrowed(self, columns: npt.NDArray[np.intp], n_features: int) -> Problem:
+        """Return the problem of some of the features, which are not one-hot columns of categories."""
+        weights, support = self.geometry.norm.weights, self.geometry.support
+        changes: dict[str, Any] = {}
+        if weights is not None:
+            changes["feature_weights"] = weights[columns]
+        if support is not None:
+            changes["support"] = Box(*(side[columns] for side in support.spread(n_features)))
+        return self.replace(**changes)
+
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
         loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))

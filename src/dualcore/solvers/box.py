@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
 from dualcore.certificates.bundle import Bundle, unbounded_features
+from dualcore.certificates.narrow import Narrow
 from dualcore.certificates.newton import NewtonMethod, choose_newton
 from dualcore.certificates.plane import NewtonResult
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
+from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -27,6 +30,8 @@ _START = 1e-4
 _FAR, _RADII, _SMALL = 0.2, (0.1, 0.01), 2000
 # Shares of the radius whose optima without walls Newton's methods begin with, one after the other.
 _SHARES = (1.0, 0.3)
+# Work for a Newton matrix, rows times features squared, from which on descent finds a start sooner.
+_WIDE = 2e8
 # A risk of this share of the other is nothing beside it.
 _NOTHING = 1e-6
 
@@ -70,6 +75,14 @@ class BoxSolver(Solver):
 
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+    ) -> RawSolution:
+        narrow = Narrow.of(problem, data)
+        start = None if start is None else narrow.inside(*start)
+        found = self._run(narrow.problem, narrow.data, tol, max_iter, start)
+        return replace(found, coef=narrow.outside(found.coef))
+
+    def _run(
+        self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
         reached, first = 0.0, start
         newton = choose_newton(problem, data)
@@ -120,7 +133,7 @@ class BoxSolver(Solver):
         family, tried = BoxFamily.of(problem.family), []
         for share in _SHARES:
             free = problem.unwalled(**{"radius": share * problem.radius, **family.free_changes})
-            model = StructuredSolver().run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
+            model = _free_solver(free, data).run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
             tried.append(newton.run(problem, data, model.coef, model.intercept, tol))
             if tried[-1].is_within(_FAR):
                 break
@@ -129,8 +142,15 @@ class BoxSolver(Solver):
     def _start(self, problem: Problem, data: Data, tol: float, max_iter: int, share: float) -> tuple[FloatArray, float]:
         """Return the optimum without walls at a share of the radius."""
         free = problem.unwalled(radius=share * problem.radius)
-        found = StructuredSolver().run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
+        found = _free_solver(free, data).run(free, data, tol=max(tol, _START), max_iter=max_iter, start=None)
         return found.coef, found.intercept
+
+
+def _free_solver(problem: Problem, data: Data) -> Solver:
+    """Return the solver of a problem without walls: descent where Newton matrices of all rows would take longer."""
+    descent, (n, m) = DescentSolver(), (data.rows.n, data.rows.m)
+    is_wide = float(n) * m * min(n, m) >= _WIDE and descent.obstacle(problem, data) is None
+    return descent if is_wide else StructuredSolver()
 
 
 def _unmoved(

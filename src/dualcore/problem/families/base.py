@@ -70,6 +70,8 @@ class Family(ABC):
     may_shift: ClassVar[bool] = True
     # Whether `rows` returns other features than it was given.
     moves_rows: ClassVar[bool] = False
+    # Whether it stays the same problem, of fewer features, where coefficients are zero: `Problem.narrowed`.
+    may_narrow: ClassVar[bool] = False
     # Whether its worst case has a description in cones.
     has_cones: ClassVar[bool] = True
     # Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.

@@ -68,6 +68,7 @@ class BoxFamily(MovingFamily):
     """
 
     name = "box"
+    may_narrow = True
     support: Box
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}

@@ -1,0 +1,211 @@
+r"""Moves of rows within their walls, and how they follow the model: one class for each norm.
+
+With ``u`` the sizes of the coefficients a row whose loss has the slope ``a`` earns
+
+    G(c, lam) = max over 0 <= v <= cap of  c.v - lam ||v|| ,    c = a u ,
+
+``v`` in units in which every feature costs one. Every ``v`` is the move of an atom: errors here cost progress, never
+the validity of a bound. The second derivatives are
+
+    G'' = sum_j D_j (e_j - t_j e_lam) (e_j - t_j e_lam)' + rho (F, -phi) (F, -phi)' .
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxsums import add_up, order_rows, sums_table
+
+__all__ = ["Follow", "L2Moves", "LinfMoves", "Moved", "RowMoves"]
+
+Rows = npt.NDArray[np.intp]
+
+# Tangents that find an answer with l2, how near it is, relatively, and the share of rows after which others are left.
+_MOST_LOOKS, _STILL, _FEW = 20, 2e-5, 0.3
+# Levels that differ by less, relatively, are one.
+_SAME_LEVEL = 1e-9
+
+
+class Moved(NamedTuple):
+    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 the ``key`` of its path."""
+
+    move: FloatArray
+    cost: FloatArray
+    gain: FloatArray
+    key: FloatArray
+
+    def some(self, which: Rows) -> Moved:
+        """Return those of some rows."""
+        return Moved(*(part[which] for part in self))
+
+
+class Follow(NamedTuple):
+    """``G''`` of k rows: ``single`` D (k, features), ``shift`` t, ``together`` F, ``fixed`` phi and ``weight`` rho.
+
+    With linf moves are held fixed, and ``single`` is what rounded edges add.
+    """
+
+    single: FloatArray
+    shift: FloatArray | None = None
+    together: FloatArray | None = None
+    fixed: FloatArray | None = None
+    weight: FloatArray | None = None
+
+
+class RowMoves(ABC):
+    """Moves of the rows of a block towards one side.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (c,)
+        Of the coefficients, per unit of cost.
+    caps : ndarray of shape (n_rows, c)
+        How far each feature may go, in units of cost.
+    lam : float
+        The multiplier.
+    """
+
+    def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
+        self.sizes, self.caps, self.lam = sizes, caps, lam
+
+    @abstractmethod
+    def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
+        """Return how moves of some rows follow the model."""
+
+
+class L2Moves(RowMoves):
+    """Feature ``j`` moves by ``min(cap_j, key u_j)``, and the cost is ``lam / a`` times the key.
+
+    A move that begins to pay goes to the first wall at once: to stay is a branch of its own.
+    """
+
+    def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
+        super().__init__(sizes, caps, lam)
+        with np.errstate(over="ignore"):
+            self._ratio = (caps / np.where(sizes > 0.0, sizes, np.inf)).astype(np.float32)
+        self._squares = (sizes * sizes).astype(np.float32)
+        self._most = np.vecdot(caps, caps)
+        #: how fast the first part of a move changes the score, per unit of cost
+        self.steepest = np.sqrt(((self._ratio > 0.0).astype(np.float32) @ self._squares).astype(np.float64))
+
+    def pays(self, slope: FloatArray, row: Rows) -> npt.NDArray[np.bool_]:
+        """Whether rows move at slopes."""
+        return slope * self.steepest[row] > self.lam
+
+    def longest(self) -> FloatArray:
+        """Return the gain of the longest moves, shape (n_rows,)."""
+        return np.asarray(self.caps @ self.sizes)
+
+    def respond(self, slope: FloatArray, row: Rows, near: FloatArray, *, at_walls: bool = False) -> Moved:
+        """Return the best moves of some rows at slopes of the loss; ``near``: keys of moves at slopes not far away.
+
+        With ``at_walls`` rows go to their first wall at least.
+        """
+        key = self._first_wall(row) if at_walls else np.zeros(slope.size)
+        at = np.flatnonzero(self.pays(slope, row))
+        if at.size:
+            key[at] = np.maximum(self._keys(slope[at], row[at], near[at]), key[at])
+        move = np.multiply.outer(key, self.sizes)
+        np.minimum(move, self.caps[row], out=move)
+        return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, key)
+
+    def _first_wall(self, row: Rows) -> FloatArray:
+        """Return the least positive key that meets a wall, 0 where there is none."""
+        ratio = self._ratio[row]
+        least = np.where(ratio > 0.0, ratio, np.float32(np.inf)).min(axis=1, initial=np.inf).astype(np.float64)
+        return np.where(np.isfinite(least), least, 0.0)
+
+    def _keys(self, slope: FloatArray, row: Rows, near: FloatArray) -> FloatArray:
+        """Solve ``sum_j min(cap_j, key u_j)^2 = (lam / a)^2 key^2``, concave in ``key^2``: by tangents, from the right.
+
+        In single precision: an answer is off by less than matters to what it earns, which is largest there.
+        """
+        bars = (self.lam / slope) ** 2
+        last = self._most[row] / bars
+        square = np.where(near > 0.0, np.minimum(near * near, last), last)
+        ratio = self._ratio if row.size == len(self._ratio) else self._ratio[row]
+        out, left = np.empty(slope.size), np.arange(slope.size)
+        for _ in range(_MOST_LOOKS):
+            key = np.sqrt(square).astype(np.float32)[:, None]
+            free = ((ratio > key).astype(np.float32) @ self._squares).astype(np.float64)
+            held = np.minimum(ratio, key)
+            held *= held
+            met = np.maximum((held @ self._squares).astype(np.float64) - square * free, 0.0)
+            # A tangent that begins on the left of the answer ends on its right.
+            following = np.where(free < (1.0 - 1e-6) * bars, met / np.maximum(bars - free, 1e-6 * bars), last)
+            following = np.minimum(following, last)
+            done = np.abs(following - square) <= _STILL * square
+            out[left] = np.sqrt(following)
+            square = following
+            if np.count_nonzero(done) > _FEW * done.size:
+                rest = np.flatnonzero(~done)
+                if not rest.size:
+                    break
+                left, ratio, bars, square, last = left[rest], ratio[rest], bars[rest], square[rest], last[rest]
+        return out
+
+    def growth(self, slope: FloatArray, found: Moved, row: Rows) -> FloatArray:
+        """Return how fast the gain grows with the slope: ``u' G_cc u``."""
+        free = (self._ratio[row] > found.key.astype(np.float32)[:, None]).astype(np.float32) @ self._squares
+        excess = self.lam**2 - slope * slope * free
+        moves = (found.key > 0.0) & (excess > 0.0) & (slope > 0.0)
+        return np.divide(found.key * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
+
+    def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
+        free = self._ratio[row] > (found.key * (1.0 + 1e-6)).astype(np.float32)[:, None]
+        free &= self.sizes > 0.0
+        steep = free * self.sizes * slope[:, None]
+        square = np.vecdot(steep, steep)
+        k = np.divide(found.key, slope, out=np.zeros(slope.size), where=slope > 0.0)
+        excess = np.maximum(self.lam**2 - square, 1e-12 * self.lam**2)
+        return Follow(np.where(free, k[:, None], 0.0), steep / self.lam, steep, square / self.lam, k / excess)
+
+
+class LinfMoves(RowMoves):
+    """All features together up to a level: ``v_j = min(cap_j, level)``, and the best level is a wall of some feature.
+
+    Levels do not depend on the model, so they are branches. The risk has an edge where a coefficient is zero; there its
+    size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature goes the share ``s'(u)`` of its way.
+
+    Parameters
+    ----------
+    width : float
+        ``w``; the others as of `RowMoves`.
+    """
+
+    def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float, width: float) -> None:
+        longer = np.sqrt(sizes * sizes + width * width)
+        super().__init__(longer - width, caps, lam)
+        self._share, self._bend = sizes / longer, width * width / longer**3
+
+    def levels(self) -> tuple[FloatArray, FloatArray]:
+        """Return the levels of every row and their gains, shape (n_rows, c + 1), the first 0; NaN where they repeat."""
+        n, c = self.caps.shape
+        order = order_rows(self.caps)
+        met, free = sums_table(n, c), sums_table(n, c)
+        level = np.zeros((n, c + 1))
+        level[:, 1:] = np.take_along_axis(self.caps, order, 1)
+        steep = self.sizes[order]
+        np.multiply(level[:, 1:], steep, out=met[:, 1 : c + 1])
+        free[:, 1 : c + 1] = steep[:, ::-1]
+        gain = add_up(met)[:, : c + 1] + level * add_up(free)[:, c::-1]
+        repeated = level[:, 1:] <= level[:, :-1] * (1.0 + _SAME_LEVEL)
+        level[:, 1:][repeated] = np.nan
+        return level, gain
+
+    def up_to(self, level: FloatArray, gain: FloatArray, row: Rows) -> Moved:
+        """Return the moves of rows up to levels whose gains are known; a row may stand several times."""
+        move = np.minimum(self.caps[row], level[:, None])
+        move *= self._share
+        return Moved(move, level, gain, level)
+
+    def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
+        bend = np.minimum(self.caps[row], found.cost[:, None])
+        bend *= self._bend
+        bend *= np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > 0.0)[:, None]
+        return Follow(bend)
