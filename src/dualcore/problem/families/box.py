@@ -175,8 +175,10 @@ class BoxFamily(MovingFamily):
                 self.loss, way.start, way.side, multiplier, enough=None if found is None else found[0] + price
             )
             signal = way.start + way.side * best.gain
-            cost = best.cost + way.price
-            new = (best.lower - price, best.upper - price, cost, best.cost, signal, way.label, way.push, best.key)
+            lower, upper, cost = best.lower, best.upper, best.cost
+            if way.price:
+                lower, upper, cost = lower - price, upper - price, cost + way.price
+            new = (lower, upper, cost, best.cost, signal, way.label, way.push, best.key)
             if found is None:
                 found = new
             else:  # of equal ways the first
@@ -269,7 +271,7 @@ class BoxFamily(MovingFamily):
         With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
         """
         if not isinstance(self.geometry.norm, L1Norm):
-            return None if slopes.all() else np.flatnonzero(slopes)
+            return None if np.count_nonzero(slopes) == slopes.size else np.flatnonzero(slopes)
         columns = np.flatnonzero(slopes > least / self.loss.lipschitz)
         return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
@@ -35,7 +37,7 @@ class L2Path(WalledPath):
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
-        self.length = float(np.linalg.norm(slopes))
+        self.length = sqrt(slopes @ slopes)
 
     def _order(self, caps: FloatArray, slopes: FloatArray) -> None:
         n, m = caps.shape

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -74,7 +75,7 @@ class Path(ABC):
 
     def longest(self) -> FloatArray:
         """Return the largest gain of each row, infinite where nothing stops it."""
-        if self.slopes.all():
+        if np.count_nonzero(self.slopes) == self.slopes.size:
             return np.asarray(self.caps @ self.slopes)
         pushed = self.slopes > 0.0
         return np.asarray(self.caps[:, pushed] @ self.slopes[pushed])
@@ -91,7 +92,7 @@ class WalledPath(Path):
     walls: type[Walls]
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
-        if not slopes.all():
+        if np.count_nonzero(slopes) < slopes.size:
             caps, slopes = caps[:, slopes > 0.0], slopes[slopes > 0.0]
         super().__init__(slopes, caps)
         self._far: FloatArray | None = None
@@ -116,11 +117,11 @@ class WalledPath(Path):
         if self._far is None:
             self._far = self.longest()
         far = self._far
-        is_finite = bool(np.isfinite(far.sum()))
+        is_finite = isfinite(far.sum())
         with nullcontext() if is_finite else np.errstate(invalid="ignore"):
             bound = loss.value(start + side * far) - multiplier / self.length * far
         known = here if enough is None else np.maximum(here, enough)
-        rows = np.flatnonzero(~(bound <= known) & (far > 0.0))
+        rows = (~(bound <= known) & (far > 0.0)).nonzero()[0]
         if rows.size == 0:
             return stay
         every = rows.size == start.size

@@ -32,7 +32,9 @@ from dualcore.problem.losses import Loss
 __all__ = ["Best", "L2Walls", "LinfWalls", "Walls", "rising_rates"]
 
 # Price of a unit of gain, ``lam / slope of the loss``, from the gains of some rows; None stands for all of them.
-Price = Callable[[FloatArray, Places | None], FloatArray]
+Price = Callable[[FloatArray, Places | None], float | FloatArray]
+# Whether the signal rises or falls along the move, +1 or -1: of all rows, or of each.
+Side = float | FloatArray
 
 _MOST_LOOKS = 60
 # How often an interval that may hold a better place is split.
@@ -43,6 +45,8 @@ _MOST_ANSWERS = 7
 _FEW = 0.3
 # Relative change at which a place is found; of a curved loss with l2 the enclosure makes up for it.
 _STILL, _NEAR = 1e-13, 1e-7
+# Share of the square of a guessed key at which a place well before the answer is looked at.
+_BEFORE = 1.0
 # A gain below its tangents by this, relatively, lies on them; a difference below it is rounding.
 _ROUNDING = 1e-14
 _LEAST_SLOPE = 1e-100
@@ -99,6 +103,7 @@ class Walls(ABC):
 
     def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
         self.length, self.gain = length, gain
+        self._stay = Place(*np.array([0.0, 0.0, 0.0, 1.0 / length]))
         self._held, self._free = np.empty(caps.shape), np.empty(caps.shape, dtype=bool)
 
     def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -122,13 +127,15 @@ class Walls(ABC):
         """Return by how much a bound may exceed what is found."""
 
     @abstractmethod
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
+    def middle(
+        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
+    ) -> tuple[Place, FloatArray | None]:
         """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it.
 
-        None stands for zero.
+        None stands for zero. The first time a place will do that the search for the answer has looked at.
         """
 
-    def best(self, loss: Loss, start: FloatArray, side: float, multiplier: float, best: Best) -> tuple[Best, Places]:
+    def best(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, best: Best) -> tuple[Best, Places]:
         """Return the best place of every row and the rows for which it is not known to be the best.
 
         ``best`` is what they earn where they stay. The multiplier must be positive.
@@ -143,58 +150,75 @@ class Walls(ABC):
             place = self.answer(_constant(multiplier / rate), near=False)
             undecided |= np.isnan(place.key)
             best = _better(best, place, loss.value(start + side * place.gain) - multiplier * place.cost)
-        return best, np.flatnonzero(undecided)
+        return best, undecided.nonzero()[0]
 
-    def _curved(self, loss: Loss, start: FloatArray, side: float, multiplier: float, stay: Best) -> tuple[Best, Places]:
+    def _curved(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, stay: Best) -> tuple[Best, Places]:
         def price(gain: FloatArray, rows: Places | None) -> FloatArray:
-            slope = side * loss.slope((start if rows is None else start[rows]) + side * gain)
+            d = _of(side, rows)
+            slope = d * loss.slope((start if rows is None else start[rows]) + d * gain)
             return np.asarray(multiplier / np.maximum(slope, _LEAST_SLOPE))
-
-        def between(first: Place, last: Place, t: FloatArray) -> FloatArray:
-            """Return a bound by the tangents at both: where they meet, the places themselves apart."""
-            room = np.maximum(last.slope - first.slope, _ROUNDING * last.slope)
-            meet = (last.slope * last.gain - last.cost - first.slope * first.gain + first.cost) / room
-            meet = np.minimum(np.maximum(meet, first.gain), last.gain)
-            return np.asarray(
-                loss.value(t + side * meet) - multiplier * (first.cost + first.slope * (meet - first.gain))
-            )
 
         place = self.answer(price, near=True)
         best = _better(stay, place, loss.value(start + side * place.gain) - multiplier * place.cost)
         most = best.lower + self.tolerance(stay.lower, multiplier * place.cost)
-        zero = np.zeros(start.size)
-        first, last = Place(zero, zero, zero, np.full(start.size, 1.0 / self.length)), place
-        rows, upper, undecided = np.arange(start.size), best.upper, np.zeros(start.size, dtype=bool)
-        t, bound = start, between(first, last, start)
-        for turn in range(_MOST_SPLITS + 1):
-            is_open = ~(bound <= most[rows]) & (last.key != 0.0)
-            if turn:
-                np.maximum.at(upper, rows[~is_open], bound[~is_open])
-            else:
-                upper = np.where(is_open | (last.key == 0.0), upper, np.maximum(upper, bound))
-            some = is_open.nonzero()[0]
-            if some.size == 0 or turn == _MOST_SPLITS:
-                undecided[rows[some]] = True
-                break
-            if some.size < rows.size:
-                rows, t, first, last = rows[some], t[some], _pick(first, some), _pick(last, some)
-            middle, stiffness = self.middle(rows, first.key, last.key)
+        bound = _between(loss, start, side, multiplier, self._stay, place)
+        is_open = ~(bound <= most)
+        some = is_open.nonzero()[0]
+        if some.size == 0:
+            return best._replace(upper=np.maximum(best.upper, bound)), some
+        upper = np.where(is_open, best.upper, np.maximum(best.upper, bound))
+        undecided = self._split(loss, start, side, multiplier, place, most, upper, some)
+        return best._replace(upper=upper), undecided
+
+    def _split(
+        self,
+        loss: Loss,
+        start: FloatArray,
+        side: Side,
+        multiplier: float,
+        place: Place,
+        most: FloatArray,
+        upper: FloatArray,
+        rows: Places,
+    ) -> Places:
+        """Split what lies before the places of some rows, until no part of it can earn more than ``most``.
+
+        Raises ``upper`` to the bounds of the parts, and returns the rows with a part that may be better.
+        """
+        t, d, limit, last = start, side, most, place
+        first = Place(*(np.full(start.size, part) for part in self._stay))
+        if rows.size < start.size:
+            t, d, limit = start[rows], _of(side, rows), most[rows]
+            first, last = _pick(first, rows), _pick(last, rows)
+        for turn in range(_MOST_SPLITS):
+            middle, stiffness = self.middle(rows, first.key, last.key, is_first=turn == 0)
             # A better place than the answer is left to the caller.
-            better = loss.value(t + side * middle.gain) - multiplier * middle.cost > most[rows]
-            before = np.where(better, np.inf, between(first, middle, t))
+            better = loss.value(t + d * middle.gain) - multiplier * middle.cost > limit
+            before = np.where(better, np.inf, _between(loss, t, d, multiplier, first, middle))
             if stiffness is None:
-                after = between(middle, last, t)
+                after = _between(loss, t, d, multiplier, middle, last)
             else:
-                after = self._peak(loss, t, side, multiplier, middle, last, multiplier * stiffness / last.cost**3)
-            rows, t, bound = np.concatenate([rows, rows]), np.concatenate([t, t]), np.concatenate([before, after])
-            first, last = _join(first, middle), _join(middle, last)
-        return best._replace(upper=upper), np.flatnonzero(undecided)
+                after = self._peak(loss, t, d, multiplier, middle, last, multiplier * stiffness / last.cost**3)
+            before_open, after_open = ~(before <= limit), ~(after <= limit)
+            for bound, is_open in ((before, before_open), (after, after_open)):
+                np.maximum.at(upper, rows, np.where(is_open, -np.inf, bound))
+            one, other = before_open.nonzero()[0], after_open.nonzero()[0]
+            both = np.concatenate([one, other])
+            rows = rows[both]
+            if both.size == 0:
+                break
+            t, d, limit = t[both], _of(d, both), limit[both]
+            first, last = (
+                _join(_pick(first, one), _pick(middle, other)),
+                _join(_pick(middle, one), _pick(last, other)),
+            )
+        return np.unique(rows)
 
     def _peak(
         self,
         loss: Loss,
         t: FloatArray,
-        side: float,
+        side: Side,
         multiplier: float,
         first: Place,
         last: Place,
@@ -227,7 +251,9 @@ class LinfWalls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return _ROUNDING * (np.abs(here) + cost)
 
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
+    def middle(
+        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
+    ) -> tuple[Place, FloatArray | None]:
         key = 0.5 * (first + last)
         gain, free = self._look(self.table.take(rows, axis=0), key)
         return Place(key, gain, key, 1.0 / np.maximum(free, _ROUNDING * self.length)), None
@@ -309,7 +335,7 @@ class LinfWalls(Walls):
             if rows is None and count > _FEW * n:
                 out = Place(key, gain, key, 1.0 / steep)
                 rows = np.flatnonzero(~found)
-                table, rounding, bar, is_steep = table.take(rows, axis=0), rounding[rows], bar[rows], is_steep[rows]
+                table, rounding, bar, is_steep = table.take(rows, axis=0), rounding[rows], _of(bar, rows), is_steep[rows]
                 low, steep, high, flat = low[rows], steep[rows], high[rows], flat[rows]
                 line, free = line[rows], free[rows]
             np.copyto(low, line, where=is_steep)
@@ -334,13 +360,20 @@ class L2Walls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return self.enclosure * np.maximum(1.0, np.abs(here))
 
-    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
-        key, gain, square, free = (part[rows] for part in self.guess)
-        behind = np.flatnonzero((key > 0.95 * last) | (key <= first))
-        if behind.size:
-            there = 0.5 * (first + last)[behind]
-            looked = Place(there, *self._look(self.table.take(rows[behind], axis=0), there))
-            key, gain, square, free = _put(Place(key, gain, square, free), behind, looked)
+    def middle(
+        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
+    ) -> tuple[Place, FloatArray | None]:
+        if is_first:
+            every = rows.size == self.gain.size
+            key, gain, square, free = self.guess if every else _pick(self.guess, rows)
+            behind = ((key > 0.95 * last) | (key <= first)).nonzero()[0]
+            if behind.size:
+                there = 0.5 * (first + last)[behind]
+                looked = Place(there, *self._look(self.table.take(rows[behind], axis=0), there))
+                key, gain, square, free = _put(Place(key, gain, square, free), behind, looked)
+        else:
+            key = 0.5 * (first + last)
+            gain, square, free = self._look(self.table.take(rows, axis=0), key)
         cost = np.sqrt(square)
         stiffness = np.maximum(square - key * key * free, 0.0) / np.maximum(free, 1e-200)
         return Place(key, gain, cost, key / cost), stiffness
@@ -354,12 +387,11 @@ class L2Walls(Walls):
 
     def answer(self, price: Price, *, near: bool) -> Place:
         # cost^2 = met + free key^2: the tangent meets price^2 key^2 farther on than cost^2 does, and comes nearer.
-        table, rows, out = self.table, None, Place(*(self.gain,) * 4)
+        table, rows, out = self.table, None, self._stay
         bar = price(self.gain, None)
         last = self.most / (bar * bar)
-        # cost^2 is at most that of all walls and at most ``length^2 key^2``: a guess below both. One before the
-        # answer serves as a place between it and the start, too.
-        square = (0.6 if near else 0.8) * np.maximum(last - self.most / self.length**2, 0.0)
+        # One before the answer serves as a place between it and the start, too.
+        square = (_BEFORE if near else 1.0) * self._first_guess(bar, last)
         still = 1.0 - (_NEAR if near else _STILL)
         last_turn = _MOST_ANSWERS if near else -1
         for turn in range(_MOST_LOOKS):
@@ -367,14 +399,15 @@ class L2Walls(Walls):
             gain, cost, free = self._look(table, key)
             if near and turn:  # where the guess lies the loss may be flatter than at the answer
                 bar = price(gain, rows)
-            bars, met = bar * bar, np.maximum(cost - square * free, 0.0)
+            bars, met = bar * bar, cost - square * free
             following = met / np.maximum(bars - free, _ROUNDING * bars)
             # Where no wall is met and the price is not either, nothing pays.
             stays = met <= _ROUNDING * cost
             if turn == 0:
-                stays &= free < bars
+                is_flat = free < bars
+                stays &= is_flat
                 found = stays
-                following = np.minimum(np.where(free < bars, following, last), last)
+                following = np.minimum(np.where(is_flat, following, last), last)
                 if near:
                     self.guess = Place(key, gain, cost, free)
             else:
@@ -385,19 +418,34 @@ class L2Walls(Walls):
                 out = _put(out, rows, self._place(key, gain, cost, stays))
                 if count == found.size or turn == last_turn:
                     return out
-                rest = np.flatnonzero(~found)
+                rest = (~found).nonzero()[0]
                 rows = rest if rows is None else rows[rest]
-                table, square, bar = table.take(rest, axis=0), following[rest], bar[rest]
+                table, square, bar = table.take(rest, axis=0), following[rest], _of(bar, rest)
             elif count:  # what is found stays, whatever other rows are in the block
                 square = np.where(found, square, following)
             else:
                 square = following
         return _put(out, rows, _nowhere(square.size))
 
+    def _first_guess(self, bar: Side, last: FloatArray) -> FloatArray:
+        """Return a guess of the square of the answer's key, which is at most ``last``.
+
+        It is ``last`` where all walls are met at once. The more the walls are spread, and the higher the price, the
+        nearer it is: by how much is fitted to data, and decides about the number of looks only.
+        """
+        steep = bar / self.length
+        spread = 1.0 - self.gain * self.gain / np.maximum(self.length**2 * self.most, 1e-300)
+        share = (1.0 + 0.35 * steep) - (2.6 * steep - 0.25) * spread
+        share = np.minimum(np.maximum(share, 0.05), 1.0)
+        share *= steep < 1.0
+        share *= last
+        return np.asarray(share)
+
     def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, stays: npt.NDArray[np.bool_]) -> Place:
-        cost, stays = np.sqrt(square), stays | (square == 0.0)
-        if not stays.any():
+        cost = np.sqrt(square)
+        if not np.count_nonzero(stays) and np.count_nonzero(cost) == cost.size:
             return Place(key, gain, cost, key / cost)
+        stays = stays | (cost == 0.0)
         key, gain, cost = (np.where(stays, 0.0, part) for part in (key, gain, cost))
         return Place(key, gain, cost, np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=~stays))
 
@@ -409,7 +457,20 @@ def _up_to_groups(width: int) -> FloatArray:
 
 
 def _constant(price: float) -> Price:
-    return lambda gain, _: np.full(gain.size, price)
+    return lambda gain, rows: price
+
+
+def _of(side: Side, rows: Places | None) -> Side:
+    """Return the numbers of some rows; one number is that of all of them."""
+    return side if rows is None or isinstance(side, float) else side[rows]
+
+
+def _between(loss: Loss, t: FloatArray, side: Side, multiplier: float, first: Place, last: Place) -> FloatArray:
+    """Return a bound by the tangents at two places: where they meet, the places themselves apart."""
+    room = np.maximum(last.slope - first.slope, _ROUNDING * last.slope)
+    meet = (last.slope * last.gain - last.cost - first.slope * first.gain + first.cost) / room
+    meet = np.minimum(np.maximum(meet, first.gain), last.gain)
+    return np.asarray(loss.value(t + side * meet) - multiplier * (first.cost + first.slope * (meet - first.gain)))
 
 
 def _pick(place: Place, rows: Places) -> Place:
@@ -438,7 +499,7 @@ def _better(best: Best, place: Place, value: FloatArray) -> Best:
     """Return the better of what is known and a place; of equal ones, to rounding, the first."""
     wins = value > best.lower + 1e-15 * np.abs(best.lower)
     new = (value, value, place.gain, place.cost, place.key)
-    if wins.all():
+    if np.count_nonzero(wins) == wins.size:
         return Best(value, np.maximum(value, best.upper), *new[2:])
     found = Best(*(np.where(wins, a, b) for a, b in zip(new, best, strict=True)))
     return found._replace(upper=np.maximum(found.lower, best.upper))
