@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import isfinite
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,7 +26,9 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
+from dualcore.problem.families.boxmoves import TOLERANCE, Best, Path, get_path
+from dualcore.problem.families.boxsums import Places
+from dualcore.problem.families.boxways import bound_ways, search_ways
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
@@ -41,6 +44,11 @@ _MOST_KEPT = 2_000_000
 _CACHED = 131072
 # Whether the score is pushed up, one line for either.
 _UP = np.array([[False], [True]])
+# As near to zero or to the largest multiplier, relatively, bounds of the ways have no digits.
+_LEAST_RANKED = 1e-6
+# Bounds of ways that are as near to each other say little: those of l1 are exact where the loss is linear, those of
+# linf the loosest.
+_CLOSE = {"l1": 1.0, "l2": 0.78, "linf": 0.6}
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -72,6 +80,8 @@ class BoxFamily(MovingFamily):
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
+    #: whether `bound_ways` holds for its moves
+    ranks_ways: ClassVar[bool] = True
     _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -157,14 +167,47 @@ class BoxFamily(MovingFamily):
         as_searched: bool,
         out: FloatArray | None = None,
     ) -> Moves:
-        pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-        for _, path in pairs:
-            path.is_kept = as_searched
-        found = self._choose(pairs, multiplier)
+        if not as_searched and self._may_rank(X, coef, multiplier):
+            within = True
+            found = self._choose_ranked(X, y, coef, intercept, multiplier)
+        else:
+            pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
+            for _, path in pairs:
+                path.is_kept = as_searched
+            within = pairs[0][1].is_within
+            found = self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=pairs[0][1].is_within, out=out) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=within, out=out) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
+
+    def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
+        """Whether bounds of both ways of a residual are known before any search."""
+        if not self.ranks_ways or self.is_classification or self.loss.pieces is not None:
+            return False
+        floor, ceiling, _ = self._limits
+        largest = self.loss.lipschitz * self.geometry.norm.dual(coef)
+        return (
+            self.geometry.norm.weights is None
+            and isfinite(ceiling - floor)
+            and _LEAST_RANKED * largest < multiplier < (1.0 - _LEAST_RANKED) * largest
+            and self._within(X)
+        )
+
+    def _choose_ranked(
+        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
+    ) -> tuple[FloatArray, ...]:
+        """Return the same as `_choose`, with one search for most rows."""
+        residual = X @ coef + intercept - y
+
+        def search(rows: Places | None, push: FloatArray, enough: FloatArray | None = None) -> Best:
+            start, block = (residual, X) if rows is None else (residual[rows], X.take(rows, axis=0))
+            path = self._path(block, coef, push, multiplier, within=True)
+            return path.best(self.loss, start, push, multiplier, enough)
+
+        up, down = bound_ways(self.loss, self.geometry.norm, self._sides(coef.size), X, coef, residual, multiplier)
+        best, push = search_ways(up, down, _CLOSE[self.geometry.norm.name], search)
+        return best.lower, best.upper, best.cost, best.cost, residual + push * best.gain, y, push, best.key
 
     def _choose(self, pairs: list[tuple[Way, Path]], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""

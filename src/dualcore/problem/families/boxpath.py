@@ -20,7 +20,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxsearch import Best, Walls
-from dualcore.problem.families.boxsums import Places
+from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
 __all__ = ["Path", "Response", "WalledPath"]
@@ -66,11 +66,12 @@ class Path(ABC):
 
     @abstractmethod
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         """Return where ``L(start + side * s) - lam phi(s)`` is largest.
 
-        A row that earns no more than ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
+        Where the loss has linear pieces all rows have one ``side``. A row that earns no more than ``enough`` (n_rows,)
+        may stay; its ``upper`` is then at most that, or its loss.
         """
 
     def longest(self) -> FloatArray:
@@ -104,11 +105,11 @@ class WalledPath(Path):
         """Make the sums for rows with this room."""
 
     @abstractmethod
-    def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+    def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         """Return the best places of the rows whose sums stand at ``at``."""
 
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         here, zero = loss.value(start), np.zeros(start.size)
         stay = Best(here, here, zero, zero, zero)
@@ -126,6 +127,7 @@ class WalledPath(Path):
             return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
+        side = side if every else of_rows(side, rows)
         # The search divides by squares of prices, which a tiny multiplier has none of.
         if self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
@@ -134,7 +136,7 @@ class WalledPath(Path):
             walls = self.walls(caps, self.slopes, self.length, far if every else far[rows])
             found, rest = walls.best(loss, t, side, multiplier, best)
             if rest.size:
-                exact = self._search(loss, self._ordered(rows[rest]), t[rest], side, multiplier)
+                exact = self._search(loss, self._ordered(rows[rest]), t[rest], of_rows(side, rest), multiplier)
                 found = _put(found, rest, exact)
         if every:
             return found

@@ -26,15 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxsums import Places, order_rows
+from dualcore.problem.families.boxsums import Places, Side, of_rows, order_rows
 from dualcore.problem.losses import Loss
 
 __all__ = ["Best", "L2Walls", "LinfWalls", "Walls", "rising_rates"]
 
 # Price of a unit of gain, ``lam / slope of the loss``, from the gains of some rows; None stands for all of them.
 Price = Callable[[FloatArray, Places | None], float | FloatArray]
-# Whether the signal rises or falls along the move, +1 or -1: of all rows, or of each.
-Side = float | FloatArray
 
 _MOST_LOOKS = 60
 # How often an interval that may hold a better place is split.
@@ -108,9 +106,11 @@ class Walls(ABC):
 
     def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return ``min(r, key)`` and ``r > key`` of some rows; the next look may overwrite them."""
-        if key.size > len(self._held):
-            self._held, self._free = np.empty(table.shape), np.empty(table.shape, dtype=bool)
-        held, free = self._held[: key.size], self._free[: key.size]
+        held, free = self._held, self._free
+        if key.size != len(held):
+            if key.size > len(held):
+                self._held, self._free = held, free = np.empty(table.shape), np.empty(table.shape, dtype=bool)
+            held, free = held[: key.size], free[: key.size]
         np.minimum(table, key[:, None], out=held)
         np.greater(table, held, out=free)
         return held, free
@@ -154,7 +154,7 @@ class Walls(ABC):
 
     def _curved(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, stay: Best) -> tuple[Best, Places]:
         def price(gain: FloatArray, rows: Places | None) -> FloatArray:
-            d = _of(side, rows)
+            d = of_rows(side, rows)
             slope = d * loss.slope((start if rows is None else start[rows]) + d * gain)
             return np.asarray(multiplier / np.maximum(slope, _LEAST_SLOPE))
 
@@ -188,7 +188,7 @@ class Walls(ABC):
         t, d, limit, last = start, side, most, place
         first = Place(*(np.full(start.size, part) for part in self._stay))
         if rows.size < start.size:
-            t, d, limit = start[rows], _of(side, rows), most[rows]
+            t, d, limit = start[rows], of_rows(side, rows), most[rows]
             first, last = _pick(first, rows), _pick(last, rows)
         for turn in range(_MOST_SPLITS):
             middle, stiffness = self.middle(rows, first.key, last.key, is_first=turn == 0)
@@ -207,7 +207,7 @@ class Walls(ABC):
             rows = rows[both]
             if both.size == 0:
                 break
-            t, d, limit = t[both], _of(d, both), limit[both]
+            t, d, limit = t[both], of_rows(d, both), limit[both]
             first, last = (
                 _join(_pick(first, one), _pick(middle, other)),
                 _join(_pick(middle, one), _pick(last, other)),
@@ -303,7 +303,7 @@ class LinfWalls(Walls):
             again = np.flatnonzero((now >= ahead) & (key > 0.0))
             if again.size == 0:
                 break
-            rows, bar = rows[again], now[again]
+            rows, bar = rows[again], of_rows(now, again)
         return out
 
     def _by_tangents(self, price: Price, near: bool) -> Place:
@@ -335,8 +335,8 @@ class LinfWalls(Walls):
             if rows is None and count > _FEW * n:
                 out = Place(key, gain, key, 1.0 / steep)
                 rows = np.flatnonzero(~found)
-                table, rounding, bar, is_steep = table.take(rows, axis=0), rounding[rows], _of(bar, rows), is_steep[rows]
-                low, steep, high, flat = low[rows], steep[rows], high[rows], flat[rows]
+                table, rounding, bar = table.take(rows, axis=0), rounding[rows], of_rows(bar, rows)
+                is_steep, low, steep, high, flat = is_steep[rows], low[rows], steep[rows], high[rows], flat[rows]
                 line, free = line[rows], free[rows]
             np.copyto(low, line, where=is_steep)
             np.copyto(steep, free, where=is_steep)
@@ -393,12 +393,14 @@ class L2Walls(Walls):
         # One before the answer serves as a place between it and the start, too.
         square = (_BEFORE if near else 1.0) * self._first_guess(bar, last)
         still = 1.0 - (_NEAR if near else _STILL)
-        last_turn = _MOST_ANSWERS if near else -1
+        last_turn, is_new = _MOST_ANSWERS if near else -1, near
         for turn in range(_MOST_LOOKS):
             key = np.sqrt(square)
             gain, cost, free = self._look(table, key)
-            if near and turn:  # where the guess lies the loss may be flatter than at the answer
-                bar = price(gain, rows)
+            if is_new and turn:  # where the guess lies the loss may be flatter than at the answer
+                # A loss that is linear all the way there has one price; bounds find rows that come back from there.
+                now = price(gain, rows)
+                is_new, bar = bool(np.count_nonzero(now != bar)), now
             bars, met = bar * bar, cost - square * free
             following = met / np.maximum(bars - free, _ROUNDING * bars)
             # Where no wall is met and the price is not either, nothing pays.
@@ -420,7 +422,7 @@ class L2Walls(Walls):
                     return out
                 rest = (~found).nonzero()[0]
                 rows = rest if rows is None else rows[rest]
-                table, square, bar = table.take(rest, axis=0), following[rest], _of(bar, rest)
+                table, square, bar = table.take(rest, axis=0), following[rest], of_rows(bar, rest)
             elif count:  # what is found stays, whatever other rows are in the block
                 square = np.where(found, square, following)
             else:
@@ -458,11 +460,6 @@ def _up_to_groups(width: int) -> FloatArray:
 
 def _constant(price: float) -> Price:
     return lambda gain, rows: price
-
-
-def _of(side: Side, rows: Places | None) -> Side:
-    """Return the numbers of some rows; one number is that of all of them."""
-    return side if rows is None or isinstance(side, float) else side[rows]
 
 
 def _between(loss: Loss, t: FloatArray, side: Side, multiplier: float, first: Place, last: Place) -> FloatArray:
@@ -505,6 +502,8 @@ def _better(best: Best, place: Place, value: FloatArray) -> Best:
     return found._replace(upper=np.maximum(found.lower, best.upper))
 
 
-def rising_rates(loss: Loss, side: float) -> list[float]:
+def rising_rates(loss: Loss, side: Side) -> list[float]:
     """Return the positive slopes of the loss's pieces along the move, flattest first."""
+    if not isinstance(side, float):
+        raise TypeError("rows go to one side where the loss has linear pieces, not each to its own")
     return sorted(side * slope for slope, _ in loss.pieces or () if side * slope > 0.0)
