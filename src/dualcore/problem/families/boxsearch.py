@@ -50,6 +50,8 @@ _ROUNDING = 1e-14
 _LEAST_SLOPE = 1e-100
 # Rows of up to so many walls are sorted faster than looked at a few times; sums are made in groups of so many.
 _NARROW, _GROUP = 128, 8
+# Pairs of walls up to which all corners of some rows are listed.
+_MOST_CORNERS = 80_000
 _UPPER = np.triu(np.ones((_GROUP, _GROUP)))
 
 
@@ -101,7 +103,8 @@ class Walls(ABC):
 
     def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
         self.length, self.gain = length, gain
-        self._stay = Place(*np.array([0.0, 0.0, 0.0, 1.0 / length]))
+        zero = np.zeros(1)
+        self._stay = Place(zero, zero, zero, np.full(1, 1.0 / length))
         self._held, self._free = np.empty(caps.shape), np.empty(caps.shape, dtype=bool)
 
     def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -140,6 +143,8 @@ class Walls(ABC):
 
         ``best`` is what they earn where they stay. The multiplier must be positive.
         """
+        if self.has_few_corners(start.size):
+            return self._at_corners(loss, start, side, multiplier, best), np.empty(0, dtype=np.intp)
         if loss.pieces is None:
             return self._curved(loss, start, side, multiplier, best)
         undecided = np.zeros(start.size, dtype=bool)
@@ -167,8 +172,42 @@ class Walls(ABC):
         if some.size == 0:
             return best._replace(upper=np.maximum(best.upper, bound)), some
         upper = np.where(is_open, best.upper, np.maximum(best.upper, bound))
+        if self.has_few_corners(some.size):
+            few = Best(*(part[some] for part in best))
+            few = self._at_corners(loss, start[some], of_rows(side, some), multiplier, few, some)
+            upper[some] = few.upper
+            return Best(*(_replaced(part, some, new) for part, new in zip(best, few, strict=True)))._replace(
+                upper=upper
+            ), some[:0]
         undecided = self._split(loss, start, side, multiplier, place, most, upper, some)
         return best._replace(upper=upper), undecided
+
+    def has_few_corners(self, n_rows: int) -> bool:
+        """Whether to list all corners of so many rows takes less time than to search."""
+        return False
+
+    def corners(self, rows: Places | None) -> tuple[FloatArray, FloatArray]:
+        """Return gain and cost where rows meet each of their walls, one of which is the best place or no move is."""
+        raise NotImplementedError(f"{type(self).__name__} has better places than corners")
+
+    def _at_corners(
+        self,
+        loss: Loss,
+        start: FloatArray,
+        side: Side,
+        multiplier: float,
+        best: Best,
+        rows: Places | None = None,
+    ) -> Best:
+        gain, cost = self.corners(rows)
+        value = loss.value(start[:, None] + (side if isinstance(side, float) else side[:, None]) * gain)
+        value -= multiplier * cost
+        most = value.max(axis=1)
+        # Of corners that earn the same, to rounding, the cheapest.
+        at = np.where(value >= (most - 1e-15 * np.abs(most))[:, None], cost, np.inf).argmin(axis=1)
+        every = np.arange(at.size)
+        far, far_cost = gain[every, at], cost[every, at]
+        return _better(best, Place(far_cost, far, far_cost, far_cost), most)
 
     def _split(
         self,
@@ -186,10 +225,9 @@ class Walls(ABC):
         Raises ``upper`` to the bounds of the parts, and returns the rows with a part that may be better.
         """
         t, d, limit, last = start, side, most, place
-        first = Place(*(np.full(start.size, part) for part in self._stay))
+        first = Place(*(np.repeat(part, rows.size) for part in self._stay))
         if rows.size < start.size:
-            t, d, limit = start[rows], of_rows(side, rows), most[rows]
-            first, last = _pick(first, rows), _pick(last, rows)
+            t, d, limit, last = start[rows], of_rows(side, rows), most[rows], _pick(last, rows)
         for turn in range(_MOST_SPLITS):
             middle, stiffness = self.middle(rows, first.key, last.key, is_first=turn == 0)
             # A better place than the answer is left to the caller.
@@ -251,6 +289,13 @@ class LinfWalls(Walls):
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return _ROUNDING * (np.abs(here) + cost)
 
+    def has_few_corners(self, n_rows: int) -> bool:
+        return n_rows * self.weights.size**2 <= _MOST_CORNERS
+
+    def corners(self, rows: Places | None) -> tuple[FloatArray, FloatArray]:
+        table = self.table if rows is None else self.table.take(rows, axis=0)
+        return np.minimum(table[:, :, None], table[:, None, :]) @ self.weights, table
+
     def middle(
         self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
     ) -> tuple[Place, FloatArray | None]:
@@ -300,8 +345,8 @@ class LinfWalls(Walls):
                 break
             # The price here may be another, and never a lower one.
             now = price(gain, None if every else rows)
-            again = np.flatnonzero((now >= ahead) & (key > 0.0))
-            if again.size == 0:
+            again = ((now >= ahead) & (key > 0.0)).nonzero()[0]
+            if self.has_few_corners(again.size):  # of a few, bounds will find those that have a better place before
                 break
             rows, bar = rows[again], of_rows(now, again)
         return out
@@ -485,6 +530,12 @@ def _put(out: Place, rows: Places | None, part: Place) -> Place:
     for whole, new in zip(out, part, strict=True):
         whole[rows] = new
     return out
+
+
+def _replaced(whole: FloatArray, rows: Places, part: FloatArray) -> FloatArray:
+    whole = whole.copy()
+    whole[rows] = part
+    return whole
 
 
 def _nowhere(n: int) -> Place:
