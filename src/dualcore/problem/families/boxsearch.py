@@ -103,8 +103,6 @@ class Walls(ABC):
 
     def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
         self.length, self.gain = length, gain
-        zero = np.zeros(1)
-        self._stay = Place(zero, zero, zero, np.full(1, 1.0 / length))
         self._held, self._free = np.empty(caps.shape), np.empty(caps.shape, dtype=bool)
 
     def _met(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -124,6 +122,11 @@ class Walls(ABC):
 
         A row for which there is none stays, and has the key 0. One whose search does not end has the key NaN.
         """
+
+    def first(self) -> Place:
+        """Return where all rows begin."""
+        zero = np.zeros(self.gain.size)
+        return Place(zero, zero, zero, np.full(self.gain.size, 1.0 / self.length))
 
     @abstractmethod
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
@@ -166,7 +169,8 @@ class Walls(ABC):
         place = self.answer(price, near=True)
         best = _better(stay, place, loss.value(start + side * place.gain) - multiplier * place.cost)
         most = best.lower + self.tolerance(stay.lower, multiplier * place.cost)
-        bound = _between(loss, start, side, multiplier, self._stay, place)
+        first = self.first()
+        bound = _between(loss, start, side, multiplier, first, place)
         is_open = ~(bound <= most)
         some = is_open.nonzero()[0]
         if some.size == 0:
@@ -179,7 +183,7 @@ class Walls(ABC):
             return Best(*(_replaced(part, some, new) for part, new in zip(best, few, strict=True)))._replace(
                 upper=upper
             ), some[:0]
-        undecided = self._split(loss, start, side, multiplier, place, most, upper, some)
+        undecided = self._split(loss, start, side, multiplier, (first, place), most, upper, some)
         return best._replace(upper=upper), undecided
 
     def has_few_corners(self, n_rows: int) -> bool:
@@ -215,19 +219,19 @@ class Walls(ABC):
         start: FloatArray,
         side: Side,
         multiplier: float,
-        place: Place,
+        ends: tuple[Place, Place],
         most: FloatArray,
         upper: FloatArray,
         rows: Places,
     ) -> Places:
-        """Split what lies before the places of some rows, until no part of it can earn more than ``most``.
+        """Split what lies between two places of some rows, until no part of it can earn more than ``most``.
 
         Raises ``upper`` to the bounds of the parts, and returns the rows with a part that may be better.
         """
-        t, d, limit, last = start, side, most, place
-        first = Place(*(np.repeat(part, rows.size) for part in self._stay))
+        t, d, limit, (first, last) = start, side, most, ends
         if rows.size < start.size:
-            t, d, limit, last = start[rows], of_rows(side, rows), most[rows], _pick(last, rows)
+            t, d, limit = start[rows], of_rows(side, rows), most[rows]
+            first, last = _pick(first, rows), _pick(last, rows)
         for turn in range(_MOST_SPLITS):
             middle, stiffness = self.middle(rows, first.key, last.key, is_first=turn == 0)
             # A better place than the answer is left to the caller.
@@ -238,13 +242,13 @@ class Walls(ABC):
             else:
                 after = self._peak(loss, t, d, multiplier, middle, last, multiplier * stiffness / last.cost**3)
             before_open, after_open = ~(before <= limit), ~(after <= limit)
-            for bound, is_open in ((before, before_open), (after, after_open)):
-                np.maximum.at(upper, rows, np.where(is_open, -np.inf, bound))
+            closed = np.maximum(np.where(before_open, -np.inf, before), np.where(after_open, -np.inf, after))
+            np.maximum.at(upper, rows, closed)
             one, other = before_open.nonzero()[0], after_open.nonzero()[0]
             both = np.concatenate([one, other])
             rows = rows[both]
             if both.size == 0:
-                break
+                return both
             t, d, limit = t[both], of_rows(d, both), limit[both]
             first, last = (
                 _join(_pick(first, one), _pick(middle, other)),
@@ -288,6 +292,11 @@ class LinfWalls(Walls):
 
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return _ROUNDING * (np.abs(here) + cost)
+
+    def first(self) -> Place:
+        # Features without room make the first step dearer, and the bounds by it lower.
+        zero, free = np.zeros(self.gain.size), np.greater(self.table, 0.0, out=self._free)
+        return Place(zero, zero, zero, 1.0 / (free @ self.weights))
 
     def has_few_corners(self, n_rows: int) -> bool:
         return n_rows * self.weights.size**2 <= _MOST_CORNERS
@@ -432,7 +441,7 @@ class L2Walls(Walls):
 
     def answer(self, price: Price, *, near: bool) -> Place:
         # cost^2 = met + free key^2: the tangent meets price^2 key^2 farther on than cost^2 does, and comes nearer.
-        table, rows, out = self.table, None, self._stay
+        table, rows, out = self.table, None, Place(*(self.gain,) * 4)
         bar = price(self.gain, None)
         last = self.most / (bar * bar)
         # One before the answer serves as a place between it and the start, too.
