@@ -28,7 +28,7 @@ from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Best, Path, get_path
 from dualcore.problem.families.boxsums import Places
-from dualcore.problem.families.boxways import bound_ways, search_ways
+from dualcore.problem.families.boxways import bound_ways, has_bounds, search_ways
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
@@ -44,11 +44,6 @@ _MOST_KEPT = 2_000_000
 _CACHED = 131072
 # Whether the score is pushed up, one line for either.
 _UP = np.array([[False], [True]])
-# As near to zero or to the largest multiplier, relatively, bounds of the ways have no digits.
-_LEAST_RANKED = 1e-6
-# Bounds of ways that are as near to each other say little: those of l1 are exact where the loss is linear, those of
-# linf the loosest.
-_CLOSE = {"l1": 1.0, "l2": 0.78, "linf": 0.6}
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -183,16 +178,11 @@ class BoxFamily(MovingFamily):
 
     def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
         """Whether bounds of both ways of a residual are known before any search."""
-        if not self.ranks_ways or self.is_classification or self.loss.pieces is not None:
+        if not self.ranks_ways or self.is_classification:
             return False
         floor, ceiling, _ = self._limits
-        largest = self.loss.lipschitz * self.geometry.norm.dual(coef)
-        return (
-            self.geometry.norm.weights is None
-            and isfinite(ceiling - floor)
-            and _LEAST_RANKED * largest < multiplier < (1.0 - _LEAST_RANKED) * largest
-            and self._within(X)
-        )
+        is_bounded = isfinite(ceiling - floor) and has_bounds(self.loss, self.geometry.norm, coef, multiplier)
+        return is_bounded and self._within(X)
 
     def _choose_ranked(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
@@ -206,7 +196,7 @@ class BoxFamily(MovingFamily):
             return path.best(self.loss, start, push, multiplier, enough)
 
         up, down = bound_ways(self.loss, self.geometry.norm, self._sides(coef.size), X, coef, residual, multiplier)
-        best, push = search_ways(up, down, _CLOSE[self.geometry.norm.name], search)
+        best, push = search_ways(up, down, self.geometry.norm, search)
         return best.lower, best.upper, best.cost, best.cost, residual + push * best.gain, y, push, best.key
 
     def _choose(self, pairs: list[tuple[Way, Path]], multiplier: float) -> tuple[FloatArray, ...]:

@@ -7,8 +7,9 @@ from math import sqrt
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxl2walls import L2Walls
 from dualcore.problem.families.boxpath import Response, WalledPath
-from dualcore.problem.families.boxsearch import Best, L2Walls, rising_rates
+from dualcore.problem.families.boxsearch import Best, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
 from dualcore.problem.losses import Loss
 

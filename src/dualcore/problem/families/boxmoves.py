@@ -24,8 +24,9 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
+from dualcore.problem.families.boxlinf import LinfWalls
 from dualcore.problem.families.boxpath import Path, WalledPath
-from dualcore.problem.families.boxsearch import Best, LinfWalls, rising_rates
+from dualcore.problem.families.boxsearch import Best, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, order_rows, sums_table
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss

@@ -19,40 +19,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxsums import Places, Side, of_rows, order_rows
+from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
-__all__ = ["Best", "L2Walls", "LinfWalls", "Walls", "rising_rates"]
+__all__ = ["FEW", "ROUNDING", "Best", "Place", "Price", "Walls", "nowhere", "pick", "put", "rising_rates"]
 
 # Price of a unit of gain, ``lam / slope of the loss``, from the gains of some rows; None stands for all of them.
 Price = Callable[[FloatArray, Places | None], float | FloatArray]
 
-_MOST_LOOKS = 60
-# How often an interval that may hold a better place is split.
-_MOST_SPLITS = 3
-# How often the slope of a curved loss is answered with l2: where answers fall slowly, splitting is faster.
-_MOST_ANSWERS = 7
 # Share of the rows that are found when the others are looked at alone.
-_FEW = 0.3
-# Relative change at which a place is found; of a curved loss with l2 the enclosure makes up for it.
-_STILL, _NEAR = 1e-13, 1e-7
-# Share of the square of a guessed key at which a place well before the answer is looked at.
-_BEFORE = 1.0
+FEW = 0.3
 # A gain below its tangents by this, relatively, lies on them; a difference below it is rounding.
-_ROUNDING = 1e-14
+ROUNDING = 1e-14
 _LEAST_SLOPE = 1e-100
-# Rows of up to so many walls are sorted faster than looked at a few times; sums are made in groups of so many.
-_NARROW, _GROUP = 128, 8
-# Pairs of walls up to which all corners of some rows are listed.
-_MOST_CORNERS = 80_000
-_UPPER = np.triu(np.ones((_GROUP, _GROUP)))
 
 
 class Best(NamedTuple):
@@ -100,6 +85,10 @@ class Walls(ABC):
 
     table: FloatArray
     weights: FloatArray
+    #: how often rows are looked at
+    most_looks = 60
+    #: how often an interval that may hold a better place is split
+    most_splits = 3
 
     def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
         self.length, self.gain = length, gain
@@ -133,12 +122,10 @@ class Walls(ABC):
         """Return by how much a bound may exceed what is found."""
 
     @abstractmethod
-    def middle(
-        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
-    ) -> tuple[Place, FloatArray | None]:
+    def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
         """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it.
 
-        None stands for zero. The first time a place will do that the search for the answer has looked at.
+        None stands for zero.
         """
 
     def best(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, best: Best) -> tuple[Best, Places]:
@@ -231,9 +218,9 @@ class Walls(ABC):
         t, d, limit, (first, last) = start, side, most, ends
         if rows.size < start.size:
             t, d, limit = start[rows], of_rows(side, rows), most[rows]
-            first, last = _pick(first, rows), _pick(last, rows)
-        for turn in range(_MOST_SPLITS):
-            middle, stiffness = self.middle(rows, first.key, last.key, is_first=turn == 0)
+            first, last = pick(first, rows), pick(last, rows)
+        for _ in range(self.most_splits):
+            middle, stiffness = self.middle(rows, first.key, last.key)
             # A better place than the answer is left to the caller.
             better = loss.value(t + d * middle.gain) - multiplier * middle.cost > limit
             before = np.where(better, np.inf, _between(loss, t, d, multiplier, first, middle))
@@ -251,8 +238,8 @@ class Walls(ABC):
                 return both
             t, d, limit = t[both], of_rows(d, both), limit[both]
             first, last = (
-                _join(_pick(first, one), _pick(middle, other)),
-                _join(_pick(middle, one), _pick(last, other)),
+                _join(pick(first, one), pick(middle, other)),
+                _join(pick(middle, one), pick(last, other)),
             )
         return np.unique(rows)
 
@@ -283,248 +270,20 @@ class Walls(ABC):
         return np.asarray(value - multiplier * last.cost + rise * np.minimum(width, 0.5 * rise / stiff))
 
 
-class LinfWalls(Walls):
-    """``r = cap``, ``w = u``; the cost is the key."""
-
-    def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
-        super().__init__(caps, slopes, length, gain)
-        self.table, self.weights = caps, slopes
-
-    def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
-        return _ROUNDING * (np.abs(here) + cost)
-
-    def first(self) -> Place:
-        # Features without room make the first step dearer, and the bounds by it lower.
-        zero, free = np.zeros(self.gain.size), np.greater(self.table, 0.0, out=self._free)
-        return Place(zero, zero, zero, 1.0 / (free @ self.weights))
-
-    def has_few_corners(self, n_rows: int) -> bool:
-        return n_rows * self.weights.size**2 <= _MOST_CORNERS
-
-    def corners(self, rows: Places | None) -> tuple[FloatArray, FloatArray]:
-        table = self.table if rows is None else self.table.take(rows, axis=0)
-        return np.minimum(table[:, :, None], table[:, None, :]) @ self.weights, table
-
-    def middle(
-        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
-    ) -> tuple[Place, FloatArray | None]:
-        key = 0.5 * (first + last)
-        gain, free = self._look(self.table.take(rows, axis=0), key)
-        return Place(key, gain, key, 1.0 / np.maximum(free, _ROUNDING * self.length)), None
-
-    def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return gain and ``ds/dcost`` behind the place."""
-        held, free = self._met(table, key)
-        return held @ self.weights, free @ self.weights
-
-    def answer(self, price: Price, *, near: bool) -> Place:
-        return (self._by_order if self.weights.size <= _NARROW else self._by_tangents)(price, near)
-
-    def _by_order(self, price: Price, near: bool) -> Place:
-        # The weights of the walls in order, and their sums up to the end of every group.
-        (n, m), order = self.table.shape, order_rows(self.table)
-        steep = self.weights.take(order)
-        if m % _GROUP:
-            steep = np.pad(steep, ((0, 0), (0, -m % _GROUP)))
-        width = steep.shape[1]
-        ends = steep @ _up_to_groups(width)
-        parts, flat = steep.reshape(-1, _GROUP), ends.reshape(-1)
-        rows, out, bar = np.arange(n), Place(*(self.gain,) * 4), price(self.gain, None)
-        for _ in range(_MOST_LOOKS):
-            # The first wall behind which the slope is no more than the price.
-            every = rows.size == n
-            table, sums = (self.table, ends) if every else (self.table.take(rows, axis=0), ends.take(rows, axis=0))
-            met = np.minimum(self.length - bar, sums[:, -1])
-            group = rows * sums.shape[1] + (sums >= met[:, None]).argmax(axis=1)
-            sums, last = parts.take(group, axis=0) @ _UPPER, flat.take(group)
-            sums += (last - sums[:, -1])[:, None]
-            sums[:, -1] = last
-            k = (sums >= met[:, None]).argmax(axis=1)
-            at = _GROUP * group + k
-            behind = self.length - sums.reshape(-1).take(np.arange(0, sums.size, _GROUP) + k)
-            ahead = np.maximum(behind + steep.reshape(-1).take(at), _ROUNDING * self.length)
-            at = np.minimum(at - width * rows, m - 1) + m * rows
-            key = self.table.reshape(-1).take(order.reshape(-1).take(at) + m * rows)
-            if near:
-                key[met <= 0.0] = 0.0
-            held = self._held[: rows.size]
-            gain = np.minimum(table, key[:, None], out=held) @ self.weights
-            out = _put(out, None if every else rows, Place(key, gain, key, 1.0 / ahead))
-            if not near:
-                break
-            # The price here may be another, and never a lower one.
-            now = price(gain, None if every else rows)
-            again = ((now >= ahead) & (key > 0.0)).nonzero()[0]
-            if self.has_few_corners(again.size):  # of a few, bounds will find those that have a better place before
-                break
-            rows, bar = rows[again], of_rows(now, again)
-        return out
-
-    def _by_tangents(self, price: Price, near: bool) -> Place:
-        # The gain is concave in the key. One tangent is steeper than the price, one is not; they meet at the next key.
-        n, table, rows = self.gain.size, self.table, None
-        low, steep = np.zeros(n), np.full(n, self.length)
-        high, flat, rounding = self.gain, np.zeros(n), _ROUNDING * self.gain
-        out = Place(high, high, high, flat)
-        bar = price(high, None)
-        for _ in range(_MOST_LOOKS):
-            key = (high - low) / np.maximum(steep - flat, _ROUNDING * steep)
-            gain, free = self._look(table, key)
-            found = low + steep * key <= gain + rounding
-            count = np.count_nonzero(found)
-            if near and count:
-                # The price here may be another, and never a lower one.
-                now = price(gain, rows)
-                again = found & (now >= steep)
-                if again.any():
-                    bar, found = np.where(again, now, bar), found & ~again
-                    low, steep = np.where(again, 0.0, low), np.where(again, self.length, steep)
-                    stays = again & (bar >= self.length)
-                    key, gain, found = np.where(stays, 0.0, key), np.where(stays, 0.0, gain), found | stays
-                    count = np.count_nonzero(found)
-            if count == found.size:
-                return _put(out, rows, Place(key, gain, key, 1.0 / steep))
-            is_steep = free > bar
-            line = gain - free * key
-            if rows is None and count > _FEW * n:
-                out = Place(key, gain, key, 1.0 / steep)
-                rows = np.flatnonzero(~found)
-                table, rounding, bar = table.take(rows, axis=0), rounding[rows], of_rows(bar, rows)
-                is_steep, low, steep, high, flat = is_steep[rows], low[rows], steep[rows], high[rows], flat[rows]
-                line, free = line[rows], free[rows]
-            np.copyto(low, line, where=is_steep)
-            np.copyto(steep, free, where=is_steep)
-            high, flat = np.where(is_steep, high, line), np.where(is_steep, flat, free)
-        return _put(out, rows, _nowhere(high.size))
-
-
-class L2Walls(Walls):
-    """``r = cap / u``, ``w = u^2``; the square of the cost is concave in the square of the key."""
-
-    #: Width of the enclosure where the loss is curved, relative above one.
-    enclosure = 1e-9
-
-    def __init__(self, caps: FloatArray, slopes: FloatArray, length: float, gain: FloatArray) -> None:
-        super().__init__(caps, slopes, length, gain)
-        with np.errstate(over="ignore"):
-            self.table = caps / slopes
-        self.weights = slopes * slopes
-        self.most = np.einsum("ij,ij->i", caps, caps)
-
-    def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
-        return self.enclosure * np.maximum(1.0, np.abs(here))
-
-    def middle(
-        self, rows: Places, first: FloatArray, last: FloatArray, *, is_first: bool
-    ) -> tuple[Place, FloatArray | None]:
-        if is_first:
-            every = rows.size == self.gain.size
-            key, gain, square, free = self.guess if every else _pick(self.guess, rows)
-            behind = ((key > 0.95 * last) | (key <= first)).nonzero()[0]
-            if behind.size:
-                there = 0.5 * (first + last)[behind]
-                looked = Place(there, *self._look(self.table.take(rows[behind], axis=0), there))
-                key, gain, square, free = _put(Place(key, gain, square, free), behind, looked)
-        else:
-            key = 0.5 * (first + last)
-            gain, square, free = self._look(self.table.take(rows, axis=0), key)
-        cost = np.sqrt(square)
-        stiffness = np.maximum(square - key * key * free, 0.0) / np.maximum(free, 1e-200)
-        return Place(key, gain, cost, key / cost), stiffness
-
-    def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return gain, the square of the cost, and ``sum u_j^2`` of the features that met no wall."""
-        held, free = self._met(table, key)
-        gain = held @ self.weights
-        held *= held
-        return gain, held @ self.weights, free @ self.weights
-
-    def answer(self, price: Price, *, near: bool) -> Place:
-        # cost^2 = met + free key^2: the tangent meets price^2 key^2 farther on than cost^2 does, and comes nearer.
-        table, rows, out = self.table, None, Place(*(self.gain,) * 4)
-        bar = price(self.gain, None)
-        last = self.most / (bar * bar)
-        # One before the answer serves as a place between it and the start, too.
-        square = (_BEFORE if near else 1.0) * self._first_guess(bar, last)
-        still = 1.0 - (_NEAR if near else _STILL)
-        last_turn, is_new = _MOST_ANSWERS if near else -1, near
-        for turn in range(_MOST_LOOKS):
-            key = np.sqrt(square)
-            gain, cost, free = self._look(table, key)
-            if is_new and turn:  # where the guess lies the loss may be flatter than at the answer
-                # A loss that is linear all the way there has one price; bounds find rows that come back from there.
-                now = price(gain, rows)
-                is_new, bar = bool(np.count_nonzero(now != bar)), now
-            bars, met = bar * bar, cost - square * free
-            following = met / np.maximum(bars - free, _ROUNDING * bars)
-            # Where no wall is met and the price is not either, nothing pays.
-            stays = met <= _ROUNDING * cost
-            if turn == 0:
-                is_flat = free < bars
-                stays &= is_flat
-                found = stays
-                following = np.minimum(np.where(is_flat, following, last), last)
-                if near:
-                    self.guess = Place(key, gain, cost, free)
-            else:
-                found = following >= still * square
-                found |= stays
-            count = np.count_nonzero(found)
-            if count > _FEW * found.size or turn == last_turn:
-                out = _put(out, rows, self._place(key, gain, cost, stays))
-                if count == found.size or turn == last_turn:
-                    return out
-                rest = (~found).nonzero()[0]
-                rows = rest if rows is None else rows[rest]
-                table, square, bar = table.take(rest, axis=0), following[rest], of_rows(bar, rest)
-            elif count:  # what is found stays, whatever other rows are in the block
-                square = np.where(found, square, following)
-            else:
-                square = following
-        return _put(out, rows, _nowhere(square.size))
-
-    def _first_guess(self, bar: Side, last: FloatArray) -> FloatArray:
-        """Return a guess of the square of the answer's key, which is at most ``last``.
-
-        It is ``last`` where all walls are met at once. The more the walls are spread, and the higher the price, the
-        nearer it is: by how much is fitted to data, and decides about the number of looks only.
-        """
-        steep = bar / self.length
-        spread = 1.0 - self.gain * self.gain / np.maximum(self.length**2 * self.most, 1e-300)
-        share = (1.0 + 0.35 * steep) - (2.6 * steep - 0.25) * spread
-        share = np.minimum(np.maximum(share, 0.05), 1.0)
-        share *= steep < 1.0
-        share *= last
-        return np.asarray(share)
-
-    def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, stays: npt.NDArray[np.bool_]) -> Place:
-        cost = np.sqrt(square)
-        if not np.count_nonzero(stays) and np.count_nonzero(cost) == cost.size:
-            return Place(key, gain, cost, key / cost)
-        stays = stays | (cost == 0.0)
-        key, gain, cost = (np.where(stays, 0.0, part) for part in (key, gain, cost))
-        return Place(key, gain, cost, np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=~stays))
-
-
-@lru_cache
-def _up_to_groups(width: int) -> FloatArray:
-    """Return the matrix that adds up so many columns to the end of every group."""
-    return np.repeat(np.triu(np.ones((width // _GROUP, width // _GROUP))), _GROUP, axis=0)
-
-
 def _constant(price: float) -> Price:
     return lambda gain, rows: price
 
 
 def _between(loss: Loss, t: FloatArray, side: Side, multiplier: float, first: Place, last: Place) -> FloatArray:
     """Return a bound by the tangents at two places: where they meet, the places themselves apart."""
-    room = np.maximum(last.slope - first.slope, _ROUNDING * last.slope)
+    room = np.maximum(last.slope - first.slope, ROUNDING * last.slope)
     meet = (last.slope * last.gain - last.cost - first.slope * first.gain + first.cost) / room
     meet = np.minimum(np.maximum(meet, first.gain), last.gain)
     return np.asarray(loss.value(t + side * meet) - multiplier * (first.cost + first.slope * (meet - first.gain)))
 
 
-def _pick(place: Place, rows: Places) -> Place:
+def pick(place: Place, rows: Places) -> Place:
+    """Return the places of some rows."""
     return Place(*(part[rows] for part in place))
 
 
@@ -532,7 +291,7 @@ def _join(one: Place, other: Place) -> Place:
     return Place(*(np.concatenate(parts) for parts in zip(one, other, strict=True)))
 
 
-def _put(out: Place, rows: Places | None, part: Place) -> Place:
+def put(out: Place, rows: Places | None, part: Place) -> Place:
     """Return the places of all rows, those of some of them given anew."""
     if rows is None:
         return part
@@ -547,7 +306,7 @@ def _replaced(whole: FloatArray, rows: Places, part: FloatArray) -> FloatArray:
     return whole
 
 
-def _nowhere(n: int) -> Place:
+def nowhere(n: int) -> Place:
     """Return the place of rows whose search did not end."""
     return Place(*(np.full(n, np.nan) for _ in range(4)))
 

@@ -21,19 +21,31 @@ from math import sqrt
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxl2walls import guess_share
 from dualcore.problem.families.boxsearch import Best
 from dualcore.problem.families.boxsums import Places
 from dualcore.problem.geometry import L1Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
-__all__ = ["bound_ways", "search_ways"]
+__all__ = ["bound_ways", "has_bounds", "search_ways"]
 
 # What finds the best moves of some rows, or of all, along their pushes, if they earn enough.
 Search = Callable[[Places | None, FloatArray, FloatArray | None], Best]
 
 _ROUNDING = 1e-14
+# As near to zero or to the largest multiplier, relatively, bounds have no digits.
+_LEAST = 1e-6
+# Bounds that are as near to each other say little: those of l1 are exact where the loss is linear, those of linf the
+# loosest.
+_CLOSE = {"l1": 1.0, "l2": 0.78, "linf": 0.6}
 # Share of the rows up to which they go both ways in one search.
 _FEW = 0.4
+
+
+def has_bounds(loss: Loss, norm: Norm, coef: FloatArray, multiplier: float) -> bool:
+    """Whether `bound_ways` may be asked: of a loss without pieces, and of a norm without weights."""
+    largest = loss.lipschitz * norm.dual(coef)
+    return loss.pieces is None and norm.weights is None and _LEAST * largest < multiplier < (1.0 - _LEAST) * largest
 
 
 def bound_ways(
@@ -81,14 +93,14 @@ def bound_ways(
     return bound(1.0), bound(-1.0)
 
 
-def search_ways(up: FloatArray, down: FloatArray, close: float, search: Search) -> tuple[Best, FloatArray]:
+def search_ways(up: FloatArray, down: FloatArray, norm: Norm, search: Search) -> tuple[Best, FloatArray]:
     """Return the best move of every row and its push: the way with the higher bound, the other where it may be better.
 
-    Rows whose bounds are ``close`` to each other, if they are few, go both ways in one search: a second one takes
+    Rows whose bounds are close to each other, if they are few, go both ways in one search: a second one takes
     longer.
     """
     n, push, less = up.size, np.where(up >= down, 1.0, -1.0), np.minimum(up, down)
-    twice = (less > close * np.maximum(up, down)).nonzero()[0]
+    twice = (less > _CLOSE[norm.name] * np.maximum(up, down)).nonzero()[0]
     if 0 < twice.size <= _FEW * n:
         both = search(np.concatenate([np.arange(n), twice]), np.concatenate([push, -push[twice]]), None)
         best, push = _put_better(Best(*(part[:n] for part in both)), push, twice, Best(*(part[n:] for part in both)))
@@ -129,16 +141,6 @@ def _gradient(norm: Norm, caps: FloatArray, slopes: FloatArray, length: float, p
     most, gain = float(caps @ caps), float(caps @ slopes)
     if most == 0.0:
         return np.zeros(caps.size)
-    share = _guess_share(price / length, gain * gain / (length * length * most))
+    share = float(guess_share(price / length, gain * gain / (length * length * most)))
     moves = np.minimum(caps, sqrt(share * most) / price * slopes)
     return moves / sqrt(moves @ moves)
-
-
-def _guess_share(steep: float, even: float) -> float:
-    """Return about where l2 answers a price: the square of its key, as a share of the largest possible.
-
-    It is 1 where all walls are met at once. The more they are spread (``even``, ``gain^2 / (length^2 cost^2)`` of the
-    farthest place, is below 1) and the higher the price (``steep`` times ``length``), the nearer it is. By how much is
-    fitted to data.
-    """
-    return min(max(1.0 + 0.35 * steep - (2.6 * steep - 0.25) * (1.0 - even), 0.05), 1.0)
