@@ -347,7 +347,7 @@ class BoxFamily(MovingFamily):
         v += X
         floor, ceiling, is_cube = self._limits
         if within and is_cube:  # numpy clips three times faster at single numbers
-            return np.asarray(np.clip(v, floor, ceiling, out=v))
+            return v.clip(floor, ceiling, out=v)
         np.maximum(v, low, out=v)
         return np.minimum(v, high, out=v)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxsearch import FEW, ROUNDING, Place, Price, Walls, nowhere, put
@@ -77,9 +76,9 @@ class L2Walls(Walls):
                 found |= stays
             count = np.count_nonzero(found)
             if count > FEW * found.size or turn == last_turn:
-                out = put(out, rows, self._place(key, gain, cost, stays))
+                out = put(out, rows, Place(key, gain, cost, met))
                 if count == found.size or turn == last_turn:
-                    return out
+                    return self._place(*out)
                 rest = (~found).nonzero()[0]
                 rows = rest if rows is None else rows[rest]
                 table, square, bar = table.take(rest, axis=0), following[rest], of_rows(bar, rest)
@@ -87,13 +86,12 @@ class L2Walls(Walls):
                 square = np.where(found, square, following)
             else:
                 square = following
-        return put(out, rows, nowhere(square.size))
+        return self._place(*put(out, rows, nowhere(square.size)))
 
-    def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, stays: npt.NDArray[np.bool_]) -> Place:
-        cost = np.sqrt(square)
-        if not np.count_nonzero(stays) and np.count_nonzero(cost) == cost.size:
+    def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, met: FloatArray) -> Place:
+        cost, stays = np.sqrt(square), met <= ROUNDING * square
+        if not np.count_nonzero(stays):
             return Place(key, gain, cost, key / cost)
-        stays = stays | (cost == 0.0)
         key, gain, cost = (np.where(stays, 0.0, part) for part in (key, gain, cost))
         return Place(key, gain, cost, np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=~stays))
 

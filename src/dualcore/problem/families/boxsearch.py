@@ -38,6 +38,7 @@ FEW = 0.3
 # A gain below its tangents by this, relatively, lies on them; a difference below it is rounding.
 ROUNDING = 1e-14
 _LEAST_SLOPE = 1e-100
+_NO_ROWS: Places = np.empty(0, dtype=np.intp)
 
 
 class Best(NamedTuple):
@@ -134,18 +135,18 @@ class Walls(ABC):
         ``best`` is what they earn where they stay. The multiplier must be positive.
         """
         if self.has_few_corners(start.size):
-            return self._at_corners(loss, start, side, multiplier, best), np.empty(0, dtype=np.intp)
+            return self._at_corners(loss, start, side, multiplier, best), _NO_ROWS
         if loss.pieces is None:
             return self._curved(loss, start, side, multiplier, best)
-        undecided = np.zeros(start.size, dtype=bool)
+        undecided = None
         # Each linear piece alone is a concave problem: sup |q| s - lam phi(s).
         for rate in rising_rates(loss, side):
             if multiplier >= rate * self.length:
                 continue
             place = self.answer(_constant(multiplier / rate), near=False)
-            undecided |= np.isnan(place.key)
+            undecided = np.isnan(place.key) if undecided is None else undecided | np.isnan(place.key)
             best = _better(best, place, loss.value(start + side * place.gain) - multiplier * place.cost)
-        return best, undecided.nonzero()[0]
+        return best, _NO_ROWS if undecided is None else undecided.nonzero()[0]
 
     def _curved(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, stay: Best) -> tuple[Best, Places]:
         def price(gain: FloatArray, rows: Places | None) -> FloatArray:

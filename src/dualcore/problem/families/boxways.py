@@ -76,14 +76,13 @@ def bound_ways(
     low, high = walls
     slopes, length, price = np.abs(coef), norm.dual(coef), multiplier / loss.lipschitz
     mean = np.full(len(X), 1.0 / len(X)) @ X
-    steep, unit = slopes / price, np.sign(coef) / (1.0 / price - 1.0 / length)
-    rising, largest = coef > 0.0, np.maximum(np.abs(low), np.abs(high))
+    steep, unit, rising = slopes / price, np.sign(coef) / (1.0 / price - 1.0 / length), coef > 0.0
+    rounding = _ROUNDING * float(np.abs(unit) * steep @ np.maximum(np.abs(low), np.abs(high)))
 
     def bound(push: float) -> FloatArray:
         ahead = np.where(rising == (push > 0.0), high, low)
         weights = np.maximum(steep - _gradient(norm, np.abs(ahead - mean), slopes, length, price), 0.0)
         weights *= push * unit
-        rounding = _ROUNDING * float(np.abs(weights) @ largest)
         gain = (float(weights @ ahead) + rounding) - X @ weights  # where the lines meet
         earned = loss.value(residual + push * gain)
         gain *= multiplier / length
