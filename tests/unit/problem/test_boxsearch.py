@@ -90,6 +90,23 @@ def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeyp
         check(*draw(loss, norm, "uniform", 3, 20), 0.5)
 
 
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
+    for seed, m in enumerate((1, 5, 64, 140)):
+        for share in (0.01, 0.3, 0.7, 0.99):
+            problem, slopes, caps, start, side = draw(loss, norm, kind, seed, m)
+            multiplier = share * problem.loss.lipschitz * problem.geometry.norm.dual(slopes)
+            path, far = get_path(problem.geometry.norm, slopes, caps), caps @ slopes
+            found, rows = path.best(problem.loss, start, side, multiplier), np.flatnonzero(far > 0.0)
+            walls = path.walls(caps[rows], slopes, path.length, far[rows])
+            ceiling = walls.ceiling(problem.loss, start[rows], side, multiplier)
+            ceiling = np.maximum(ceiling, problem.loss.value(start[rows]))
+            rounding = 1e-13 * problem.loss.lipschitz * (np.abs(start) + far)[rows]
+            assert (found.lower[rows] <= ceiling + rounding).all()
+
+
 @pytest.mark.parametrize("norm", ["l1", *NORMS])
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
 def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):

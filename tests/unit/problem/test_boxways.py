@@ -7,7 +7,7 @@ import pytest
 
 from dualcore import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import boxways
+from dualcore.problem.families import boxpath, boxways
 from dualcore.problem.families.boxways import bound_ways, has_bounds
 
 NORMS = ("l1", "l2", "linf")
@@ -58,13 +58,20 @@ def test_bounds_of_l1_are_exact_where_the_loss_is_linear():
     np.testing.assert_allclose(down, best.lower, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "limits", [{}, {"_FEW": 1.0}, {"_FEW": 0.0}, {"_CLOSE": dict.fromkeys(NORMS, 0.0), "_FEW": 1.0}], ids=str
-)
+# Rows whose bounds are close go both ways at once, or one after the other; one look excludes the second way, or not.
+LIMITS = {
+    "as it is": {},
+    "at once": {(boxways, "_CLOSE"): dict.fromkeys(NORMS, 0.0), (boxways, "_FEW"): 1.0},
+    "one after the other": {(boxways, "_FEW"): 0.0},
+    "after a look": {(boxways, "_FEW"): 0.0, (boxpath, "_MANY"): 0},
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_way_that_promises_more_is_the_best_of_both(norm, limits, monkeypatch):
-    for name, value in limits.items():
-        monkeypatch.setattr(boxways, name, value)
+    for (module, name), value in LIMITS[limits].items():
+        monkeypatch.setattr(module, name, value)
     for seed in range(10):
         problem, X, y, coef = draw(norm, seed)
         for share in SHARES:

@@ -33,11 +33,18 @@ class L2Walls(Walls):
         return self.enclosure * np.maximum(1.0, np.abs(here))
 
     def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
-        key = 0.5 * (first + last)
-        gain, square, free = self._look(self.table.take(rows, axis=0), key)
+        return self._place_at(self.table.take(rows, axis=0), 0.5 * (first + last))
+
+    def glance(self, price: float | FloatArray) -> Place:
+        return self._place_at(self.table, np.sqrt(self._guess(price)))[0]
+
+    def _place_at(self, table: FloatArray, key: FloatArray) -> tuple[Place, FloatArray]:
+        """Return the places at these keys, and their stiffness as `middle` does."""
+        gain, square, free = self._look(table, key)
         cost = np.sqrt(square)
         stiffness = np.maximum(square - key * key * free, 0.0) / np.maximum(free, 1e-200)
-        return Place(key, gain, cost, key / cost), stiffness
+        slope = np.divide(key, cost, out=np.full(key.size, 1.0 / self.length), where=cost > 0.0)
+        return Place(key, gain, cost, slope), stiffness
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return gain, the square of the cost, and ``sum u_j^2`` of the features that met no wall."""
@@ -50,9 +57,7 @@ class L2Walls(Walls):
         # cost^2 = met + free key^2: the tangent meets price^2 key^2 farther on than cost^2 does, and comes nearer.
         table, rows, out = self.table, None, Place(*(self.gain,) * 4)
         bar = price(self.gain, None)
-        last = self.most / (bar * bar)
-        even = self.gain * self.gain / np.maximum(self.length**2 * self.most, 1e-300)
-        square = last * guess_share(bar / self.length, even)
+        last, square = self.most / (bar * bar), self._guess(bar)
         still = 1.0 - (_NEAR if near else _STILL)
         last_turn, is_new = self.most_answers if near else -1, near
         for turn in range(self.most_looks):
@@ -87,6 +92,11 @@ class L2Walls(Walls):
             else:
                 square = following
         return self._place(*put(out, rows, nowhere(square.size)))
+
+    def _guess(self, price: float | FloatArray) -> FloatArray:
+        """Return about the square of the key that answers a price."""
+        even = self.gain * self.gain / np.maximum(self.length**2 * self.most, 1e-300)
+        return np.asarray(self.most / (price * price) * guess_share(price / self.length, even))
 
     def _place(self, key: FloatArray, gain: FloatArray, square: FloatArray, met: FloatArray) -> Place:
         cost, stays = np.sqrt(square), met <= ROUNDING * square

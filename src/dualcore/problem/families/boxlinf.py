@@ -45,9 +45,15 @@ class LinfWalls(Walls):
         return np.minimum(table[:, :, None], table[:, None, :]) @ self.weights, table
 
     def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
-        key = 0.5 * (first + last)
-        gain, free = self._look(self.table.take(rows, axis=0), key)
-        return Place(key, gain, key, 1.0 / np.maximum(free, ROUNDING * self.length)), None
+        return self._place_at(self.table.take(rows, axis=0), 0.5 * (first + last)), None
+
+    def glance(self, price: float | FloatArray) -> Place:
+        # Where all walls would be if they were at one place.
+        return self._place_at(self.table, self.gain / self.length)
+
+    def _place_at(self, table: FloatArray, key: FloatArray) -> Place:
+        gain, free = self._look(table, key)
+        return Place(key, gain, key, 1.0 / np.maximum(free, ROUNDING * self.length))
 
     def _look(self, table: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and ``ds/dcost`` behind the place."""

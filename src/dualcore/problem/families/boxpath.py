@@ -27,6 +27,8 @@ __all__ = ["Path", "Response", "WalledPath"]
 
 # A multiplier below this share of the largest that matters is as good as none.
 _LEAST_PRICE = 1e-100
+# Numbers of room from which on a look takes longer than the arithmetic with what it finds.
+_MANY = 30_000
 
 
 class Response(NamedTuple):
@@ -115,9 +117,7 @@ class WalledPath(Path):
         stay = Best(here, here, zero, zero, zero)
         if multiplier >= loss.lipschitz * self.length:  # the first step already costs more than it can earn
             return stay
-        if self._far is None:
-            self._far = self.longest()
-        far = self._far
+        far = self._longest()
         is_finite = isfinite(far.sum())
         with nullcontext() if is_finite else np.errstate(invalid="ignore"):
             bound = loss.value(start + side * far) - multiplier / self.length * far
@@ -125,22 +125,39 @@ class WalledPath(Path):
         rows = (~(bound <= known) & (far > 0.0)).nonzero()[0]
         if rows.size == 0:
             return stay
+        # The search divides by squares of prices, which a tiny multiplier has none of.
+        by_order = self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite
+        if enough is not None and not by_order and rows.size * self.slopes.size > _MANY:
+            # One look excludes most rows that have something better to do.
+            ceiling = self._walls(rows).ceiling(loss, start[rows], of_rows(side, rows), multiplier)
+            rows = rows[~(ceiling <= known[rows])]
+            if rows.size == 0:
+                return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
         side = side if every else of_rows(side, rows)
-        # The search divides by squares of prices, which a tiny multiplier has none of.
-        if self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite:
+        if by_order:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
         else:
-            caps = self.caps if every else self.caps.take(rows, axis=0)
-            walls = self.walls(caps, self.slopes, self.length, far if every else far[rows])
-            found, rest = walls.best(loss, t, side, multiplier, best)
+            found, rest = self._walls(rows).best(loss, t, side, multiplier, best)
             if rest.size:
                 exact = self._search(loss, self._ordered(rows[rest]), t[rest], of_rows(side, rest), multiplier)
                 found = _put(found, rest, exact)
         if every:
             return found
         return _put(stay, rows, found)
+
+    def _longest(self) -> FloatArray:
+        if self._far is None:
+            self._far = self.longest()
+        return self._far
+
+    def _walls(self, rows: Places) -> Walls:
+        """Return the walls of these rows."""
+        caps, far = self.caps, self._longest()
+        if rows.size < far.size:
+            caps, far = caps.take(rows, axis=0), far[rows]
+        return self.walls(caps, self.slopes, self.length, far)
 
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""

@@ -123,6 +123,10 @@ class Walls(ABC):
         """Return by how much a bound may exceed what is found."""
 
     @abstractmethod
+    def glance(self, price: float | FloatArray) -> Place:
+        """Return a place of every row that is not far from the answer to a price, with one look."""
+
+    @abstractmethod
     def middle(self, rows: Places, first: FloatArray, last: FloatArray) -> tuple[Place, FloatArray | None]:
         """Return a place of some rows between two keys, and the least ``d^2 cost / ds^2 * cost^3`` behind it.
 
@@ -147,6 +151,16 @@ class Walls(ABC):
             undecided = np.isnan(place.key) if undecided is None else undecided | np.isnan(place.key)
             best = _better(best, place, loss.value(start + side * place.gain) - multiplier * place.cost)
         return best, _NO_ROWS if undecided is None else undecided.nonzero()[0]
+
+    def ceiling(self, loss: Loss, start: FloatArray, side: Side, multiplier: float) -> FloatArray:
+        """Return a bound of what rows earn that do not stay, by tangents at the start, at one place and at the end.
+
+        The loss less a line is largest at an end of it: where two tangents meet, or at the end of the path.
+        """
+        value, slope = loss.value_and_slope(start + side * self.gain)
+        place = self.glance(multiplier / np.maximum(side * slope, _LEAST_SLOPE))
+        value = value - multiplier * (place.cost + place.slope * (self.gain - place.gain))
+        return np.maximum(value, _between(loss, start, side, multiplier, self.first(), place))
 
     def _curved(self, loss: Loss, start: FloatArray, side: Side, multiplier: float, stay: Best) -> tuple[Best, Places]:
         def price(gain: FloatArray, rows: Places | None) -> FloatArray:
