@@ -27,7 +27,7 @@ class L2Walls(Walls):
         with np.errstate(over="ignore"):
             self.table = caps / slopes
         self.weights = slopes * slopes
-        self.most = np.einsum("ij,ij->i", caps, caps)
+        self.most = np.multiply(caps, caps, out=self._held) @ np.ones(slopes.size)
 
     def tolerance(self, here: FloatArray, cost: FloatArray) -> FloatArray:
         return self.enclosure * np.maximum(1.0, np.abs(here))
