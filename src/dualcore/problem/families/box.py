@@ -178,11 +178,10 @@ class BoxFamily(MovingFamily):
 
     def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
         """Whether bounds of both ways of a residual are known before any search."""
-        if not self.ranks_ways or self.is_classification:
-            return False
         floor, ceiling, _ = self._limits
-        is_bounded = isfinite(ceiling - floor) and has_bounds(self.loss, self.geometry.norm, coef, multiplier)
-        return is_bounded and self._within(X)
+        if not self.ranks_ways or self.is_classification or not isfinite(ceiling - floor):
+            return False
+        return has_bounds(self.loss, self.geometry.norm, coef, multiplier) and self._within(X)
 
     def _choose_ranked(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
@@ -207,10 +206,10 @@ class BoxFamily(MovingFamily):
             best = path.best(
                 self.loss, way.start, way.side, multiplier, enough=None if found is None else found[0] + price
             )
-            signal = way.start + way.side * best.gain
             lower, upper, cost = best.lower, best.upper, best.cost
             if way.price:
                 lower, upper, cost = lower - price, upper - price, cost + way.price
+            signal = way.start + way.side * best.gain
             new = (lower, upper, cost, best.cost, signal, way.label, way.push, best.key)
             if found is None:
                 found = new

@@ -181,10 +181,10 @@ class Walls(ABC):
         if self.has_few_corners(some.size):
             few = Best(*(part[some] for part in best))
             few = self._at_corners(loss, start[some], of_rows(side, some), multiplier, few, some)
-            upper[some] = few.upper
-            return Best(*(_replaced(part, some, new) for part, new in zip(best, few, strict=True)))._replace(
-                upper=upper
-            ), some[:0]
+            best = best._replace(upper=upper)
+            for whole, new in zip(best, few, strict=True):
+                whole[some] = new
+            return best, _NO_ROWS
         undecided = self._split(loss, start, side, multiplier, (first, place), most, upper, some)
         return best._replace(upper=upper), undecided
 
@@ -205,6 +205,7 @@ class Walls(ABC):
         best: Best,
         rows: Places | None = None,
     ) -> Best:
+        """Return the better of what is known of some rows, or of all, and their best corner."""
         gain, cost = self.corners(rows)
         value = loss.value(start[:, None] + (side if isinstance(side, float) else side[:, None]) * gain)
         value -= multiplier * cost
@@ -313,12 +314,6 @@ def put(out: Place, rows: Places | None, part: Place) -> Place:
     for whole, new in zip(out, part, strict=True):
         whole[rows] = new
     return out
-
-
-def _replaced(whole: FloatArray, rows: Places, part: FloatArray) -> FloatArray:
-    whole = whole.copy()
-    whole[rows] = part
-    return whole
 
 
 def nowhere(n: int) -> Place:
