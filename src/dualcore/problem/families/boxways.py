@@ -37,7 +37,7 @@ _ROUNDING = 1e-14
 _LEAST = 1e-6
 # Bounds that are as near to each other say little: those of l1 are exact where the loss is linear, those of linf the
 # loosest.
-_CLOSE = {"l1": 1.0, "l2": 0.78, "linf": 0.6}
+_CLOSE = {"l1": 1.0, "l2": 0.78, "linf": 0.54}
 # Share of the rows up to which they go both ways in one search.
 _FEW = 0.4
 
