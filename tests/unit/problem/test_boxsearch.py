@@ -7,8 +7,11 @@ import pytest
 
 from dualcore import Problem
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import box, boxsearch
+from dualcore.problem.families import box
+from dualcore.problem.families.boxl2walls import L2Walls
+from dualcore.problem.families.boxlinf import LinfWalls
 from dualcore.problem.families.boxmoves import get_path
+from dualcore.problem.families.boxsearch import Walls
 
 LOSSES = ("hinge", "logistic", "smooth_hinge", "huber", "absolute", "pinball")
 NORMS = ("l2", "linf")
@@ -68,15 +71,40 @@ def test_a_few_looks_find_what_sums_find(loss, norm, kind):
             check(*draw(loss, norm, kind, seed, m), share)
 
 
-LIMITS = {"_MOST_LOOKS": 2, "_MOST_SPLITS": 0, "_MOST_ANSWERS": 1, "_NARROW": 0}
+# One limit of the search at a time, lower than any row needs, or so low that the other way of searching is taken.
+LIMITS = {
+    "looks": {(Walls, "most_looks"): 2},
+    "splits": {(Walls, "most_splits"): 0, (LinfWalls, "most_corners"): 0},
+    "answers": {(L2Walls, "most_answers"): 1},
+    "tangents": {(LinfWalls, "narrow"): 0, (LinfWalls, "most_corners"): 0},
+    "no list of corners": {(LinfWalls, "most_corners"): 0},
+}
 
 
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("norm", NORMS)
 def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeypatch):
-    monkeypatch.setattr(boxsearch, name, LIMITS[name])
+    for (walls, limit), value in LIMITS[name].items():
+        monkeypatch.setattr(walls, limit, value)
     for loss in LOSSES:
         check(*draw(loss, norm, "uniform", 3, 20), 0.5)
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
+    for seed, m in enumerate((1, 5, 64, 140)):
+        for share in (0.01, 0.3, 0.7, 0.99):
+            problem, slopes, caps, start, side = draw(loss, norm, kind, seed, m)
+            multiplier = share * problem.loss.lipschitz * problem.geometry.norm.dual(slopes)
+            path, far = get_path(problem.geometry.norm, slopes, caps), caps @ slopes
+            found, rows = path.best(problem.loss, start, side, multiplier), np.flatnonzero(far > 0.0)
+            walls = path.walls(caps[rows], slopes, path.length, far[rows])
+            ceiling = walls.ceiling(problem.loss, start[rows], side, multiplier)
+            ceiling = np.maximum(ceiling, problem.loss.value(start[rows]))
+            rounding = 1e-13 * problem.loss.lipschitz * (np.abs(start) + far)[rows]
+            assert (found.lower[rows] <= ceiling + rounding).all()
 
 
 @pytest.mark.parametrize("norm", ["l1", *NORMS])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.families.boxl2walls import L2Walls
 from dualcore.problem.families.boxpath import Response, WalledPath
-from dualcore.problem.families.boxsearch import Best, L2Walls, rising_rates
-from dualcore.problem.families.boxsums import Places, add_up, count_before, order_rows, sums_table
+from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "L2Path"]
@@ -35,7 +38,7 @@ class L2Path(WalledPath):
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
-        self.length = float(np.linalg.norm(slopes))
+        self.length = sqrt(slopes @ slopes)
 
     def _order(self, caps: FloatArray, slopes: FloatArray) -> None:
         n, m = caps.shape
@@ -125,7 +128,7 @@ class L2Path(WalledPath):
         Q = self._later(self.Q, at, k)
         return self._entry(self.S, at, k) + key * Q, np.sqrt(self._entry(self.T, at, k) + key * key * Q)
 
-    def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+    def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         if loss.pieces is None:
             return self._enclose(loss, at, start, side, multiplier)
         # Each linear piece alone is a concave problem: sup |q| s - lam phi(s).
@@ -166,7 +169,7 @@ class L2Path(WalledPath):
         return key, missed, k
 
     def _ends(
-        self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float
+        self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return two gains between which the best place lies, no move apart.
 
@@ -187,7 +190,9 @@ class L2Path(WalledPath):
             # Nor beyond the answer to the steepest slope of all. It is often far nearer, and differences of the huge
             # numbers at the other end have no digits.
             least, most = loss.slope_range
-            answer, _, _ = self._stationary(at, multiplier / max(most if side > 0.0 else -least, _LEAST_SLOPE))
+            answer, _, _ = self._stationary(
+                at, multiplier / np.maximum(np.where(np.asarray(side) > 0.0, most, -least), _LEAST_SLOPE)
+            )
             far = np.minimum(np.maximum(key, beyond), answer * (1.0 + _MARGIN))
             return np.zeros(at.size), self._at(at, far)[0]
         end = self._entry(self.S, at, np.full(at.size, self.m))
@@ -197,7 +202,7 @@ class L2Path(WalledPath):
         moves = steepest * self.length > multiplier
         return np.zeros(at.size), np.where(moves, np.minimum(answer * (1.0 + _MARGIN), end), 0.0)
 
-    def _enclose(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+    def _enclose(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         """Branch and bound over ``s``: on an interval a chord lies above ``L``, tangents below ``phi``."""
         here = loss.value(start)
         best, upper, gain = here.copy(), here.copy(), np.zeros(start.size)
@@ -209,7 +214,7 @@ class L2Path(WalledPath):
         def look(row: Places, where: FloatArray) -> FloatArray:
             """Return ``s, L, phi, phi'`` there, one line each, and keep what is better than the best so far."""
             _, cost, slope = self._place_of(at[row], where)
-            value = loss.value(start[row] + side * where)
+            value = loss.value(start[row] + of_rows(side, row) * where)
             earned = value - multiplier * cost
             order = np.argsort(earned, kind="stable")  # of two places of one row the better writes last
             better = order[earned[order] > best[row[order]]]

@@ -18,14 +18,16 @@ is a maximum over the corners of ``phi`` where it is piecewise linear (l1, linf)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
+from dualcore.problem.families.boxlinf import LinfWalls
 from dualcore.problem.families.boxpath import Path, WalledPath
-from dualcore.problem.families.boxsearch import Best, LinfWalls, rising_rates
-from dualcore.problem.families.boxsums import Places, add_up, count_before, order_rows, sums_table
+from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, order_rows, sums_table
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
@@ -36,10 +38,10 @@ _FEW = 40
 
 
 def best_corner(
-    loss: Loss, start: FloatArray, side: float, multiplier: float, gain: FloatArray, cost: FloatArray
+    loss: Loss, start: FloatArray, side: Side, multiplier: float, gain: FloatArray, cost: FloatArray
 ) -> Best:
     """Choose among corners; of equal ones the cheapest, which stands first."""
-    value = loss.value(start[:, None] + side * gain)
+    value = loss.value(start[:, None] + (side if isinstance(side, float) else side[:, None]) * gain)
     value -= multiplier * cost
     # Of many short rows numpy finds maxima faster column by column.
     upper = value.max(axis=1) if gain.shape[1] > _FEW else np.ascontiguousarray(value.T).max(axis=0)
@@ -47,6 +49,12 @@ def best_corner(
     # A tie that rounding breaks would move a row for nothing.
     at = (value >= (upper - 1e-15 * np.abs(upper))[:, None]).argmax(axis=1)
     return Best(value[rows, at], upper, gain[rows, at], cost[rows, at], at.astype(np.float64))
+
+
+@lru_cache
+def _triangle(width: int) -> FloatArray:
+    """Return the matrix that adds up the first columns, none of them first."""
+    return np.triu(np.ones((width, width + 1)), 1)
 
 
 def _best_of(
@@ -80,7 +88,7 @@ class L1Path(Path):
         self.is_ordered = bool((slopes[1:] <= slopes[:-1]).all())
 
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         # The first features that a slope of the loss pays for; no later corner is better.
         steep = self.slopes[self.order]
@@ -91,11 +99,11 @@ class L1Path(Path):
         if not np.isfinite(room).all():
             room = np.where(np.isfinite(room), room, 0.0)
         if loss.pieces is None:
-            gain, cost = np.zeros((start.size, most + 1)), np.zeros((start.size, most + 1))
             if most <= _FEW:  # sums by a product with a triangle of ones are several times faster
-                upper = np.triu(np.ones((most, most + 1)), 1)
+                upper = _triangle(most)
                 cost, gain = room @ upper, room @ (steep[:most, None] * upper)
             else:
+                gain, cost = np.zeros((start.size, most + 1)), np.zeros((start.size, most + 1))
                 np.cumsum(room, axis=1, out=cost[:, 1:])
                 np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
             return best_corner(loss, start, side, multiplier, gain, cost)
@@ -138,7 +146,7 @@ class LinfPath(WalledPath):
         far = self.met[at, k]
         return self.gained[at, k] + far * self.free[at, k], far, far
 
-    def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+    def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         def walls(rate: float) -> Places:
             return count_before(self.free, 0, self.m + 1, at, multiplier / rate, falls=True)
 

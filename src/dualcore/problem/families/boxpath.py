@@ -13,19 +13,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
+from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxsearch import Best, Walls
-from dualcore.problem.families.boxsums import Places
+from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
 __all__ = ["Path", "Response", "WalledPath"]
 
 # A multiplier below this share of the largest that matters is as good as none.
 _LEAST_PRICE = 1e-100
+# Numbers of room from which on a look takes longer than the arithmetic with what it finds.
+_MANY = 30_000
 
 
 class Response(NamedTuple):
@@ -65,16 +68,17 @@ class Path(ABC):
 
     @abstractmethod
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         """Return where ``L(start + side * s) - lam phi(s)`` is largest.
 
-        A row that earns no more than ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
+        Where the loss has linear pieces all rows have one ``side``. A row that earns no more than ``enough`` (n_rows,)
+        may stay; its ``upper`` is then at most that, or its loss.
         """
 
     def longest(self) -> FloatArray:
         """Return the largest gain of each row, infinite where nothing stops it."""
-        if self.slopes.all():
+        if np.count_nonzero(self.slopes) == self.slopes.size:
             return np.asarray(self.caps @ self.slopes)
         pushed = self.slopes > 0.0
         return np.asarray(self.caps[:, pushed] @ self.slopes[pushed])
@@ -91,7 +95,7 @@ class WalledPath(Path):
     walls: type[Walls]
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
-        if not slopes.all():
+        if np.count_nonzero(slopes) < slopes.size:
             caps, slopes = caps[:, slopes > 0.0], slopes[slopes > 0.0]
         super().__init__(slopes, caps)
         self._far: FloatArray | None = None
@@ -103,41 +107,57 @@ class WalledPath(Path):
         """Make the sums for rows with this room."""
 
     @abstractmethod
-    def _search(self, loss: Loss, at: Places, start: FloatArray, side: float, multiplier: float) -> Best:
+    def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         """Return the best places of the rows whose sums stand at ``at``."""
 
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         here, zero = loss.value(start), np.zeros(start.size)
         stay = Best(here, here, zero, zero, zero)
         if multiplier >= loss.lipschitz * self.length:  # the first step already costs more than it can earn
             return stay
-        if self._far is None:
-            self._far = self.longest()
-        far = self._far
-        is_finite = bool(np.isfinite(far.sum()))
+        far = self._longest()
+        is_finite = isfinite(far.sum())
         with nullcontext() if is_finite else np.errstate(invalid="ignore"):
             bound = loss.value(start + side * far) - multiplier / self.length * far
         known = here if enough is None else np.maximum(here, enough)
-        rows = np.flatnonzero(~(bound <= known) & (far > 0.0))
+        rows = (~(bound <= known) & (far > 0.0)).nonzero()[0]
         if rows.size == 0:
             return stay
+        # The search divides by squares of prices, which a tiny multiplier has none of.
+        by_order = self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite
+        if enough is not None and not by_order and rows.size * self.slopes.size > _MANY:
+            # One look excludes most rows that have something better to do.
+            ceiling = self._walls(rows).ceiling(loss, start[rows], of_rows(side, rows), multiplier)
+            rows = rows[~(ceiling <= known[rows])]
+            if rows.size == 0:
+                return stay
         every = rows.size == start.size
         t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
-        # The search divides by squares of prices, which a tiny multiplier has none of.
-        if self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite:
+        side = side if every else of_rows(side, rows)
+        if by_order:
             found = self._search(loss, self._ordered(rows), t, side, multiplier)
         else:
-            caps = self.caps if every else self.caps.take(rows, axis=0)
-            walls = self.walls(caps, self.slopes, self.length, far if every else far[rows])
-            found, rest = walls.best(loss, t, side, multiplier, best)
+            found, rest = self._walls(rows).best(loss, t, side, multiplier, best)
             if rest.size:
-                exact = self._search(loss, self._ordered(rows[rest]), t[rest], side, multiplier)
+                exact = self._search(loss, self._ordered(rows[rest]), t[rest], of_rows(side, rest), multiplier)
                 found = _put(found, rest, exact)
         if every:
             return found
         return _put(stay, rows, found)
+
+    def _longest(self) -> FloatArray:
+        if self._far is None:
+            self._far = self.longest()
+        return self._far
+
+    def _walls(self, rows: Places) -> Walls:
+        """Return the walls of these rows."""
+        caps, far = self.caps, self._longest()
+        if rows.size < far.size:
+            caps, far = caps.take(rows, axis=0), far[rows]
+        return self.walls(caps, self.slopes, self.length, far)
 
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""

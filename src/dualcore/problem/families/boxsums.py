@@ -7,15 +7,22 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Places", "add_up", "count_before", "order_rows", "sums_table"]
+__all__ = ["Places", "Side", "add_up", "count_before", "of_rows", "order_rows", "sums_table"]
 
 Places = npt.NDArray[np.intp]
+# Whether the signal rises or falls along the move, +1 or -1: of all rows, or of each.
+Side = float | FloatArray
 
 # Columns whose numbers fit into the last bits of what is sorted: twelve of the 52 of a fraction.
 _MOST_PACKED = 4096
 # Sums up to every wall are made in groups of so many.
 _GROUP = 8
 _UPPER = np.triu(np.ones((_GROUP, _GROUP)))
+
+
+def of_rows(side: Side, rows: Places | None) -> Side:
+    """Return the numbers of some rows; one number is that of all of them."""
+    return side if rows is None or isinstance(side, float) else side[rows]
 
 
 def order_rows(table: FloatArray) -> Places:

@@ -9,6 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.box import Way
 from dualcore.problem.families.boxmoves import Best, Path, best_corner
+from dualcore.problem.families.boxsums import Side, of_rows
 from dualcore.problem.losses import Loss
 
 # Share by which a slope may be wrong where items that do not pay are left out, and how often it is looked for.
@@ -66,7 +67,7 @@ class CategoryPath(Path):
         np.cumsum(np.take_along_axis(costs, self.order, axis=1), axis=1, out=self.cost[:, 1:])
 
     def best(
-        self, loss: Loss, start: FloatArray, side: float, multiplier: float, enough: FloatArray | None = None
+        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
     ) -> Best:
         if self._unmoved is None or self._unmoved[0] is not start:  # asked for again at every multiplier
             self._unmoved = start, loss.value(start)
@@ -78,7 +79,9 @@ class CategoryPath(Path):
         # What the steepest slope of the loss does not pay for is in no best move, nor is what is behind it.
         end = 1 + int((self.paid[some] > multiplier).any(axis=0).sum())
         rows = self.rows[some]
-        moved = best_corner(loss, start[rows], side, multiplier, self.gain[some, :end], self.cost[some, :end])
+        moved = best_corner(
+            loss, start[rows], of_rows(side, rows), multiplier, self.gain[some, :end], self.cost[some, :end]
+        )
         for each, new in zip(out, moved, strict=True):
             each[rows] = new
         return out
