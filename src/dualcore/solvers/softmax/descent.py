@@ -137,6 +137,7 @@ class Descent:
             return
         curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
         here = self.risk.at(self.W, self.width, self.scale)
+        self._keep(here)  # rounds may end above a good start
         while True:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
@@ -162,6 +163,7 @@ class Descent:
         steps, ridge = BoundedSteps(risk, self.scale), design.ridge[0, : risk.price.size]
         self.width = risk.widest.least_width
         here, curvature, metric = risk.at(self.W, self.width, self.scale), 0.0, None
+        self._keep(here)
         while True:
             found = _mean_curvature(here, design)
             if metric is None or _differ(found, curvature):
