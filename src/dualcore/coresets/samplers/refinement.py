@@ -11,7 +11,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
-from dualcore.coresets.samplers.classsteps import ClassSteps, can_step
+from dualcore.coresets.samplers.classsteps import ClassSteps, can_step, sample_rows
 from dualcore.coresets.samplers.merged import merged_bounds
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.coresets.samplers.tilt import TiltedSteps, can_tilt
@@ -50,6 +50,11 @@ _SEPARABLE = 2.7
 _SHARE = 0.05
 # A larger gap that sums of reads leave of many classes is looked at again with all rows, where these are in memory.
 _LOOSE = 0.02
+# What a coreset says of itself where the model of many classes was trained on all rows.
+_ALL_ROWS_MESSAGE = (
+    "So few rows cannot tell the model of many classes. All rows fit in memory, and the model was trained on them; a "
+    "model trained on these rows and weights alone is another one."
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Refinement:
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
-        self.callback = callback
+        self.callback, self.max_iter = callback, max_iter
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
@@ -139,8 +144,10 @@ class Refinement:
 
     def fit(self) -> CoresetFit:
         """Return the best model seen, scored and certified on the full data."""
+        many = self.problem.family.n_outputs > 1
+        if many and self.size < _TILTED * self.n_parameters and self._are_few_rows():
+            return self._fit_all_rows()
         if self.may_tilt:
-            many = self.problem.family.n_outputs > 1
             self.tilted = ClassSteps(self.problem, self.source) if many else TiltedSteps(self.problem)
         model = self._start()
         coreset: Coreset | None = None
@@ -184,6 +191,29 @@ class Refinement:
         solution = trained or solve_quietly(self.problem, coreset, **self.settings)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
+
+    def _are_few_rows(self) -> bool:
+        """Whether a sample that knows the curvature would hold all rows."""
+        return sample_rows(self.problem, self.source) == self.source.n_rows
+
+    def _fit_all_rows(self) -> CoresetFit:
+        """Return the model of all rows, and a coreset drawn at it.
+
+        So few rows of a coreset say little of a model of many classes: others have to be kept in memory beside them
+        until the curvature is known. Where those are all rows, training on them takes less time than any correction of
+        a part of them, and its bound is about the full data.
+        """
+        rows = pilot_sample(self.problem, self.source, self.source.n_rows, seed_from(self.seed, 1))
+        goal = self.inner_tol if self.target_gap is None else self.target_gap
+        settings = self.settings | {"tol": goal, "max_iter": self.max_iter, "warm_start": self.anchor}
+        solution = solve_quietly(self.problem, rows, **settings)
+        self.lower = solution.lower_bound
+        reading = self._read(_Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution), 0)
+        coreset = draw_cells(reading, self.size, calibrated=self.calibrated)
+        message = " ".join([*filter(None, [coreset.details.get("message")]), _ALL_ROWS_MESSAGE])
+        coreset = replace(coreset, details=coreset.details | {"message": message})
+        rounding = max(reading.rounding, solution.rounding)
+        return self._finish(solution, reading.risk, reading.multiplier, coreset, rounding)
 
     def _finish(
         self, solution: Solution, risk: float, multiplier: float, coreset: Coreset, rounding: float
@@ -255,7 +285,9 @@ class Refinement:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
 
     def _start(self) -> _Model:
-        size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
+        size = self.size
+        if isinstance(self.tilted, ClassSteps):
+            size = max(size, sample_rows(self.problem, self.source))
         pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
         start = None
         if self.tilted is not None and not (self.in_metric and self._is_sound(pilot.y)):
