@@ -212,8 +212,9 @@ class Refinement:
         coreset = draw_cells(reading, self.size, calibrated=self.calibrated)
         message = " ".join([*filter(None, [coreset.details.get("message")]), _ALL_ROWS_MESSAGE])
         coreset = replace(coreset, details=coreset.details | {"message": message})
-        rounding = max(reading.rounding, solution.rounding)
-        return self._finish(solution, reading.risk, reading.multiplier, coreset, rounding)
+        # Of columns far from the origin the solver's own risk has more digits than that of a read.
+        self.history[-1] = replace(self.history[-1], risk=solution.value, upper=solution.value)
+        return self._finish(solution, solution.value, solution.dual_variable, coreset, solution.rounding)
 
     def _finish(
         self, solution: Solution, risk: float, multiplier: float, coreset: Coreset, rounding: float

@@ -186,3 +186,16 @@ def test_a_step_needs_a_read():
     steps.start(X, y, np.full(300, 1.0 / 300))
     with pytest.raises(RuntimeError, match="needs a read"):
         steps.next(X, y, np.full(300, 1.0 / 300))
+
+
+def test_few_rows_far_from_the_origin_have_a_true_risk():
+    """Scores are sums of numbers a billion times as large: a read has fewer digits than the centred rows."""
+    X, y, _ = wide(1500)
+    fit = fit_coreset(PROBLEMS["l2"], X + 1e9, y, 40, random_state=0)
+    exact = fit.solution.coef.astype(np.longdouble) @ (X + 1e9).T.astype(np.longdouble)
+    scores = exact.T + fit.solution.intercept
+    top = scores.max(axis=1)
+    losses = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - scores[np.arange(1500), y.astype(int)]
+    risk = float(losses.mean()) + PROBLEMS["l2"].radius * PROBLEMS["l2"].kappa(fit.solution.coef)
+    assert abs(fit.certificate.upper - risk) <= fit.certificate.rounding + 1e-9 * risk
+    assert fit.history[-1].upper == fit.certificate.upper
