@@ -155,6 +155,17 @@ def test_few_rows_are_all_trained_on_where_a_coreset_cannot_tell_the_model(probl
     assert "the model was trained on them" in fit.coreset.details["message"]
 
 
+@pytest.mark.parametrize("problem", FLIPS.values(), ids=FLIPS)
+def test_changes_of_label_start_from_a_sample_where_rows_are_many(half, problem):
+    X, y, _ = wide()
+    best = optimal_risk(problem, X, y)
+    fit = fit_coreset(problem, X, y, 40, random_state=0)
+    assert best <= fit.certificate.upper * (1.0 + 1e-9)
+    assert fit.certificate.upper <= best * 1.05
+    assert fit.certificate.lower <= best * (1.0 + 1e-9)
+    assert fit.history[0].rows == N // 2
+
+
 def test_few_rows_give_one_model_from_every_source():
     X, y, _ = wide(1500)
     sampler = DualCoreset(size=40, target_gap=1e-3, random_state=3)
