@@ -33,8 +33,8 @@ from dualcore.solvers.softmax.certify import FarColumns, size_fault
 from dualcore.solvers.softmax.descent import Descent
 from dualcore.solvers.softmax.objective import Lean
 
-# Rows of the sample for every parameter, and at least; no more than half of all rows, nor so many numbers (64 MB).
-_ROWS_PER_NUMBER, _FEWEST, _SHARE, _MOST_NUMBERS = 10, 20_000, 0.5, 8_000_000
+# Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
+_ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
 # Relative gap and evaluations of the model that the sample alone gives.
 _START_TOL, _START_EVALUATIONS = 1e-2, 600
 # Rounds of descent on the corrected risk, and their evaluations at most.
@@ -51,6 +51,14 @@ def can_step(problem: Problem, n_features: int) -> bool:
         return False
     held = not free_features(problem, n_features).any()
     return held and size_fault(problem, n_features, by_newton=False) is None
+
+
+def sample_rows(problem: Problem, source: Source) -> int:
+    """Return how many rows are kept in memory to learn the curvature from: all, if they are few."""
+    n_features = source.n_features
+    numbers = problem.family.n_outputs * (n_features + 1)
+    wanted = max(_ROWS_PER_NUMBER * numbers, _FEWEST)
+    return min(wanted, source.n_rows, max(_MOST_NUMBERS // n_features, 1))
 
 
 class ClassSteps:
@@ -80,13 +88,6 @@ class ClassSteps:
         self._best: Anchor | None = None
         self._sums: ClassSums | None = None
         self._damping = 0.0
-
-    def sample_rows(self, size: int) -> int:
-        """Return how many rows to keep in memory, beside a coreset of ``size``."""
-        n_features = self.source.n_features
-        numbers = self.problem.family.n_outputs * (n_features + 1)
-        wanted = max(_ROWS_PER_NUMBER * numbers, _FEWEST)
-        return max(size, min(wanted, int(_SHARE * self.source.n_rows), _MOST_NUMBERS // n_features))
 
     @property
     def message(self) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, finish
-from dualcore.coresets.samplers.classsteps import ClassSteps, can_step
+from dualcore.coresets.samplers.classsteps import ClassSteps, can_step, sample_rows
 from dualcore.coresets.samplers.merged import merged_bounds
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.coresets.samplers.tilt import TiltedSteps, can_tilt
@@ -50,6 +50,13 @@ _SEPARABLE = 2.7
 _SHARE = 0.05
 # A larger gap that sums of reads leave of many classes is looked at again with all rows, where these are in memory.
 _LOOSE = 0.02
+# Relative gap asked of the first model of many classes, trained on more rows than the coreset has.
+_START_TOL = 1e-3
+# What a coreset says of itself where the model of many classes was trained on all rows.
+_ALL_ROWS_MESSAGE = (
+    "So few rows cannot tell the model of many classes. All rows fit in memory, and the model was trained on them; a "
+    "model trained on these rows and weights alone is another one."
+)
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,8 @@ class Refinement:
         self.problem, self.source, self.size, self.seed = problem, source, size, seed
         self.rounds, self.target_gap, self.anchor = rounds, target_gap, anchor
         self.calibrated, self.focused = calibrated, focused
-        self.callback = callback
+        self.callback, self.max_iter = callback, max_iter
+        self.pilot_rows = size
         n_parameters = problem.family.n_outputs * (source.n_features + 1)
         self.thin = size < _THIN * (n_parameters + 1)
         steps_known = can_tilt(problem) or can_step(problem, source.n_features)
@@ -139,8 +147,13 @@ class Refinement:
 
     def fit(self) -> CoresetFit:
         """Return the best model seen, scored and certified on the full data."""
+        many = self.problem.family.n_outputs > 1
+        if many and self.size < _TILTED * self.n_parameters:
+            # The model of so few rows is a poor start, whether or not steps are known from there.
+            self.pilot_rows = max(self.size, sample_rows(self.problem, self.source))
+            if self.pilot_rows == self.source.n_rows:
+                return self._fit_all_rows()
         if self.may_tilt:
-            many = self.problem.family.n_outputs > 1
             self.tilted = ClassSteps(self.problem, self.source) if many else TiltedSteps(self.problem)
         model = self._start()
         coreset: Coreset | None = None
@@ -184,6 +197,26 @@ class Refinement:
         solution = trained or solve_quietly(self.problem, coreset, **self.settings)
         solution = replace(solution, coef=anchor.coef, intercept=anchor.intercept)
         return self._finish(solution, best.risk, best.multiplier, coreset, best.rounding)
+
+    def _fit_all_rows(self) -> CoresetFit:
+        """Return the model of all rows, and a coreset drawn at it.
+
+        So few rows of a coreset say little of a model of many classes: others have to be kept in memory beside them
+        until the curvature is known. Where those are all rows, training on them takes less time than any correction of
+        a part of them, and its bound is about the full data.
+        """
+        rows = pilot_sample(self.problem, self.source, self.source.n_rows, seed_from(self.seed, 1))
+        goal = self.inner_tol if self.target_gap is None else self.target_gap
+        settings = self.settings | {"tol": goal, "max_iter": self.max_iter, "warm_start": self.anchor}
+        solution = solve_quietly(self.problem, rows, **settings)
+        self.lower = solution.lower_bound
+        reading = self._read(_Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution), 0)
+        coreset = draw_cells(reading, self.size, calibrated=self.calibrated)
+        message = " ".join([*filter(None, [coreset.details.get("message")]), _ALL_ROWS_MESSAGE])
+        coreset = replace(coreset, details=coreset.details | {"message": message})
+        # Of columns far from the origin the solver's own risk has more digits than that of a read.
+        self.history[-1] = replace(self.history[-1], risk=solution.value, upper=solution.value)
+        return self._finish(solution, solution.value, solution.dual_variable, coreset, solution.rounding)
 
     def _finish(
         self, solution: Solution, risk: float, multiplier: float, coreset: Coreset, rounding: float
@@ -255,15 +288,15 @@ class Refinement:
         return self.target_gap is not None and self.history[-1].relative_gap <= self.target_gap
 
     def _start(self) -> _Model:
-        size = self.tilted.sample_rows(self.size) if isinstance(self.tilted, ClassSteps) else self.size
-        pilot = pilot_sample(self.problem, self.source, size, seed_from(self.seed, 1))
+        pilot = pilot_sample(self.problem, self.source, self.pilot_rows, seed_from(self.seed, 1))
         start = None
         if self.tilted is not None and not (self.in_metric and self._is_sound(pilot.y)):
             start = self.tilted.start(pilot.X, pilot.y, pilot.weights)
         start = start if self.anchor is None else self.anchor
         if start is not None:
             return _Model(start, pilot.X, pilot.y, pilot.weights, None)
-        return self._model(pilot)
+        larger = self.pilot_rows > self.size
+        return self._model(pilot, **({"tol": _START_TOL, "max_iter": self.max_iter} if larger else {}))
 
     def _is_sound(self, y: FloatArray) -> bool:
         """Whether a model trained on rows with these targets says something of the others."""
@@ -282,8 +315,8 @@ class Refinement:
             self.stride = min(1.0, 1.5 * self.stride)
         return model
 
-    def _model(self, rows: WeightedRows) -> _Model:
-        solution = solve_quietly(self.problem, rows, **self.settings)
+    def _model(self, rows: WeightedRows, **changes: Any) -> _Model:
+        solution = solve_quietly(self.problem, rows, **self.settings | changes)
         return _Model(anchor_at(self.problem, solution), rows.X, rows.y, rows.weights, solution)
 
     def _read(self, model: _Model, number: int, *, certified: bool = True) -> Reading:

@@ -26,7 +26,7 @@ def sample_rows(design: ClassDesign, per_feature: int, fewest: int) -> np.ndarra
     n, size = design.data.rows.n, max(fewest, per_feature * design.scale.size)
     if size >= n:
         return np.arange(n)
-    picked = [np.arange(0, n, n / size).astype(np.int64)]
+    picked = [np.arange(size, dtype=np.int64) * n // size]
     for k in range(design.shape[0]):
         own = np.flatnonzero((design.code == k) & (design.data.masses > 0.0))
         picked.append(own[: max(1, fewest // (8 * design.shape[0]))])

@@ -18,6 +18,7 @@ from dualcore.certificates.softmax.bound import lower_bound, spread_bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.geometry import L1Norm
 from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
 from dualcore.solvers.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
 from dualcore.solvers.softmax.cones import bound_differences
@@ -38,8 +39,9 @@ _PATIENCE_AT_ROUNDING, _ROUNDED = 4, 0.9
 _SOLVERS = ("auto", "structured", "descent", "conic")
 # Up to this many numbers Newton's method needs no start.
 _TINY = 100
-# Relative gap after which Newton's method takes over where it can, and evaluations that make an iteration of descent.
-_FINISH, _EVALUATIONS = 1e-4, 10
+# Relative gap after which Newton's method takes over where it can, and where descent smooths nothing; evaluations that
+# make an iteration of descent.
+_FINISH, _FINISH_EXACT, _EVALUATIONS = 1e-4, 1e-5, 10
 # Evaluations after which Newton's method takes over in any case: without a bound nothing says earlier that it may.
 _BEFORE_NEWTON, _BEFORE_NEWTON_FREE = 600, 2000
 # The share of the iterations, one over this, that Newton's method has left however many descent took.
@@ -167,7 +169,9 @@ def _run(design: ClassDesign, solver: str, tol: float, max_iter: int, start: Flo
         run.W = start
     finishes = solver == "auto" and suits_newton(problem, design.scale.size)
     if solver == "descent" or (solver == "auto" and not (finishes and _newton_first(design))):
-        value = _run_descent(design, run, max(tol, _FINISH) if finishes else tol, max_iter, finishes=finishes)
+        exact = isinstance(design.norm, L1Norm) and not problem.family.flips
+        rough = max(tol, _FINISH_EXACT if exact else _FINISH) if finishes else tol
+        value = _run_descent(design, run, rough, max_iter, finishes=finishes)
         if value > chance:
             run.W, value = np.zeros(design.shape), chance
         max_iter = max(max_iter - -(-run.iterations // _EVALUATIONS), max_iter // _LEFT)

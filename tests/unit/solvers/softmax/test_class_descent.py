@@ -271,3 +271,14 @@ def test_many_sparse_coefficients_reach_the_default_tolerance():
     found = solve(Problem("softmax", n_classes=4, norm="linf", radius=0.01), X, y, solver="descent")
     assert found.converged
     assert found.relative_gap <= 1e-6
+
+
+@each_norm
+@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+def test_a_start_is_never_left_for_a_worse_model(norm, label_cost):
+    """Rounds with wide smoothing begin by going uphill from an optimum."""
+    X, y = make(n=400)
+    problem = Problem("softmax", n_classes=4, norm=norm, radius=0.05, label_cost=label_cost)
+    best = solve(problem, X, y)
+    again = solve(problem, X, y, solver="descent", tol=0.05, warm_start=best)
+    assert again.value <= best.value * (1.0 + 1e-12)
