@@ -6,9 +6,11 @@ smaller until the plane of its shares (`dualcore.certificates.plane`) is near en
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
@@ -17,6 +19,8 @@ from dualcore.problem.families import BoxFamily
 
 __all__ = ["Progress", "Smoothed", "Sums"]
 
+# Numbers of a block of rows: a Hessian of all features is added to once for each.
+_BLOCK = 262_144
 # Weight of the barrier at the least multiplier, in widths.
 _BARRIER = 0.01
 # How near the first multiplier is to the best one, by the risk.
@@ -46,6 +50,14 @@ class Smoothed:
         self.problem, self.family, self.data = problem, family, data
         self.m, self.w = data.rows.m, data.masses
         self.below = PlaneBound(problem, family, data)
+
+    def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield ``(rows, block)`` in order, every block an array large enough for a product with its transpose."""
+        rows, step = self.data.rows, max(_BLOCK // max(self.m, 1), 64)
+        for first in range(0, rows.n, step):
+            part = slice(first, min(first + step, rows.n))
+            block = rows.block(part)
+            yield part, np.asarray(block.toarray() if sp.issparse(block) else block)
 
     def slack(self, x: FloatArray) -> float:
         """Return how far the multiplier is above the least one."""

@@ -27,8 +27,6 @@ from dualcore.problem.geometry import L2Norm, LinfNorm, Norm
 
 __all__ = ["Atoms", "Branched", "Sums"]
 
-# Numbers of a block of rows: its tables stay in the cache, and a product with its transpose is worth a Hessian.
-_BLOCK = 262_144
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 30.0
 
@@ -108,13 +106,6 @@ class Branched(Smoothed):
 
     # Branches of a block
 
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        rows, step = self.data.rows, max(_BLOCK // max(self.m, 1), 64)
-        for first in range(0, rows.n, step):
-            part = slice(first, min(first + step, rows.n))
-            block = rows.block(part)
-            yield part, np.asarray(block.toarray() if hasattr(block, "toarray") else block)
-
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
         if not self.problem.is_classification:
             for number, side in enumerate((1.0, -1.0)):
@@ -154,7 +145,7 @@ class Branched(Smoothed):
         if not self.slack(x) > 0.0:
             return float(np.inf)
         total = 0.0
-        for part, X in self._blocks():
+        for part, X in self.blocks():
             best, weight, _ = _soft(self.branches(part, X, x), X.shape[0], self.mu)
             total += float(self.w[part] @ (best + self.mu * np.log(weight)))
         return self.complete(x, self.mu, total)
@@ -163,7 +154,7 @@ class Branched(Smoothed):
         """Return the smoothed objective and its derivatives, one pass over the rows."""
         totals = _Totals(self.m)
         self.finder.begin()
-        for part, X in self._blocks():
+        for part, X in self.blocks():
             self._add(totals, part, X, x)
         self.finder.end()
         gradient, H = totals.gradient, totals.hessian

@@ -37,6 +37,9 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["can_use_curves", "run_curves"]
 
+Table = npt.NDArray[np.float32]
+Places = npt.NDArray[np.intp]
+
 # How near nodes may be, in roots of the width.
 _APART = 2.0
 # The first width, relative to the risk.
@@ -62,21 +65,19 @@ _ROUNDING = 1e-14
 # Intervals this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
 # The width may be the last where the gap that is expected is at most this share of the one asked for.
-_LAST = 0.6
+_LAST = 1.0
 # A gap above this share of the one before does not fall.
 _STALLED = 0.7
 # Nodes are this many widths of its positive part from the slope where a feature begins to pay.
 _AROUND = 6.0
 # Shares of a row below this have no curvature.
-_HEAVY = 1e-4
+_HEAVY = 1e-3
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
 # With more features the gradients of intervals cost too much; fewer numbers are quick by planes, too.
 _MOST_FEATURES, _FEW_NUMBERS = 1000, 5000
-# Hessians of more columns are summed in single precision.
-_WIDE = 300
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 
@@ -161,7 +162,7 @@ class _Smoothed(Smoothed):
         """Return the smoothed objective, and the atoms that have a share."""
         made = {side: self.tables(curve, x, mu) for side, curve in self.curves.items()}
         total, found = 0.0, []
-        for part, X in self.data.rows.dense_blocks():
+        for part, X in self.blocks():
             score, y = X @ x[: self.m] + x[-2], self.data.y[part]
             heights, parts = [], []
             for curve, side in self.sides(y):
@@ -201,7 +202,7 @@ class _Smoothed(Smoothed):
         offset = size = steepness = spent = 0.0
         widest, count = np.maximum(np.abs(self.low), np.abs(self.high)), 0
         logistic = found.logistic
-        for (part, X), atoms in zip(self.data.rows.dense_blocks(), found.atoms, strict=True):
+        for (part, X), atoms in zip(self.blocks(), found.atoms, strict=True):
             n, w, y = X.shape[0], self.w[part], self.data.y[part]
             widest = np.maximum(widest, np.abs(X).max(axis=0, initial=0.0))
             best = np.full(n, -np.inf)
@@ -211,7 +212,8 @@ class _Smoothed(Smoothed):
             for each in atoms:
                 weight += np.bincount(each.row, np.exp((each.value - best[each.row]) / mu), n)
                 number += np.bincount(each.row, minlength=n)
-            mean, held = np.zeros((n, d)), np.zeros(n)
+            bends = _Bends(n, d)
+            single = X.astype(np.float32) if with_hessian else np.zeros((0, self.m), dtype=np.float32)
             for (curve, _), each in zip(self.sides(y), atoms, strict=True):
                 row = each.row
                 if not row.size:
@@ -236,21 +238,13 @@ class _Smoothed(Smoothed):
                 heavy = np.flatnonzero(portion > _HEAVY)
                 row, share = row[heavy], share[heavy]
                 shares_row = number[row] > 1.0
-                bends = share * curve.curvature(each.interval[heavy], each.signal[heavy])
-                some = np.flatnonzero(shares_row | (bends > 0.0))
+                bend = share * curve.curvature(each.interval[heavy], each.signal[heavy])
+                some = np.flatnonzero(shares_row | (bend > 0.0))
                 heavy, tie = heavy[some], np.flatnonzero(shares_row[some])
-                T, Q = self._gradients(curve, each, heavy, tie, X, logistic[curve.side])
-                Q *= np.sqrt(bends[some])[:, None]
-                H += _gram(Q)
-                share, row = share[some[tie]], row[some[tie]]
-                first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
-                mean += sp.csr_array((share, np.arange(row.size), first), shape=(n, row.size)) @ T
-                held += np.bincount(row, share, n)
-                T *= np.sqrt(share / mu)[:, None]
-                H += _gram(T)
-            tied = np.flatnonzero(held > 0.0)
-            mean = mean[tied] / np.sqrt(mu * held[tied])[:, None]
-            H -= _gram(mean)
+                T, Q = self._gradients(curve, each, heavy, tie, single, logistic[curve.side])
+                bends.add(Q, bend[some], T, row[some[tie]], share[some[tie]], mu)
+            if with_hessian:
+                H += bends.hessian(mu)
         plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
         self.complete_derivatives(x, mu, gradient, H)
         return Sums(found.value, gradient, H, plane)
@@ -261,9 +255,9 @@ class _Smoothed(Smoothed):
         atoms: _Atoms,
         which: npt.NDArray[np.intp],
         tie: npt.NDArray[np.intp],
-        X: FloatArray,
+        X: Table,
         logistic: FloatArray,
-    ) -> tuple[FloatArray, FloatArray]:
+    ) -> tuple[Table, Table]:
         """Return the gradients of the values of some of the chosen atoms, and of the signals of all of these.
 
         At a node a gradient is linear in the row, ``x * slope + level``. Of a score that rises the rising positive
@@ -273,7 +267,7 @@ class _Smoothed(Smoothed):
         k, row = atoms.interval[which], atoms.row[which]
         falls = (atoms.side.push[row] < 0.0).astype(np.intp)
         slope, level = np.empty((2, K, m)), np.empty((2, K, m))
-        moving = X @ ((logistic[0] - logistic[1]) * self.prices).T
+        moving = X @ ((logistic[0] - logistic[1]) * self.prices).T.astype(np.float32)
         paid = np.empty((2, K))
         for side, (sign, near, far) in enumerate(((1.0, self.high, self.low), (-1.0, self.low, self.high))):
             np.multiply(sign * curve.nodes[:, None], 1.0 - logistic[0] - logistic[1], out=slope[side])
@@ -282,16 +276,16 @@ class _Smoothed(Smoothed):
         at, rows = falls * (K - 1) + k, X[row]
         push = 1.0 - 2.0 * falls
         begin = push * (moving[row, k] - paid[falls, k])
-        Q = np.empty((k.size, m + 2))
-        np.multiply(rows, (np.diff(slope, axis=1) / widths).reshape(-1, m)[at], out=Q[:, :m])
-        Q[:, :m] += (np.diff(level, axis=1) / widths).reshape(-1, m)[at]
+        Q = np.empty((k.size, m + 2), dtype=np.float32)
+        np.multiply(rows, (np.diff(slope, axis=1) / widths).astype(np.float32).reshape(-1, m)[at], out=Q[:, :m])
+        Q[:, :m] += (np.diff(level, axis=1) / widths).astype(np.float32).reshape(-1, m)[at]
         Q[:, m] = push * ((curve.nodes[1:] - curve.nodes[:-1]) / curve.widths)[k]
         Q[:, -1] = (push * (moving[row, k + 1] - paid[falls, k + 1]) - begin) / curve.widths[k]
         far_in = np.clip(atoms.slope[which[tie]] - curve.nodes[k[tie]], 0.0, curve.widths[k[tie]])
-        G = Q[tie] * far_in[:, None]
+        G = Q[tie] * far_in.astype(np.float32)[:, None]
         at = (falls * K + k)[tie]
-        G[:, :m] += rows[tie] * slope.reshape(-1, m)[at]
-        G[:, :m] += level.reshape(-1, m)[at]
+        G[:, :m] += rows[tie] * slope.astype(np.float32).reshape(-1, m)[at]
+        G[:, :m] += level.astype(np.float32).reshape(-1, m)[at]
         G[:, m] += push[tie] * curve.nodes[k[tie]]
         G[:, -1] += begin[tie] - atoms.side.price
         return G, Q
@@ -372,11 +366,42 @@ class _Smoothed(Smoothed):
             curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
 
 
-def _gram(A: FloatArray) -> FloatArray:
-    """Return ``A' A``, of many columns in single precision: a Hessian needs few digits."""
-    if A.shape[1] > _WIDE:
-        A = A.astype(np.float32)
-    return np.asarray(A.T @ A)
+class _Bends:
+    """The curvature of a block: of the loss on intervals, and of the maximum over the intervals of a row.
+
+    In single precision: a Hessian needs few digits.
+
+    Parameters
+    ----------
+    n, d : int
+        Rows of the block, and variables.
+    """
+
+    def __init__(self, n: int, d: int) -> None:
+        self.mean, self.held = np.zeros((n, d), dtype=np.float32), np.zeros(n)
+        self.tables: list[Table] = []
+
+    def add(
+        self, Q: Table, bend: FloatArray, T: Table, row: npt.NDArray[np.intp], share: FloatArray, mu: float
+    ) -> None:
+        """Take the gradients of signals ``Q``, and those of values ``T`` of rows with several intervals."""
+        Q *= np.sqrt(bend).astype(np.float32)[:, None]
+        n = self.held.size
+        first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
+        shares = sp.csr_array((share.astype(np.float32), np.arange(row.size), first), shape=(n, row.size))
+        self.mean += shares @ T
+        self.held += np.bincount(row, share, n)
+        T *= np.sqrt(share / mu).astype(np.float32)[:, None]
+        self.tables += [Q, T]
+
+    def hessian(self, mu: float) -> Table:
+        """Return the sum of the products."""
+        if not self.tables:
+            return np.zeros((self.mean.shape[1],) * 2, dtype=np.float32)
+        table = np.concatenate(self.tables)
+        tied = np.flatnonzero(self.held > 0.0)
+        mean = self.mean[tied] / np.sqrt(mu * self.held[tied]).astype(np.float32)[:, None]
+        return np.asarray(table.T @ table - mean.T @ mean)
 
 
 def _minimise(
