@@ -33,7 +33,7 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
     if can_use_curves(problem, data):
         return NewtonMethod(run_curves, needs_start=True)
     if can_use_branches(problem, data):
-        return NewtonMethod(run_branches, needs_start=True)
+        return NewtonMethod(run_branches, needs_start=True, tight=1e-6, enough=1e-5)
     if can_use_atoms(problem, data):  # of many rows planes would take minutes
         return NewtonMethod(run_atoms, needs_start=True, tight=1e-5, enough=1e-3)
     return None

@@ -54,6 +54,9 @@ class Smoothed:
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield ``(rows, block)`` in order, every block an array large enough for a product with its transpose."""
         rows, step = self.data.rows, max(_BLOCK // max(self.m, 1), 64)
+        if not rows.in_memory:  # its own blocks are one read
+            yield from rows.dense_blocks()
+            return
         for first in range(0, rows.n, step):
             part = slice(first, min(first + step, rows.n))
             block = rows.block(part)
@@ -132,9 +135,14 @@ class Progress:
             self.lower, self.rounding = known - off, off
         return known
 
+    @property
+    def gap(self) -> float:
+        """What is open between risk and bound."""
+        return self.upper - self.lower
+
     def is_within(self, tol: float) -> bool:
         """Whether the relative gap is at most 0.9 ``tol``: a little is left for the scores of the solution."""
-        return self.upper - self.lower <= 0.9 * tol * abs(self.upper)
+        return self.gap <= 0.9 * tol * abs(self.upper)
 
     def result(self) -> NewtonResult:
         """Return the best model with its bounds."""

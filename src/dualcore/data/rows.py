@@ -303,6 +303,10 @@ class ColumnRows(Rows):
         """As many as of the rows themselves."""
         return self.rows.block_rows
 
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        for part, block in self.rows.blocks():  # of a source one read
+            yield part, block[:, self.columns]
+
     def block(self, part: slice) -> Any:
         return self.rows.block(part)[:, self.columns]
 

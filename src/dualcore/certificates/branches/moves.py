@@ -27,12 +27,15 @@ Rows = npt.NDArray[np.intp]
 
 # Tangents that find an answer with l2, how near it is, relatively, and the share of rows after which others are left.
 _MOST_LOOKS, _STILL, _FEW = 20, 2e-5, 0.3
+# No wall is farther, relative to the size of a coefficient, and no multiplier smaller, both in units of the largest:
+# squares of what is beyond have no digits.
+_FARTHEST, _CHEAPEST = 1e15, 1e-30
 # Levels that differ by less, relatively, are one.
 _SAME_LEVEL = 1e-9
 
 
 class Moved(NamedTuple):
-    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 the ``key`` of its path."""
+    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 a ``key`` in its own units."""
 
     move: FloatArray
     cost: FloatArray
@@ -86,12 +89,18 @@ class L2Moves(RowMoves):
 
     def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
         super().__init__(sizes, caps, lam)
+        # In units of the largest size and the widest room, single precision holds all that matters.
+        self._size, self._room = float(sizes.max(initial=0.0)) or 1.0, float(caps.max(initial=0.0)) or 1.0
+        unit = sizes / self._size
         with np.errstate(over="ignore"):
-            self._ratio = (caps / np.where(sizes > 0.0, sizes, np.inf)).astype(np.float32)
-        self._squares = (sizes * sizes).astype(np.float32)
-        self._most = np.vecdot(caps, caps)
+            ratio = caps / self._room / np.where(unit > 0.0, unit, np.inf)
+        self._ratio = np.minimum(ratio, _FARTHEST).astype(np.float32)
+        self._squares = (unit * unit).astype(np.float32)
+        self._most = np.vecdot(caps / self._room, caps / self._room)
         #: how fast the first part of a move changes the score, per unit of cost
-        self.steepest = np.sqrt(((self._ratio > 0.0).astype(np.float32) @ self._squares).astype(np.float64))
+        self.steepest = self._size * np.sqrt(
+            ((self._ratio > 0.0).astype(np.float32) @ self._squares).astype(np.float64)
+        )
 
     def pays(self, slope: FloatArray, row: Rows) -> npt.NDArray[np.bool_]:
         """Whether rows move at slopes."""
@@ -110,7 +119,7 @@ class L2Moves(RowMoves):
         at = np.flatnonzero(self.pays(slope, row))
         if at.size:
             key[at] = np.maximum(self._keys(slope[at], row[at], near[at]), key[at])
-        move = np.multiply.outer(key, self.sizes)
+        move = np.multiply.outer(key * (self._room / self._size), self.sizes)
         np.minimum(move, self.caps[row], out=move)
         return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, key)
 
@@ -125,7 +134,7 @@ class L2Moves(RowMoves):
 
         In single precision: an answer is off by less than matters to what it earns, which is largest there.
         """
-        bars = (self.lam / slope) ** 2
+        bars = np.maximum(self.lam / self._size / slope, _CHEAPEST) ** 2
         last = self._most[row] / bars
         square = np.where(near > 0.0, np.minimum(near * near, last), last)
         ratio = self._ratio if row.size == len(self._ratio) else self._ratio[row]
@@ -152,16 +161,19 @@ class L2Moves(RowMoves):
     def growth(self, slope: FloatArray, found: Moved, row: Rows) -> FloatArray:
         """Return how fast the gain grows with the slope: ``u' G_cc u``."""
         free = (self._ratio[row] > found.key.astype(np.float32)[:, None]).astype(np.float32) @ self._squares
-        excess = self.lam**2 - slope * slope * free
-        moves = (found.key > 0.0) & (excess > 0.0) & (slope > 0.0)
-        return np.divide(found.key * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
+        square = (self.lam / self._size) ** 2
+        excess = square - slope * slope * free
+        moves = (found.key > 0.0) & (excess > _CHEAPEST**2) & (slope > 0.0)
+        growth = np.divide(found.key * free * square, slope * excess, out=np.zeros(slope.size), where=moves)
+        return growth * (self._room * self._size)
 
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
         free = self._ratio[row] > (found.key * (1.0 + 1e-6)).astype(np.float32)[:, None]
         free &= self.sizes > 0.0
         steep = free * self.sizes * slope[:, None]
         square = np.vecdot(steep, steep)
-        k = np.divide(found.key, slope, out=np.zeros(slope.size), where=slope > 0.0)
+        key = found.key * (self._room / self._size)
+        k = np.divide(key, slope, out=np.zeros(slope.size), where=slope > 0.0)
         excess = np.maximum(self.lam**2 - square, 1e-12 * self.lam**2)
         return Follow(np.where(free, k[:, None], 0.0), steep / self.lam, steep, square / self.lam, k / excess)
 

@@ -30,6 +30,8 @@ _ROUGH, _SETTLED = 1e-2, 1e-10
 # A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for; the bound is
 # looked for where a step promises less than this, in widths.
 _LAST, _CLOSE = 0.7, 1e-2
+# It is given up after so many bounds that leave more than this share of the gap.
+_GIVEN_UP, _STALLED = 2, 0.7
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
 # More features than these make too large a Hessian; fewer numbers are quick by planes, and with linf fewer features
@@ -105,6 +107,8 @@ class _Descent:
         self.progress = Progress(whole, coef, intercept)
         self.work = WorkingSet(problem, data, whole.below.centre, coef)
         self.x = self.work.inside(self.progress.best)
+        #: bounds in a row that brought next to nothing
+        self.idle = 0
 
     def run(self) -> NewtonResult:
         """Let the width fall until the gap is closed.
@@ -122,14 +126,14 @@ class _Descent:
             sums = self._settle(_ROUGH)
             value, ideal = self._record(sums), self._ideal(sums)
             stages.append(_Stage(mu, self.work.whole(self.x), ideal))
-            while not progress.is_within(self.tol):
+            while not progress.is_within(self.tol) and self.idle < _GIVEN_UP:
                 near = progress.upper * (1.0 - _LAST * self.tol)
                 widest = next((k for k, each in enumerate(stages) if each.ideal >= near), None)
                 if widest is None:
                     break
                 self._bound(stages[widest])
                 del stages[: widest + 1]
-            if progress.is_within(self.tol):
+            if progress.is_within(self.tol) or self.idle == _GIVEN_UP:
                 break
             wanted = _SHARE * self.tol * progress.upper / max(value - ideal, 1e-300)
             mu *= float(np.clip(wanted, *_FALLS))
@@ -137,7 +141,7 @@ class _Descent:
 
     def _bound(self, stage: _Stage) -> None:
         """Settle at the width of a stage, and go back to where the last one ended."""
-        here, mu = self.work.whole(self.x), self.work.smoothed.mu
+        here, mu, gap = self.work.whole(self.x), self.work.smoothed.mu, self.progress.gap
         if stage.mu != mu:
             self.x = self.work.inside(stage.x)
             self.work.smoothed.set_width(stage.mu)
@@ -145,6 +149,7 @@ class _Descent:
         if stage.mu != mu:
             self.x = self.work.inside(here)
             self.work.smoothed.set_width(mu)
+        self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
     def _settle(self, settled: float) -> Sums:
         """Minimise at the width, with all the features that are wanted there."""
