@@ -86,6 +86,7 @@ def on_parquet(rows, folder):
 
 def on_a_box(rows, folder):
     X, y = rows
+    WassersteinLinearSVC(support=(0, 1), tol=1e-3).fit(X, y > 0)
     for coreset in (None, 100):
         WassersteinLinearSVC(support=(0, 1), coreset=coreset, random_state=0, max_iter=20).fit(X[:600], y[:600] > 0)
 

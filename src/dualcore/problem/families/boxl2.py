@@ -8,7 +8,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2walls import L2Walls
-from dualcore.problem.families.boxpath import Response, WalledPath
+from dualcore.problem.families.boxpath import WalledPath
 from dualcore.problem.families.boxsearch import Best, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
 from dualcore.problem.losses import Loss
@@ -95,32 +95,6 @@ class L2Path(WalledPath):
                 corner[np.arange(self.m) >= self.last[:, None]] = np.inf
             self._corner = corner
         return self._corner
-
-    def displacement(self, key: FloatArray) -> FloatArray:
-        """Return how far the features that have a slope move, shape (n_rows, n_features)."""
-        v = key[:, None] * self.slopes
-        return np.minimum(self.caps, v, out=v)
-
-    def corners(self) -> tuple[FloatArray, FloatArray]:
-        """Return gain and cost where walls are met, shape (n_rows, walls + 1); no move comes first."""
-        self._ordered(np.arange(self.caps.shape[0]))
-        gain = np.hstack([np.zeros((self.caps.shape[0], 1)), self._gains()])
-        ratio, m = self.ratio[:, : self.m + 1], self.m
-        return gain, np.sqrt(self.T[:, : m + 1] + ratio * ratio * self.Q[:, : m + 1][:, ::-1])
-
-    def first_wall(self) -> FloatArray:
-        """Return the least positive ``mu`` that meets a wall, 0 where there is none."""
-        at = self._ordered(np.arange(self.caps.shape[0]))
-        k = count_before(self.ratio, 1, self.m, at, 0.0, falls=False)
-        return np.where(k < self.m, self._entry(self.ratio, at, np.minimum(k + 1, self.m)), 0.0)
-
-    def respond(self, slope: FloatArray, multiplier: float) -> Response:
-        """Return the best move of each row for a loss that rises by ``slope`` (n_rows,) per unit of gain."""
-        at = self._ordered(np.arange(slope.size))
-        key, _, k = self._stationary(at, multiplier / np.maximum(slope, _LEAST_SLOPE))
-        moves, free = slope * self.length > multiplier, self._later(self.Q, at, k)
-        gain = self._entry(self.S, at, k) + key * free
-        return Response(np.where(moves, key, 0.0), np.where(moves, gain, 0.0), free)
 
     def _at(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and cost at ``mu``."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from math import isfinite
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,23 +22,12 @@ from dualcore.problem.families.boxsearch import Best, Walls
 from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
-__all__ = ["Path", "Response", "WalledPath"]
+__all__ = ["Path", "WalledPath"]
 
 # A multiplier below this share of the largest that matters is as good as none.
 _LEAST_PRICE = 1e-100
 # Numbers of room from which on a look takes longer than the arithmetic with what it finds.
 _MANY = 30_000
-
-
-class Response(NamedTuple):
-    """The best move of every row where the loss is linear along it: ``sup_s slope s - lam phi(s)``.
-
-    ``key``: where on the path. ``gain``: of the score. ``free``: ``sum u_j^2`` of the features that met no wall.
-    """
-
-    key: FloatArray
-    gain: FloatArray
-    free: FloatArray
 
 
 class Path(ABC):
