@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.bundle import find_region
+from dualcore.certificates.bundle import Region, find_region
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -65,6 +65,11 @@ class PlaneBound:
         #: features without walls
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
+    def region(self, upper: float) -> Region:
+        """Return the region of models whose risk is at most ``upper``."""
+        above = upper * (1.0 + 1e-9)
+        return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+
     def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
         """Return the least value in the region of models whose risk is at most ``upper``, and what rounding may add.
 
@@ -76,9 +81,7 @@ class PlaneBound:
         64 for the exponentials, the loss, and the products behind a term, among them the shares, which sum to the
         masses up to as much. An error of a slope costs at most itself times how far the optimum can be.
         """
-        problem, m = self.problem, self.centre.size
-        above = upper * (1.0 + 1e-9)
-        region = find_region(problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+        problem, m, region = self.problem, self.centre.size, self.region(upper)
         level = float(plane.moment[-1])
         slope = plane.moment[:-1] - self.centre * level
         ridge, left = problem.ridge, problem.radius - plane.spent

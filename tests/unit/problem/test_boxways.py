@@ -100,3 +100,17 @@ def test_bounds_are_of_curved_losses_between_the_largest_and_the_least_multiplie
     assert not has_bounds(problem.loss, norm, coef, largest)
     assert not has_bounds(problem.loss, norm, coef, 0.0)
     assert not has_bounds(problem.loss, norm, 0.0 * coef, 0.0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_ways_are_not_ranked_where_a_feature_has_no_wall(norm):
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 3))
+    y = X @ [1.0, 2.0, -1.0] + 0.3 * rng.normal(size=60)
+    for support in (([0.0, 0.0, 0.0], [1.0, 1.0, np.inf]), ([0.0, 0.0, -np.inf], [1.0, 1.0, 1.0])):
+        problem = Problem("huber", radius=0.1, norm=norm, support=support)
+        coef = np.array([1.0, 2.0, 0.001])
+        multiplier = 0.5 * problem.loss.lipschitz * problem.size(coef)
+        found = problem.family.moves(X, y, coef, 0.0, multiplier)
+        exact = problem.h(coef, 0.0, multiplier, X, y)
+        np.testing.assert_allclose(found.upper, exact, rtol=2e-9, atol=2e-9)

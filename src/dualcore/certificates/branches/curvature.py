@@ -15,6 +15,8 @@ __all__ = ["Curvature"]
 
 # Shares of a row below this have no curvature.
 _LIGHT = 1e-6
+# Where moves follow the model faster, as those of a coefficient next to zero, the Hessian is as good as infinite.
+_LARGEST = 1e15
 
 Places = npt.NDArray[np.intp]
 Table = npt.NDArray[np.float32]
@@ -72,7 +74,8 @@ class Curvature:
             return
         tables += self._ties(np.concatenate(gradients), np.concatenate(rows), np.concatenate(shares))
         table = np.concatenate(tables)
-        self.H += table.T @ table
+        with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
+            self.H += table.T @ table
 
     def _signals(self, branch: Branch, which: Places) -> Table:
         """Return the derivatives of signals at fixed moves."""
@@ -111,8 +114,8 @@ class Curvature:
     def _together(self, follow: Follow, a: FloatArray, share: FloatArray, shape: tuple[int, ...]) -> Table:
         root = np.sqrt(share * _given(follow.weight))
         out = np.zeros(shape, dtype=np.float32)
-        out[:, self.columns] = _given(follow.together) * self.per_cost * (root * a)[:, None]
-        out[:, -1] = -root * _given(follow.fixed)
+        out[:, self.columns] = _held(_given(follow.together) * self.per_cost * (root * a)[:, None])
+        out[:, -1] = _held(-root * _given(follow.fixed))
         return out
 
     def _answered(self, follow: Follow, a: FloatArray, bend: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
@@ -123,8 +126,8 @@ class Curvature:
         along += part[:, None] * _given(follow.together)
         last -= part * _given(follow.fixed)
         signals = signals.copy()
-        signals[:, self.columns] += (a[:, None] * along * self.per_cost).astype(np.float32)
-        signals[:, -1] += last.astype(np.float32)
+        signals[:, self.columns] += _held(a[:, None] * along * self.per_cost).astype(np.float32)
+        signals[:, -1] += _held(last).astype(np.float32)
         return signals, bend / np.maximum(1.0 - bend * (along @ self.sizes), STIFF)
 
     def _ties(self, gradients: Table, rows: Places, shares: FloatArray) -> list[Table]:
@@ -152,6 +155,11 @@ class Curvature:
 
 def _column(factors: FloatArray) -> Table:
     return factors.astype(np.float32)[:, None]
+
+
+def _held(entries: FloatArray) -> FloatArray:
+    """Return entries whose squares are numbers in single precision."""
+    return np.clip(entries, -_LARGEST, _LARGEST)
 
 
 def _given(part: FloatArray | None) -> FloatArray:

@@ -13,7 +13,8 @@ the validity of a bound. The second derivatives are
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from math import sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +28,16 @@ Rows = npt.NDArray[np.intp]
 
 # Tangents that find an answer with l2, how near it is, relatively, and the share of rows after which others are left.
 _MOST_LOOKS, _STILL, _FEW = 20, 2e-5, 0.3
-# No wall is farther, relative to the size of a coefficient, and no multiplier smaller, both in units of the largest:
-# squares of what is beyond have no digits.
-_FARTHEST, _CHEAPEST = 1e15, 1e-30
+# No key is larger: its square has to be a number in single precision.
+_FARTHEST = 1e18
+# A loss of a smaller slope is flat: moves do not follow it.
+_FLAT = 1e-100
 # Levels that differ by less, relatively, are one.
 _SAME_LEVEL = 1e-9
 
 
 class Moved(NamedTuple):
-    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 a ``key`` in its own units."""
+    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 the ``key`` of its path."""
 
     move: FloatArray
     cost: FloatArray
@@ -89,18 +91,16 @@ class L2Moves(RowMoves):
 
     def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
         super().__init__(sizes, caps, lam)
-        # In units of the largest size and the widest room, single precision holds all that matters.
-        self._size, self._room = float(sizes.max(initial=0.0)) or 1.0, float(caps.max(initial=0.0)) or 1.0
-        unit = sizes / self._size
+        most = np.vecdot(caps, caps)
+        # Single precision has no numbers for squares of keys in any units: sizes and room are measured by the largest.
+        self._size, room = float(sizes.max(initial=0.0)) or 1.0, sqrt(float(most.max(initial=0.0))) or 1.0
+        self._unit, self._most = room / self._size, most / room**2
         with np.errstate(over="ignore"):
-            ratio = caps / self._room / np.where(unit > 0.0, unit, np.inf)
-        self._ratio = np.minimum(ratio, _FARTHEST).astype(np.float32)
-        self._squares = (unit * unit).astype(np.float32)
-        self._most = np.vecdot(caps / self._room, caps / self._room)
+            ratio = caps / np.where(sizes > 0.0, sizes * self._unit, np.inf)
+        self._ratio = np.minimum(ratio, _FARTHEST, out=ratio).astype(np.float32)
+        self._squares = np.square(sizes / self._size).astype(np.float32)
         #: how fast the first part of a move changes the score, per unit of cost
-        self.steepest = self._size * np.sqrt(
-            ((self._ratio > 0.0).astype(np.float32) @ self._squares).astype(np.float64)
-        )
+        self.steepest = self._size * np.sqrt(_product(self._ratio > 0.0, self._squares))
 
     def pays(self, slope: FloatArray, row: Rows) -> npt.NDArray[np.bool_]:
         """Whether rows move at slopes."""
@@ -119,7 +119,7 @@ class L2Moves(RowMoves):
         at = np.flatnonzero(self.pays(slope, row))
         if at.size:
             key[at] = np.maximum(self._keys(slope[at], row[at], near[at]), key[at])
-        move = np.multiply.outer(key * (self._room / self._size), self.sizes)
+        move = np.multiply.outer(key, self.sizes)
         np.minimum(move, self.caps[row], out=move)
         return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, key)
 
@@ -127,24 +127,29 @@ class L2Moves(RowMoves):
         """Return the least positive key that meets a wall, 0 where there is none."""
         ratio = self._ratio[row]
         least = np.where(ratio > 0.0, ratio, np.float32(np.inf)).min(axis=1, initial=np.inf).astype(np.float64)
-        return np.where(np.isfinite(least), least, 0.0)
+        return np.where(np.isfinite(least), least * self._unit, 0.0)
+
+    def _in_units(self, key: FloatArray) -> npt.NDArray[np.float32]:
+        """Return keys as the table of walls has them, one line each."""
+        return np.minimum(key / self._unit, _FARTHEST).astype(np.float32)[:, None]
 
     def _keys(self, slope: FloatArray, row: Rows, near: FloatArray) -> FloatArray:
         """Solve ``sum_j min(cap_j, key u_j)^2 = (lam / a)^2 key^2``, concave in ``key^2``: by tangents, from the right.
 
         In single precision: an answer is off by less than matters to what it earns, which is largest there.
         """
-        bars = np.maximum(self.lam / self._size / slope, _CHEAPEST) ** 2
-        last = self._most[row] / bars
-        square = np.where(near > 0.0, np.minimum(near * near, last), last)
+        bars = np.maximum(self.lam / (slope * self._size), 1.0 / _FARTHEST) ** 2
+        last = np.minimum(self._most[row] / bars, _FARTHEST**2)
+        square = np.minimum(np.square(np.minimum(near / self._unit, _FARTHEST)), last)
+        square = np.where(square > 0.0, square, last)
         ratio = self._ratio if row.size == len(self._ratio) else self._ratio[row]
         out, left = np.empty(slope.size), np.arange(slope.size)
         for _ in range(_MOST_LOOKS):
             key = np.sqrt(square).astype(np.float32)[:, None]
-            free = ((ratio > key).astype(np.float32) @ self._squares).astype(np.float64)
+            free = _product(ratio > key, self._squares)
             held = np.minimum(ratio, key)
             held *= held
-            met = np.maximum((held @ self._squares).astype(np.float64) - square * free, 0.0)
+            met = np.maximum(_product(held, self._squares) - square * free, 0.0)
             # A tangent that begins on the left of the answer ends on its right.
             following = np.where(free < (1.0 - 1e-6) * bars, met / np.maximum(bars - free, 1e-6 * bars), last)
             following = np.minimum(following, last)
@@ -156,26 +161,34 @@ class L2Moves(RowMoves):
                 if not rest.size:
                     break
                 left, ratio, bars, square, last = left[rest], ratio[rest], bars[rest], square[rest], last[rest]
-        return out
+        return self._unit * out
 
     def growth(self, slope: FloatArray, found: Moved, row: Rows) -> FloatArray:
         """Return how fast the gain grows with the slope: ``u' G_cc u``."""
-        free = (self._ratio[row] > found.key.astype(np.float32)[:, None]).astype(np.float32) @ self._squares
-        square = (self.lam / self._size) ** 2
-        excess = square - slope * slope * free
-        moves = (found.key > 0.0) & (excess > _CHEAPEST**2) & (slope > 0.0)
-        growth = np.divide(found.key * free * square, slope * excess, out=np.zeros(slope.size), where=moves)
-        return growth * (self._room * self._size)
+        free = _product(self._ratio[row] > self._in_units(found.key), self._squares) * self._size**2
+        excess = self.lam**2 - slope * slope * free
+        moves = (found.key > 0.0) & (excess > 0.0) & (slope > _FLAT)
+        return np.divide(found.key * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
 
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
-        free = self._ratio[row] > (found.key * (1.0 + 1e-6)).astype(np.float32)[:, None]
+        free = self._ratio[row] > self._in_units(found.key * (1.0 + 1e-6))
         free &= self.sizes > 0.0
         steep = free * self.sizes * slope[:, None]
         square = np.vecdot(steep, steep)
-        key = found.key * (self._room / self._size)
-        k = np.divide(key, slope, out=np.zeros(slope.size), where=slope > 0.0)
-        excess = np.maximum(self.lam**2 - square, 1e-12 * self.lam**2)
+        with np.errstate(over="ignore"):
+            k = np.divide(found.key, slope, out=np.zeros(slope.size), where=slope > _FLAT)
+        k = np.minimum(k, 1.0 / _FLAT)  # a coefficient that vanishes bends without end
+        excess = np.maximum(self.lam**2 - square, max(1e-12 * self.lam**2, _FLAT))
         return Follow(np.where(free, k[:, None], 0.0), steep / self.lam, steep, square / self.lam, k / excess)
+
+
+def _product(table: npt.NDArray[Any], vector: npt.NDArray[np.float32]) -> FloatArray:
+    """Return a product that was made in single precision.
+
+    OpenBLAS reads numbers behind the end of its buffers, where there may be any, and the flags that they set are ours.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(table.astype(np.float32, copy=False) @ vector, dtype=np.float64)
 
 
 class LinfMoves(RowMoves):
@@ -219,5 +232,5 @@ class LinfMoves(RowMoves):
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
         bend = np.minimum(self.caps[row], found.cost[:, None])
         bend *= self._bend
-        bend *= np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > 0.0)[:, None]
+        bend *= np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > _FLAT)[:, None]
         return Follow(bend)

@@ -34,6 +34,8 @@ _LAST, _CLOSE = 0.7, 1e-2
 _GIVEN_UP, _STALLED = 2, 0.7
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
+# How much larger coefficients may be than those of any model at least as good as the first.
+_BEYOND = 10.0
 # More features than these make too large a Hessian; fewer numbers are quick by planes, and with linf fewer features
 # where residuals have a linear loss: 1,000 x 110 to 1e-6 in 1.5 s, by branches in 8.
 _MOST_FEATURES, _FEW_NUMBERS, _FEW_FEATURES = 2500, 5000, 150
@@ -105,7 +107,9 @@ class _Descent:
         self.problem, self.tol = problem, tol
         whole = Smoothed(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
-        self.work = WorkingSet(problem, data, whole.below.centre, coef)
+        # Models at least as good as this one are held by its risk; steps may pass there, but not go far beyond.
+        held = whole.below.region(self.progress.upper).coef
+        self.work = WorkingSet(problem, data, whole.below.centre, coef, _BEYOND * np.maximum(held, np.abs(coef)))
         self.x = self.work.inside(self.progress.best)
         #: bounds in a row that brought next to nothing
         self.idle = 0

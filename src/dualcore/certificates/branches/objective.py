@@ -73,10 +73,14 @@ class Branched(Smoothed):
     problem : Problem
     family : BoxFamily
     data : Data
+    farthest : ndarray of shape (m,), optional
+        No coefficient of interest is larger. Where the Hessian is next to singular a step may lead anywhere, to points
+        without numbers too.
     """
 
-    def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data, farthest: FloatArray | float = np.inf) -> None:
         super().__init__(problem, family, data)
+        self.farthest = farthest
         prices = family.prices(self.m)
         self.low, self.high = family.support.spread(self.m)
         movable = np.isfinite(prices) & (self.high > self.low)
@@ -141,8 +145,8 @@ class Branched(Smoothed):
     # Sums
 
     def value(self, x: FloatArray) -> float:
-        """Return the smoothed objective; infinite where the multiplier is not above the least one."""
-        if not self.slack(x) > 0.0:
+        """Return the smoothed objective; infinite too far away, and where the multiplier is not above the least one."""
+        if not self.slack(x) > 0.0 or (np.abs(x[: self.m]) > self.farthest).any():
             return float(np.inf)
         total = 0.0
         for part, X in self.blocks():
@@ -183,7 +187,7 @@ class Branched(Smoothed):
             if branch.found is not None:
                 moment, level = steep @ branch.found.move, branch.found.cost
                 totals.gradient[columns] += per_cost * moment
-                totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-300)
+                totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-100)
             totals.atoms.append(Atoms(part.start + row, steep * push, level))
             totals.gradient[m] += float(steep @ push)
             totals.gradient[-1] -= float(share @ branch.cost)

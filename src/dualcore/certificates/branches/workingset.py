@@ -39,24 +39,41 @@ class WorkingSet:
         What slopes are measured from, times the slope of the intercept: the means of the features.
     coef : ndarray of shape (m,)
         Features with a coefficient are in the set from the beginning, and those that no adversary moves.
+    farthest : ndarray of shape (m,), optional
+        As of `Branched`.
     """
 
-    def __init__(self, problem: Problem, data: Data, centre: FloatArray, coef: FloatArray) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        centre: FloatArray,
+        coef: FloatArray,
+        farthest: FloatArray | float = np.inf,
+    ) -> None:
         self.problem, self.data, self.centre, self.m = problem, data, centre, data.rows.m
+        self.farthest = np.broadcast_to(farthest, self.m)
         family = BoxFamily.of(problem.family)
         self.low, self.high = family.support.spread(self.m)
         self.prices = family.prices(self.m)
         size = np.abs(coef) / self.prices
         used = (size > _ZERO * size.max(initial=0.0)) | np.isinf(self.prices) | (self.low == self.high)
+        if not used.any():  # a model of zeros names none, and a problem needs some
+            used[np.argsort(-self._relevance(), kind="stable")[:_FEWEST]] = True
         self.features = np.flatnonzero(used | (not family.is_free))
         self.smoothed = self._narrowed()
+
+    def _relevance(self) -> FloatArray:
+        """Return how much every feature has in common with the target, per unit of cost."""
+        w, y = self.data.masses, self.data.y
+        return np.abs(self.data.rows.transpose_dot(w * (y - float(w @ y)))) / self.prices
 
     def _narrowed(self) -> Branched:
         problem, data = self.problem, self.data
         if self.features.size < self.m:
             problem = problem.narrowed(self.features, self.m)
             data = data._replace(rows=choose_columns(data.rows, self.features))
-        return Branched(problem, BoxFamily.of(problem.family), data)
+        return Branched(problem, BoxFamily.of(problem.family), data, self.farthest[self.features])
 
     def inside(self, x: FloatArray) -> FloatArray:
         """Return a point without the features that are not in the set."""

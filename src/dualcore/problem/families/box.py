@@ -179,8 +179,8 @@ class BoxFamily(MovingFamily):
 
     def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
         """Whether bounds of both ways of a residual are known before any search."""
-        floor, ceiling, _ = self._limits
-        if not self.ranks_ways or self.is_classification or not isfinite(ceiling - floor):
+        has_all_walls = isfinite(float(self.support.high.max() - self.support.low.min()))
+        if not self.ranks_ways or self.is_classification or not has_all_walls:
             return False
         return has_bounds(self.loss, self.geometry.norm, coef, multiplier) and self._within(X)
 

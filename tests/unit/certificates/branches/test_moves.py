@@ -30,6 +30,25 @@ def test_moves_of_l2_are_the_best_ones(seed):
     np.testing.assert_allclose(near.move, found.move, atol=1e-4)
 
 
+@pytest.mark.parametrize("unit", [1e-14, 1e14])
+def test_moves_of_l2_are_the_same_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    caps, sizes, slope, every = rng.random((6, 4)), rng.random(4), rng.random(6) + 0.5, np.arange(6)
+    here, there = L2Moves(sizes, caps, 0.4), L2Moves(sizes / unit, caps * unit, 0.4 / unit)
+    found, moved = (moves.respond(slope, every, np.zeros(6)) for moves in (here, there))
+    assert found.gain.any()
+    np.testing.assert_allclose(moved.move, unit * found.move, rtol=1e-4)
+    np.testing.assert_allclose(there.growth(slope, moved, every), here.growth(slope, found, every), rtol=1e-3)
+
+
+def test_a_coefficient_next_to_zero_has_numbers():
+    moves, every = L2Moves(np.array([1e-60]), np.array([[0.5], [1.0]]), 1e-61), np.arange(2)
+    found = moves.respond(np.ones(2), every, np.zeros(2))
+    np.testing.assert_allclose(found.move, [[0.5], [1.0]])
+    follow = moves.follow(np.ones(2), found, every)
+    assert all(np.isfinite(part).all() for part in follow)
+
+
 def test_rows_that_do_not_pay_go_to_their_first_wall():
     moves = L2Moves(np.array([1.0, 2.0]), np.array([[0.3, 0.2], [0.0, 0.5], [0.0, 0.0]]), 10.0)
     found = moves.respond(np.ones(3), np.arange(3), np.zeros(3), at_walls=True)

@@ -234,3 +234,17 @@ def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
     found = run_branches(problem, problem.validate(X, y), np.array([4.0, 0.0, 0.0, 0.0]), -2.0, 1e-3)
     assert found.multiplier > 0.0
     assert found.lower <= 2.0 * ridge * (1.0 + 1e-9) <= found.upper * (1.0 + 1e-2)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "absolute"])
+def test_far_starts_lead_to_numbers(loss, norm):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        problem, X, y = draw(rng, loss, norm=norm, radius=float(10.0 ** rng.uniform(-7.0, 0.0)))
+        best = solve(problem, X, y, tol=1e-5).value
+        for size in (0.0, 1e-3, 1e5):  # tests turn overflows and invalid operations into errors
+            level = size * float(rng.normal()) if problem.fit_intercept else 0.0
+            found = run_branches(problem, problem.validate(X, y), size * rng.normal(size=5), level, 1e-3)
+            assert found.lower <= best * (1.0 + 1e-9)
+            assert found.upper >= best * (1.0 - 2e-5)

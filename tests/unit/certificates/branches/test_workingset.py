@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from dualcore import Problem, solve
+from dualcore import Problem, certify, solve
 from dualcore.certificates.branches.workingset import WorkingSet
 from dualcore.certificates.plane import PlaneBound
 from dualcore.problem.families import BoxFamily
@@ -77,3 +79,19 @@ def test_many_features_without_a_coefficient(loss):
     assert some.size < 150
     alone = solve(problem, X[:, some], y, tol=1e-4)
     assert alone.value == pytest.approx(found.value, rel=2e-4)
+
+
+def test_a_model_of_zeros_names_features_that_have_something_in_common_with_the_target():
+    problem, X, y = draw(0, m=30, norm="linf")
+    data = problem.validate(X, y)
+    work = WorkingSet(problem, data, PlaneBound(problem, BoxFamily.of(problem.family), data).centre, np.zeros(30))
+    assert {0, 1} <= set(work.features.tolist())
+    assert work.features.size == 10
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_a_model_of_zeros_can_be_certified(loss):
+    problem, X, y = draw(1, loss, n=400, m=15)
+    zeros = SimpleNamespace(coef=np.zeros(15), intercept=0.0)
+    bound, best = certify(problem, zeros, X, y).lower, solve(problem, X, y)
+    assert best.value * (1.0 - 1e-5) <= bound <= best.value * (1.0 + 1e-9)
