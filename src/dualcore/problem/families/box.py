@@ -201,31 +201,30 @@ class BoxFamily(MovingFamily):
 
     def _choose(self, pairs: list[tuple[Way, Path]], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
-        found: tuple[FloatArray, ...] | None = None
+        found: tuple[FloatArray, ...] = ()
         for way, path in pairs:
             price = multiplier * way.price if way.price else 0.0
-            best = path.best(
-                self.loss, way.start, way.side, multiplier, enough=None if found is None else found[0] + price
-            )
+            best = path.best(self.loss, way.start, way.side, multiplier, found[0] + price if found else None)
             lower, upper, cost = best.lower, best.upper, best.cost
             if way.price:
                 lower, upper, cost = lower - price, upper - price, cost + way.price
             signal = way.start + way.side * best.gain
             new = (lower, upper, cost, best.cost, signal, way.label, way.push, best.key)
-            if found is None:
+            if not found:
                 found = new
             else:  # of equal ways the first
                 wins = new[0] > found[0] + 1e-15 * np.abs(found[0])
                 upper = np.maximum(found[1], new[1])
                 found = tuple(np.where(wins, b, a) for a, b in zip(found, new, strict=True))
                 found = (found[0], upper, *found[2:])
-        if found is None:
-            raise RuntimeError("a row always has a way to go")
         return found
 
     def n_items(self, n_features: int) -> int:
         """Return how many parts a row's moves are put together from."""
         return n_features
+
+    def keeps_order(self, rows: Rows) -> bool:
+        return rows.in_memory and rows.n * self.n_items(rows.m) <= _MOST_KEPT
 
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
@@ -234,7 +233,7 @@ class BoxFamily(MovingFamily):
 
         The orders of the walls and the sums up to them are kept from one multiplier to the next, where they fit.
         """
-        if not rows.in_memory or rows.n * self.n_items(rows.m) > _MOST_KEPT:
+        if not self.keeps_order(rows):
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
         for _, pairs in kept:

@@ -111,8 +111,13 @@ class MovingFamily(Family):
         as_searched: bool = False,
     ) -> Iterator[tuple[slice, Moves]]:
         """Yield the best moves block by block; ``as_searched`` at a multiplier that `search` has found."""
+        as_searched = as_searched and self.keeps_order(rows)
         for part, X in rows.dense_blocks():
             yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points, as_searched=as_searched)
+
+    def keeps_order(self, rows: Rows) -> bool:
+        """Whether a search over multipliers keeps what does not change with them; else each look is the fastest."""
+        return True
 
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
