@@ -215,7 +215,8 @@ class Master:
         for _ in range(4):
             shares = self._central_shares(self.heights, mu)
             room = np.maximum(-caps, np.sqrt(mu) + 0.1 * np.abs(caps))
-            slack = np.concatenate([shares[self.owner] - self.heights, walls, room])
+            # Multipliers that sum to one leave no slack below the width, but for rounding, which may leave none at all.
+            slack = np.concatenate([np.maximum(shares[self.owner] - self.heights, mu), walls, room])
             state = _State(x, shares, slack, mu / slack)
             off = float(np.abs(self._gradient(state)) @ near)
             if off <= mu * count:

@@ -189,3 +189,11 @@ def test_a_firm_wall_takes_the_slope_that_is_positive() -> None:
         bound = float(found.mix @ planes.offsets) + 20.0 * float(np.minimum(slope, 0.0).sum())
         least = reference(planes, cost + 1.0, np.zeros(3), 0.0, 20.0)
         assert least - 1e-6 <= bound <= least + 1e-7
+
+
+def test_a_gap_below_rounding_leaves_slack() -> None:
+    planes, cost = draw(0)
+    start, walls = np.full(3, 0.25), np.full(3, 10.0)
+    state = Master(planes, cost, np.zeros(3), -walls, walls, NO_CAPS, np.full(3, False))._begin(start, 1e-18)
+    assert (state.slack > 0.0).all()
+    assert np.isfinite(state.mult).all()
