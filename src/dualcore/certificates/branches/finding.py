@@ -11,6 +11,7 @@ that answers it: to stay, to climb from there, to come from far.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -69,7 +70,7 @@ class Branch(NamedTuple):
     fade: FloatArray | float = 1.0
 
 
-class Finder:
+class Finder(ABC):
     """Finds branches, a block at a time.
 
     Parameters
@@ -90,19 +91,19 @@ class Finder:
         value, slope = self.loss.value_and_slope(way.sign * e)
         return value, way.sign * slope
 
+    @abstractmethod
     def find(self, way: Way, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
         """Yield the branches of the rows of a block that go a way."""
-        raise NotImplementedError("a norm has its own branches")
 
     def at_rest(self, way: Way, row: Places, slope: FloatArray, value: FloatArray, lam: float) -> Branch:
         """Return the branches of rows that stay where they are."""
         value = value - lam * way.price if way.price else value
         return Branch(way, row, slope, way.e[row], value, np.full(row.size, way.price))
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027  (nothing to note where nothing is remembered)
         """Take note that sums over all rows begin."""
 
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027
         """Take note that they are complete."""
 
 

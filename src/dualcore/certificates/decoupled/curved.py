@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
+from dualcore.certificates.decoupled.bends import Bends, Table
 from dualcore.certificates.decoupled.curve import Curve
 from dualcore.certificates.decoupled.polyhedral import can_decouple
 from dualcore.certificates.plane import NewtonResult, Plane
@@ -37,8 +37,6 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["can_use_curves", "run_curves"]
 
-Table = npt.NDArray[np.float32]
-Places = npt.NDArray[np.intp]
 
 # How near nodes may be, in roots of the width.
 _APART = 2.0
@@ -212,7 +210,7 @@ class _Smoothed(Smoothed):
             for each in atoms:
                 weight += np.bincount(each.row, np.exp((each.value - best[each.row]) / mu), n)
                 number += np.bincount(each.row, minlength=n)
-            bends = _Bends(n, d)
+            bends = Bends(n, d)
             single = X.astype(np.float32) if with_hessian else np.zeros((0, self.m), dtype=np.float32)
             for (curve, _), each in zip(self.sides(y), atoms, strict=True):
                 row = each.row
@@ -364,44 +362,6 @@ class _Smoothed(Smoothed):
             price, soft = float(x[-1]) * self.prices[pays], self.soft[pays] * mu
             around = (price + _AROUND * soft * np.array([[-1.0], [1.0]])) / size[pays]
             curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
-
-
-class _Bends:
-    """The curvature of a block: of the loss on intervals, and of the maximum over the intervals of a row.
-
-    In single precision: a Hessian needs few digits.
-
-    Parameters
-    ----------
-    n, d : int
-        Rows of the block, and variables.
-    """
-
-    def __init__(self, n: int, d: int) -> None:
-        self.mean, self.held = np.zeros((n, d), dtype=np.float32), np.zeros(n)
-        self.tables: list[Table] = []
-
-    def add(
-        self, Q: Table, bend: FloatArray, T: Table, row: npt.NDArray[np.intp], share: FloatArray, mu: float
-    ) -> None:
-        """Take the gradients of signals ``Q``, and those of values ``T`` of rows with several intervals."""
-        Q *= np.sqrt(bend).astype(np.float32)[:, None]
-        n = self.held.size
-        first = np.append(0, np.cumsum(np.bincount(row, minlength=n)))  # rows come in order
-        shares = sp.csr_array((share.astype(np.float32), np.arange(row.size), first), shape=(n, row.size))
-        self.mean += shares @ T
-        self.held += np.bincount(row, share, n)
-        T *= np.sqrt(share / mu).astype(np.float32)[:, None]
-        self.tables += [Q, T]
-
-    def hessian(self, mu: float) -> Table:
-        """Return the sum of the products."""
-        if not self.tables:
-            return np.zeros((self.mean.shape[1],) * 2, dtype=np.float32)
-        table = np.concatenate(self.tables)
-        tied = np.flatnonzero(self.held > 0.0)
-        mean = self.mean[tied] / np.sqrt(mu * self.held[tied]).astype(np.float32)[:, None]
-        return np.asarray(table.T @ table - mean.T @ mean)
 
 
 def _minimise(
