@@ -20,7 +20,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import PreparedSource, Source
 from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows, target_and_masses
+from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
@@ -36,6 +36,7 @@ from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import best_of, descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
+from dualcore.solvers.remembered import RememberedRows
 from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
 from dualcore.solvers.working_set import has_working_set, solve_working_set, working_share

@@ -91,7 +91,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path):
     killed = """
 import os, signal
 from pathlib import Path
-from dualcore import storage
+from dualcore.data import storage
 os.fsync = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 storage.write_atomically(Path("model.json"), b"content")
 """

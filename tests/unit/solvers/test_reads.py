@@ -8,12 +8,13 @@ from dualcore import Problem, certify, open_source, solve
 from dualcore.certificates import RowBounds
 from dualcore.data.sources import ArraySource, Chunk, PartsSource, PreparedSource
 from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows, target_and_masses
+from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.descent.oracle import Columns
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.pilot import draw_pilot, pilot_size
+from dualcore.solvers.remembered import RememberedRows
 
 N, M = 24_000, 30
 
