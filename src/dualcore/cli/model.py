@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.cli.coding import check_coding, coded_groups, coded_names
+from dualcore.cli.scaling import standardised
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, PreparedSource, standardised
-from dualcore.data.sources.coding import check_coding, coded_groups, coded_names
-from dualcore.data.sources.prepared import scale_rows
+from dualcore.data.sources import ArraySource
+from dualcore.data.sources.transform import TransformedSource, scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
@@ -53,10 +54,11 @@ class Scaling:
         return cls.of(standardised(ArraySource(X, np.zeros(X.shape[0]))))
 
     @classmethod
-    def of(cls, source: PreparedSource) -> Scaling:
+    def of(cls, source: TransformedSource) -> Scaling:
         """Return the scaling of a source that was standardised; sparse features are not centred."""
-        scale = np.ones(source.n_features) if source.scale is None else source.scale
-        return cls(np.zeros(scale.size) if source.centre is None else source.centre, scale)
+        centre, scale = source.transform.centre, source.transform.scale
+        scale = np.ones(source.n_features) if scale is None else scale
+        return cls(np.zeros(scale.size) if centre is None else centre, scale)
 
     def apply(self, X: Any) -> Any:
         """Return the scaled features."""

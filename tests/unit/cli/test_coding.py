@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from dualcore import ArraySource, CsvSource, ParquetSource
-from dualcore.data.sources import SourceError, standardised
-from dualcore.data.sources.coding import coded_groups, coded_names
-from dualcore.data.sources.tables import Columns
+from dualcore.cli.coding import coded_groups, coded_names
+from dualcore.cli.scaling import standardised
+from dualcore.data.sources import SourceError
+from dualcore.data.sources.columns import Columns
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

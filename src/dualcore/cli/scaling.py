@@ -1,4 +1,4 @@
-"""Standardisation of the features of a source: means and deviations from one read."""
+"""Scaling that the command line learns and keeps: means and deviations of the features of a source from one read."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk
 from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sources.prepared import PreparedSource
+from dualcore.data.sources.transform import TransformedSource
 from dualcore.data.sums import TreeSum
 
 
-def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
+def standardised(source: Source, keep: Sequence[int] = ()) -> TransformedSource:
     r"""Return the rows of a source with features of mean 0 and standard deviation 1, by one read.
 
     .. math:: \mu_j = \sum_i p_i x_{ij}, \qquad \sigma_j^2 = \sum_i p_i (x_{ij} - \mu_j)^2
@@ -36,15 +36,15 @@ def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
 
     Returns
     -------
-    PreparedSource
-        With ``centre`` and ``scale``, ndarrays of shape (n_features,): the features are ``(x - centre) / scale``.
+    TransformedSource
+        Its ``transform`` has ``centre`` and ``scale``, shape (n_features,): features are ``(x - centre) / scale``.
         New rows have to be scaled by the same numbers before a model predicts them.
 
     Examples
     --------
     >>> from dualcore import open_source
     >>> source = standardised(open_source(np.array([[0.0, 5.0], [2.0, 5.0]]), np.ones(2)))
-    >>> source.centre, source.scale, source.take(np.arange(2))[0]
+    >>> source.transform.centre, source.transform.scale, source.take(np.arange(2))[0]
     (array([1., 5.]), array([1., 1.]), array([[-1.,  0.],
            [ 1.,  0.]]))
     """
@@ -58,7 +58,7 @@ def standardised(source: Source, keep: Sequence[int] = ()) -> PreparedSource:
     scale = np.where(deviation > noise, deviation, 1.0)
     centre = found.mean.copy()
     centre[list(keep)], scale[list(keep)] = 0.0, 1.0
-    return PreparedSource(source, centre=None if found.sparse else centre, scale=scale)
+    return TransformedSource(source, centre=None if found.sparse else centre, scale=scale)
 
 
 @dataclass(frozen=True)
