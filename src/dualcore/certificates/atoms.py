@@ -65,7 +65,7 @@ def can_use_atoms(problem: Problem, data: Data) -> bool:
     return not half.any()
 
 
-class _Point(NamedTuple):
+class _AtomPoint(NamedTuple):
     """A place on the path: the model, the members' values, and the multipliers of atoms and limits."""
 
     x: FloatArray
@@ -74,7 +74,7 @@ class _Point(NamedTuple):
     y: FloatArray
 
 
-class _Direction(NamedTuple):
+class _AtomDirection(NamedTuple):
     """A change of a point, and those of what must stay positive: slacks of atoms and of limits, to first order."""
 
     x: FloatArray
@@ -93,7 +93,7 @@ def _longest(at: FloatArray, change: FloatArray) -> FloatArray:
 class _System:
     """Newton's equations at a point, factored."""
 
-    def __init__(self, atoms: AtomSet, rest: Rest, point: _Point, soft: float) -> None:
+    def __init__(self, atoms: AtomSet, rest: Rest, point: _AtomPoint, soft: float) -> None:
         self.atoms, self.point, self.masses = atoms, point, atoms.masses
         self.rest, self.below = rest, rest.foreseen(np.append(point.x[: atoms.m], point.x[-2]))[1]
         self.heights, self.limits = atoms.heights(point.x), atoms.limits(point.x, soft)
@@ -132,7 +132,7 @@ class _System:
             H -= self.point.y[-1] * self.limits.curvature
         return H
 
-    def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _Direction:
+    def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
         """Return the step to products of slack and multiplier as given."""
         atoms, point = self.atoms, self.point
         z, y = atom_goal / self.gap, limit_goal / self.limits.slack
@@ -147,7 +147,7 @@ class _System:
         value = over + atoms.total(self.stiff * rise) / self.total
         widened = value[atoms.owner] - rise
         slack = self.limits.jacobian @ step
-        return _Direction(
+        return _AtomDirection(
             step,
             value,
             z - point.z - self.stiff * widened,
@@ -156,7 +156,7 @@ class _System:
             slack,
         )
 
-    def longest(self, step: _Direction) -> tuple[float, FloatArray]:
+    def longest(self, step: _AtomDirection) -> tuple[float, FloatArray]:
         """Return the share of a step to take, and the share of it that the multipliers of each member can take.
 
         Everything stays positive there, to first order, except in a few of the members.
@@ -195,7 +195,7 @@ class _Path:
         # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
         self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.open.size, 1)
         slack = atoms.limits(x, self.soft).slack
-        self.point = _Point(x, s, z, _FIRST * upper / slack / slack.size)
+        self.point = _AtomPoint(x, s, z, _FIRST * upper / slack / slack.size)
 
     def measure(self) -> tuple[Limits, float]:
         """Return the limits here, and the sum of the products of slack and multiplier."""
@@ -246,7 +246,7 @@ class _Path:
                 break
             length *= 0.5
         z = point.z + np.minimum(length, of_shares)[atoms.owner] * step.z
-        self.point = _Point(x, s + lift, z, point.y + length * step.y)
+        self.point = _AtomPoint(x, s + lift, z, point.y + length * step.y)
         return length
 
     def look(self, own: Heights, mean: float) -> float:
@@ -269,7 +269,7 @@ class _Path:
             if (before != atoms.used).any():
                 slack = atoms.limits(x, self.soft).slack
                 y = mean / slack / slack.size
-            self.point = _Point(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
+            self.point = _AtomPoint(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
         self.rest = atoms.rest(x, own)
         return value
 

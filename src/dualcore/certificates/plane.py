@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.bundle import Region, find_region
+from dualcore.certificates.bundle import BoxLevelSet, find_region
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -65,7 +65,7 @@ class PlaneBound:
         #: features without walls
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
-    def region(self, upper: float) -> Region:
+    def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
         return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)

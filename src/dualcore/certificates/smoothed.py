@@ -17,7 +17,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-__all__ = ["Progress", "Smoothed", "Sums"]
+__all__ = ["ObjectiveSums", "Progress", "SmoothedObjective"]
 
 # Numbers of a block of rows: a Hessian of all features is added to once for each.
 _BLOCK = 262_144
@@ -27,7 +27,7 @@ _BARRIER = 0.01
 _SHARPNESS = 1e-3
 
 
-class Sums(NamedTuple):
+class ObjectiveSums(NamedTuple):
     """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
 
     value: float
@@ -36,7 +36,7 @@ class Sums(NamedTuple):
     plane: Plane
 
 
-class Smoothed:
+class SmoothedObjective:
     """A smoothed objective over coefficients, intercept and multiplier, ``x = (theta, b, lam)``.
 
     Parameters
@@ -97,13 +97,13 @@ class Progress:
 
     Parameters
     ----------
-    smoothed : Smoothed
+    smoothed : SmoothedObjective
     coef : ndarray of shape (m,)
     intercept : float
         The model to begin with; its multiplier is looked for.
     """
 
-    def __init__(self, smoothed: Smoothed, coef: FloatArray, intercept: float) -> None:
+    def __init__(self, smoothed: SmoothedObjective, coef: FloatArray, intercept: float) -> None:
         self.smoothed = smoothed
         family, data = smoothed.family, smoothed.data
         least, _ = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)

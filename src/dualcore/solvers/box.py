@@ -36,7 +36,7 @@ _WIDE = 2e8
 _NOTHING = 1e-6
 
 
-class _Scored(NamedTuple):
+class _ScoredModel(NamedTuple):
     """A model, its risk and the multiplier there."""
 
     value: float
@@ -44,10 +44,10 @@ class _Scored(NamedTuple):
     model: tuple[FloatArray, float]
 
 
-def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
+def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _ScoredModel:
     """Return a model with its risk, or a little more: it is only a start."""
     least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, sharpness=_START)
-    return _Scored(least.value + problem.penalty(model[0]), least.multiplier, model)
+    return _ScoredModel(least.value + problem.penalty(model[0]), least.multiplier, model)
 
 
 class BoxSolver(Solver):

@@ -11,7 +11,7 @@ from dualcore.certificates.branches.moves import Follow
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 
-__all__ = ["Curvature"]
+__all__ = ["BranchCurvature"]
 
 # Shares of a row below this have no curvature.
 _LIGHT = 1e-6
@@ -22,7 +22,7 @@ Places = npt.NDArray[np.intp]
 Table = npt.NDArray[np.float32]
 
 
-class Curvature:
+class BranchCurvature:
     """The Hessian of the sum over the rows of a block, added to that of others; its products in single precision.
 
     Parameters

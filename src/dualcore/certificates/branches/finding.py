@@ -22,7 +22,7 @@ from dualcore.certificates.branches.moves import L2Moves, LinfMoves, Moved, RowM
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
-__all__ = ["STIFF", "Branch", "Finder", "L2Finder", "LinfFinder", "Way"]
+__all__ = ["STIFF", "Branch", "Finder", "L2Finder", "LinfFinder", "RowDirection"]
 
 Places = npt.NDArray[np.intp]
 
@@ -39,7 +39,7 @@ _SAME = 1e-7
 _NEGLIGIBLE = 16.0
 
 
-class Way(NamedTuple):
+class RowDirection(NamedTuple):
     """A direction for the rows of a block: ``e`` rises along ``push``, the loss is ``L(sign e)``, and its price.
 
     ``stays``: whether a row that goes nowhere belongs to it; both sides of a residual stay alike.
@@ -59,7 +59,7 @@ class Branch(NamedTuple):
     ``fade``: a factor of the weight where another branch of the row is better, so that one that is lost is not missed.
     """
 
-    way: Way
+    way: RowDirection
     row: Places
     slope: FloatArray
     signal: FloatArray
@@ -86,16 +86,16 @@ class Finder(ABC):
         #: whether only branches near those of the last sums are looked for
         self.keeps = False
 
-    def along(self, way: Way, e: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def along(self, way: RowDirection, e: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the loss and its slope as functions of the signal along a way."""
         value, slope = self.loss.value_and_slope(way.sign * e)
         return value, way.sign * slope
 
     @abstractmethod
-    def find(self, way: Way, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
         """Yield the branches of the rows of a block that go a way."""
 
-    def at_rest(self, way: Way, row: Places, slope: FloatArray, value: FloatArray, lam: float) -> Branch:
+    def at_rest(self, way: RowDirection, row: Places, slope: FloatArray, value: FloatArray, lam: float) -> Branch:
         """Return the branches of rows that stay where they are."""
         value = value - lam * way.price if way.price else value
         return Branch(way, row, slope, way.e[row], value, np.full(row.size, way.price))
@@ -110,7 +110,7 @@ class Finder(ABC):
 class LinfFinder(Finder):
     """Every wall of a row is a branch; one that is far from the best is left out."""
 
-    def find(self, way: Way, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
         # Rounded edges take about a width from the risk.
         moves = LinfMoves(sizes, caps, lam, self.mu / (self.radius * max(sizes.size, 1)))
         level, gain = moves.levels()
@@ -131,7 +131,7 @@ class LinfFinder(Finder):
 
     def _near_best(
         self,
-        way: Way,
+        way: RowDirection,
         moves: LinfMoves,
         value: FloatArray,
         slope: FloatArray,
@@ -169,14 +169,14 @@ class L2Finder(Finder):
             self._known = self._now
         self._now = None
 
-    def find(self, way: Way, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
         moves = L2Moves(sizes, caps, lam)
         return self._maxima(way, moves, part) if self.loss.pieces is None else self._pieces(way, moves, part)
 
-    def _last_keys(self, way: Way, number: int, part: slice) -> FloatArray:
+    def _last_keys(self, way: RowDirection, number: int, part: slice) -> FloatArray:
         return self._keys.setdefault((way.number, number), np.zeros(self.n_rows))[part]
 
-    def _pieces(self, way: Way, moves: L2Moves, part: slice) -> Iterator[Branch]:
+    def _pieces(self, way: RowDirection, moves: L2Moves, part: slice) -> Iterator[Branch]:
         """Yield two branches for every linear piece that rises: the row stays, or goes as far as pays."""
         every = np.arange(way.e.size)
         for number, (slope, offset) in enumerate(self.loss.pieces or ()):
@@ -192,7 +192,7 @@ class L2Finder(Finder):
                 signal = way.e + found.gain
                 yield self._moving(way, every, rates, signal, rate * signal + offset, found, moves)
 
-    def _maxima(self, way: Way, moves: L2Moves, part: slice) -> Iterator[Branch]:
+    def _maxima(self, way: RowDirection, moves: L2Moves, part: slice) -> Iterator[Branch]:
         """Yield the local maxima of a curved loss."""
         every, same = np.arange(way.e.size), _SAME * self.loss.lipschitz
         value, slope = self.along(way, way.e)
@@ -218,7 +218,7 @@ class L2Finder(Finder):
             self._now.setdefault(way.number, np.zeros((2, self.n_rows)))[:, part] = low, new
 
     def _stationary(
-        self, way: Way, moves: L2Moves, part: slice, row: Places, slope: FloatArray, number: int, *, sure: bool
+        self, way: RowDirection, moves: L2Moves, part: slice, row: Places, slope: FloatArray, number: int, *, sure: bool
     ) -> tuple[FloatArray, Moved]:
         """Return slopes of the loss after the moves that answer them, from a side on, and these moves.
 
@@ -253,7 +253,7 @@ class L2Finder(Finder):
         keys[row] = out.key
         return slope, out
 
-    def _curved(self, way: Way, moves: L2Moves, row: Places, found: Moved) -> Branch:
+    def _curved(self, way: RowDirection, moves: L2Moves, row: Places, found: Moved) -> Branch:
         signal = way.e[row] + found.gain
         value, slope = self.along(way, signal)
         bend = self.loss.curvature(way.sign * signal)
@@ -263,7 +263,7 @@ class L2Finder(Finder):
 
     def _moving(
         self,
-        way: Way,
+        way: RowDirection,
         row: Places,
         slope: FloatArray,
         signal: FloatArray,

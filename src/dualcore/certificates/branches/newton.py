@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.branches.objective import Branched, Sums
+from dualcore.certificates.branches.objective import Branched, BranchSums
 from dualcore.certificates.branches.workingset import WorkingSet
 from dualcore.certificates.plane import NewtonResult
 from dualcore.certificates.psd import solve_damped
-from dualcore.certificates.smoothed import Progress, Smoothed
+from dualcore.certificates.smoothed import Progress, SmoothedObjective
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -56,8 +56,8 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
 
 
 def _minimise(
-    smoothed: Branched, x: FloatArray, settled: float, is_enough: Callable[[FloatArray, Sums], bool] | None
-) -> tuple[FloatArray, Sums]:
+    smoothed: Branched, x: FloatArray, settled: float, is_enough: Callable[[FloatArray, BranchSums], bool] | None
+) -> tuple[FloatArray, BranchSums]:
     """Return the minimiser at the width, or where ``is_enough`` says so, and the sums there.
 
     Steps are damped by a share of the diagonal (Levenberg and Marquardt), which follows how much of the decrease of the
@@ -105,7 +105,7 @@ class _Descent:
 
     def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> None:
         self.problem, self.tol = problem, tol
-        whole = Smoothed(problem, BoxFamily.of(problem.family), data)
+        whole = SmoothedObjective(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
         # Models at least as good as this one are held by its risk; steps may pass there, but not go far beyond.
         held = whole.below.region(self.progress.upper).coef
@@ -155,7 +155,7 @@ class _Descent:
             self.work.smoothed.set_width(mu)
         self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
-    def _settle(self, settled: float) -> Sums:
+    def _settle(self, settled: float) -> BranchSums:
         """Minimise at the width, with all the features that are wanted there."""
         is_last = settled == _SETTLED
         for _ in range(_MOST_GROWTHS):
@@ -167,16 +167,16 @@ class _Descent:
             self.x = self.work.grow(self.x, wanted)
         return sums
 
-    def _is_enough(self, x: FloatArray, sums: Sums) -> bool:
+    def _is_enough(self, x: FloatArray, sums: BranchSums) -> bool:
         plane, _ = self.work.widened(sums)
         self.progress.bound(self.work.whole(x), plane)
         return self.progress.is_within(self.tol)
 
-    def _record(self, sums: Sums) -> float:
+    def _record(self, sums: BranchSums) -> float:
         plane, _ = self.work.widened(sums)
         return self.progress.record(self.work.whole(self.x), plane)[0]
 
-    def _ideal(self, sums: Sums) -> float:
+    def _ideal(self, sums: BranchSums) -> float:
         """Return the value of the plane at the point: the bound that it gives where its slopes vanish."""
         x, plane = self.x, sums.plane
         shifted = np.append(x[:-2], x[-2] - self.work.smoothed.below.middle)

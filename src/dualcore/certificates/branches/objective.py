@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates.branches.curvature import Curvature
-from dualcore.certificates.branches.finding import Branch, Finder, L2Finder, LinfFinder, Way
+from dualcore.certificates.branches.curvature import BranchCurvature
+from dualcore.certificates.branches.finding import Branch, Finder, L2Finder, LinfFinder, RowDirection
 from dualcore.certificates.plane import Plane
-from dualcore.certificates.smoothed import Smoothed
+from dualcore.certificates.smoothed import SmoothedObjective
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L2Norm, LinfNorm, Norm
 
-__all__ = ["Atoms", "Branched", "Sums"]
+__all__ = ["Atoms", "BranchSums", "Branched"]
 
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 30.0
@@ -41,7 +41,7 @@ class Atoms(NamedTuple):
     level: FloatArray
 
 
-class Sums(NamedTuple):
+class BranchSums(NamedTuple):
     """The smoothed objective: value, gradient, Hessian, the plane of its shares, their atoms.
 
     ``secant``: what moves add to the gradient, over the coefficients.
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     secant: FloatArray
 
 
-class _Totals:
+class _BranchTotals:
     """What is summed over the rows."""
 
     def __init__(self, m: int) -> None:
@@ -65,7 +65,7 @@ class _Totals:
         self.atoms: list[Atoms] = []
 
 
-class Branched(Smoothed):
+class Branched(SmoothedObjective):
     """The objective with a smoothed maximum over the branches.
 
     Parameters
@@ -110,14 +110,14 @@ class Branched(Smoothed):
 
     # Branches of a block
 
-    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
+    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[RowDirection]:
         if not self.problem.is_classification:
             for number, side in enumerate((1.0, -1.0)):
-                yield Way(number, np.full(y.size, side), side * (score - y), side, 0.0, number == 0)
+                yield RowDirection(number, np.full(y.size, side), side * (score - y), side, 0.0, number == 0)
             return
-        yield Way(0, -y, -y * score, -1.0, 0.0, True)
+        yield RowDirection(0, -y, -y * score, -1.0, 0.0, True)
         if self.problem.family.flips:
-            yield Way(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
+            yield RowDirection(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
 
     def sides(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the sizes of the coefficients of features that move, per unit of cost, and which way each goes."""
@@ -154,9 +154,9 @@ class Branched(Smoothed):
             total += float(self.w[part] @ (best + self.mu * np.log(weight)))
         return self.complete(x, self.mu, total)
 
-    def sums(self, x: FloatArray) -> Sums:
+    def sums(self, x: FloatArray) -> BranchSums:
         """Return the smoothed objective and its derivatives, one pass over the rows."""
-        totals = _Totals(self.m)
+        totals = _BranchTotals(self.m)
         self.finder.begin()
         for part, X in self.blocks():
             self._add(totals, part, X, x)
@@ -166,9 +166,9 @@ class Branched(Smoothed):
         plane = Plane(totals.offset, totals.size, moment, totals.steepness, totals.spent, widest, totals.count)
         self.complete_derivatives(x, self.mu, gradient, H)
         atoms = Atoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
-        return Sums(self.complete(x, self.mu, totals.value), gradient, H, plane, atoms, totals.secant)
+        return BranchSums(self.complete(x, self.mu, totals.value), gradient, H, plane, atoms, totals.secant)
 
-    def _add(self, totals: _Totals, part: slice, X: FloatArray, x: FloatArray) -> None:
+    def _add(self, totals: _BranchTotals, part: slice, X: FloatArray, x: FloatArray) -> None:
         """Add the sums of a block."""
         problem, m, mu, w, y = self.problem, self.m, self.mu, self.w[part], self.data.y[part]
         blocks = self.branches(part, X, x)
@@ -201,7 +201,7 @@ class Branched(Smoothed):
             totals.count += row.size
             portions.append(portion)
         totals.gradient[:m] += X.T @ pushes
-        Curvature(problem.loss, mu, columns, sizes, per_cost, X, w, totals.hessian).add(blocks, portions)
+        BranchCurvature(problem.loss, mu, columns, sizes, per_cost, X, w, totals.hessian).add(blocks, portions)
 
 
 def _soft(blocks: list[Branch], n: int, mu: float) -> tuple[FloatArray, FloatArray, list[FloatArray]]:

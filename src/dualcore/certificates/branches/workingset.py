@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates.branches.objective import Atoms, Branched, Sums
+from dualcore.certificates.branches.objective import Atoms, Branched, BranchSums
 from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import choose_columns
@@ -94,7 +94,7 @@ class WorkingSet:
         self.smoothed.set_width(mu)
         return self.inside(x)
 
-    def widened(self, sums: Sums) -> tuple[Plane, FloatArray]:
+    def widened(self, sums: BranchSums) -> tuple[Plane, FloatArray]:
         """Return the plane over all features, and how much each wants to be in the set, shape (m,)."""
         wanted, plane, rows = np.zeros(self.m), sums.plane, self.data.rows
         if self.features.size == self.m:

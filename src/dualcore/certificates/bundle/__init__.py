@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dualcore.certificates.bundle.planes import Bundle
-from dualcore.certificates.bundle.region import Region, find_region, unbounded_features
+from dualcore.certificates.bundle.region import BoxLevelSet, find_region, unbounded_features
 
-__all__ = ["Bundle", "Region", "find_region", "unbounded_features"]
+__all__ = ["BoxLevelSet", "Bundle", "find_region", "unbounded_features"]

@@ -104,7 +104,7 @@ class Found(NamedTuple):
     steps: int
 
 
-class _State(NamedTuple):
+class _MasterState(NamedTuple):
     """Point, shares, and slack and multiplier of every constraint: cuts, lower walls, upper walls, caps."""
 
     x: FloatArray
@@ -196,15 +196,15 @@ class Master:
             mult[:n] @ self.A - mult[n : n + d] + mult[n + d : n + 2 * d] + mult[n + 2 * d :] @ self.slopes
         )
 
-    def _gradient(self, state: _State) -> FloatArray:
+    def _gradient(self, state: _MasterState) -> FloatArray:
         return self.cost + self.curve * state.x + self.bend @ (state.x - self.centre) + self._pull(state.mult)
 
-    def _residual(self, state: _State, caps: FloatArray) -> FloatArray:
+    def _residual(self, state: _MasterState, caps: FloatArray) -> FloatArray:
         """Return by how much slack and constraint disagree."""
         cuts = self.heights - state.shares[self.owner]
         return np.concatenate([cuts, self.low - state.x, state.x - self.high, caps]) + state.slack
 
-    def _begin(self, start: FloatArray, gap: float) -> _State:
+    def _begin(self, start: FloatArray, gap: float) -> _MasterState:
         """Return a point of the central path, but for the gradient, wide enough for the gradient not to matter."""
         width = self.high - self.low
         x = np.clip(start, self.low + 0.05 * width, self.high - 0.05 * width)
@@ -217,7 +217,7 @@ class Master:
             room = np.maximum(-caps, np.sqrt(mu) + 0.1 * np.abs(caps))
             # Multipliers that sum to one leave no slack below the width, but for rounding, which may leave none at all.
             slack = np.concatenate([np.maximum(shares[self.owner] - self.heights, mu), walls, room])
-            state = _State(x, shares, slack, mu / slack)
+            state = _MasterState(x, shares, slack, mu / slack)
             off = float(np.abs(self._gradient(state)) @ near)
             if off <= mu * count:
                 break
@@ -255,8 +255,8 @@ class Master:
     # One step
 
     def _step(
-        self, state: _State, residual: FloatArray, in_x: FloatArray, complement: float, target: float
-    ) -> _State | None:
+        self, state: _MasterState, residual: FloatArray, in_x: FloatArray, complement: float, target: float
+    ) -> _MasterState | None:
         """Predict, correct, and go; None where rounding leaves nowhere to go."""
         n, count = self.n, state.slack.size
         D = state.mult / state.slack
@@ -334,11 +334,11 @@ class Master:
         slack = state.slack + primal * slack
         slack[:n] += higher[self.owner] - missing
         x, shares = state.x + primal * dx, state.shares + primal * shares + higher
-        return _State(x, shares, slack, state.mult + dual * mult)
+        return _MasterState(x, shares, slack, state.mult + dual * mult)
 
     # The end
 
-    def _finish(self, state: _State, steps: int) -> Found:
+    def _finish(self, state: _MasterState, steps: int) -> Found:
         """Let go of the walls that only kept the point from going far, and say how far the rest holds it."""
         n, x, slack = self.n, state.x, state.slack
         mult = self._normal(np.where(self.counts, state.mult, 0.0))

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from dualcore.certificates.bundle.caps import find_caps
 from dualcore.certificates.bundle.cuts import CurveStore, MovedRows, PlaneStore, Tangents, tangents
 from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master
-from dualcore.certificates.bundle.region import Region, find_region
+from dualcore.certificates.bundle.region import BoxLevelSet, find_region
 from dualcore.certificates.bundle.sums import mean_squares, pairwise
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -188,11 +188,11 @@ class Bundle:
             return 0.0
         return best_constant(self.problem.loss, self.data.y, self.data.masses)
 
-    def _find_region(self) -> Region:
+    def _find_region(self) -> BoxLevelSet:
         above = self.upper * (1.0 + 1e-9)
         return find_region(self.problem, self.box, self.data, self.centre, self.middle, self.spread, above)
 
-    def _set_region(self, region: Region) -> None:
+    def _set_region(self, region: BoxLevelSet) -> None:
         bound = np.tile(region.coef, self.parts)
         low = -bound if self.parts == 1 else np.zeros_like(bound)
         self.region = region

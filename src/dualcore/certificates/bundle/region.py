@@ -11,10 +11,10 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-__all__ = ["Region", "find_region", "unbounded_features"]
+__all__ = ["BoxLevelSet", "find_region", "unbounded_features"]
 
 
-class Region(NamedTuple):
+class BoxLevelSet(NamedTuple):
     """Bounds on every model at least as good as the one known, features centred.
 
     ``coef`` (m,): of each coefficient. ``units`` (m,) and ``reach``: ``sum_j units_j |theta_j| <= reach``, far
@@ -31,7 +31,7 @@ class Region(NamedTuple):
 
 def find_region(
     problem: Problem, box: BoxFamily, data: Data, centre: FloatArray, middle: float, spread: FloatArray, upper: float
-) -> Region:
+) -> BoxLevelSet:
     r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
 
     With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
@@ -94,7 +94,7 @@ def find_region(
         level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
         if not problem.is_classification:
             level += abs(float(w @ data.y) - middle)
-    return Region(bound, units, size, level, box.floor(), upper / sigma)
+    return BoxLevelSet(bound, units, size, level, box.floor(), upper / sigma)
 
 
 def _growth(problem: Problem) -> tuple[float, float]:

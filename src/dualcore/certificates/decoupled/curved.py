@@ -29,7 +29,7 @@ from dualcore.certificates.decoupled.curve import Curve
 from dualcore.certificates.decoupled.polyhedral import can_decouple
 from dualcore.certificates.plane import NewtonResult, Plane
 from dualcore.certificates.psd import solve_damped
-from dualcore.certificates.smoothed import Progress, Smoothed, Sums
+from dualcore.certificates.smoothed import ObjectiveSums, Progress, SmoothedObjective
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -101,7 +101,7 @@ class _Side(NamedTuple):
     price: float
 
 
-class _Atoms(NamedTuple):
+class _IntervalAtoms(NamedTuple):
     """Rows of a block on intervals that have a share: ``row``, ``interval``, signal, value, slope."""
 
     side: _Side
@@ -112,15 +112,15 @@ class _Atoms(NamedTuple):
     slope: FloatArray
 
 
-class _Evaluation(NamedTuple):
+class _CurvedEvaluation(NamedTuple):
     """The smoothed objective at a point, the atoms behind it by block, and the logistic shares of moves by side."""
 
     value: float
-    atoms: list[list[_Atoms]]
+    atoms: list[list[_IntervalAtoms]]
     logistic: dict[float, FloatArray]
 
 
-class _Smoothed(Smoothed):
+class _CurvedObjective(SmoothedObjective):
     """The objective with smoothed positive parts and maxima."""
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
@@ -156,7 +156,7 @@ class _Smoothed(Smoothed):
             return part, share
         return np.where(self.movable, part, 0.0), np.where(self.movable, share, 0.0)
 
-    def at(self, x: FloatArray, mu: float) -> _Evaluation:
+    def at(self, x: FloatArray, mu: float) -> _CurvedEvaluation:
         """Return the smoothed objective, and the atoms that have a share."""
         made = {side: self.tables(curve, x, mu) for side, curve in self.curves.items()}
         total, found = 0.0, []
@@ -179,10 +179,10 @@ class _Smoothed(Smoothed):
             atoms = []
             for value, (side, signal, slope) in zip(heights, parts, strict=True):
                 row, k = np.nonzero(value >= (best - _NEGLIGIBLE * mu)[:, None])
-                atoms.append(_Atoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
+                atoms.append(_IntervalAtoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
             found.append(atoms)
         logistic = {side: shares for side, (_, shares) in made.items()}
-        return _Evaluation(self.complete(x, mu, total), found, logistic)
+        return _CurvedEvaluation(self.complete(x, mu, total), found, logistic)
 
     def _earned(self, X: FloatArray, push: FloatArray, part: FloatArray) -> FloatArray:
         """Return what the moves earn at every node, shape (n, nodes)."""
@@ -193,7 +193,7 @@ class _Smoothed(Smoothed):
         earned += np.where(push[:, None] > 0.0, ahead, behind)
         return np.asarray(earned)
 
-    def sums(self, x: FloatArray, mu: float, found: _Evaluation, *, with_hessian: bool = True) -> Sums:
+    def sums(self, x: FloatArray, mu: float, found: _CurvedEvaluation, *, with_hessian: bool = True) -> ObjectiveSums:
         """Return what Newton's method and the bound need."""
         problem, d = self.problem, self.m + 2
         gradient, H = np.zeros(d), np.zeros((d, d))
@@ -245,12 +245,12 @@ class _Smoothed(Smoothed):
                 H += bends.hessian(mu)
         plane = Plane(offset, size, gradient[:-1].copy(), steepness, spent, widest, count)
         self.complete_derivatives(x, mu, gradient, H)
-        return Sums(found.value, gradient, H, plane)
+        return ObjectiveSums(found.value, gradient, H, plane)
 
     def _gradients(
         self,
         curve: Curve,
-        atoms: _Atoms,
+        atoms: _IntervalAtoms,
         which: npt.NDArray[np.intp],
         tie: npt.NDArray[np.intp],
         X: Table,
@@ -293,7 +293,7 @@ class _Smoothed(Smoothed):
         gradient: FloatArray,
         H: FloatArray,
         curve: Curve,
-        atoms: _Atoms,
+        atoms: _IntervalAtoms,
         X: FloatArray,
         share: FloatArray,
         logistic: FloatArray,
@@ -365,8 +365,8 @@ class _Smoothed(Smoothed):
 
 
 def _minimise(
-    smoothed: _Smoothed, x: FloatArray, mu: float, settled: float, scale: FloatArray
-) -> tuple[FloatArray, Sums, bool]:
+    smoothed: _CurvedObjective, x: FloatArray, mu: float, settled: float, scale: FloatArray
+) -> tuple[FloatArray, ObjectiveSums, bool]:
     """Return the minimiser at one width, the sums there, and whether Newton's method got there.
 
     Steps are damped by a share ``damping`` of the diagonal (Levenberg and Marquardt), which follows how much of the
@@ -411,7 +411,7 @@ def _minimise(
     return x, sums, False
 
 
-def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: float) -> FloatArray:
+def _follow(smoothed: _CurvedObjective, x: FloatArray, sums: ObjectiveSums, mu: float, fall: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
     near = mu * (1.0 - _CLOSE)
     change = smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient
@@ -427,7 +427,7 @@ def _follow(smoothed: _Smoothed, x: FloatArray, sums: Sums, mu: float, fall: flo
 
 def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
-    smoothed = _Smoothed(problem, BoxFamily.of(problem.family), data)
+    smoothed = _CurvedObjective(problem, BoxFamily.of(problem.family), data)
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()

@@ -146,7 +146,7 @@ class PiecePoint(NamedTuple):
     y: FloatArray
 
 
-class _Direction(NamedTuple):
+class _PieceDirection(NamedTuple):
     v: FloatArray
     s: FloatArray
     z: FloatArray
@@ -227,7 +227,7 @@ class PiecePath:
 
     def _direction(
         self, H: FloatArray, factor: DampedFactor, stiff: FloatArray, pieces: FloatArray, limits: FloatArray
-    ) -> _Direction:
+    ) -> _PieceDirection:
         """Return the step to products as given."""
         program, point, gap, slack = self.program, self.point, self.gap, self.slack
         z, y = pieces / gap, limits / slack
@@ -244,11 +244,11 @@ class PiecePath:
         value = over + (stiff * rise).sum(axis=1) / total
         widened = value[:, None] - rise
         loosened = program.limits @ step
-        return _Direction(
+        return _PieceDirection(
             step, value, z - point.z - stiff * widened, y - point.y - point.y / slack * loosened, widened, loosened
         )
 
-    def _longest(self, step: _Direction) -> tuple[float, float]:
+    def _longest(self, step: _PieceDirection) -> tuple[float, float]:
         """Return the shares of a step that keep slacks and multipliers positive; one share where there is a ridge."""
 
         def most(here: FloatArray, change: FloatArray) -> float:

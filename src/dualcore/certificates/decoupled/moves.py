@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Entries", "FormMass", "GroupMoves", "Moves", "NumberMoves"]
+__all__ = ["Entries", "FormMass", "GroupMoves", "MoveVariables", "NumberMoves"]
 
 
 class Entries:
@@ -47,7 +47,7 @@ class FormMass(NamedTuple):
     moment: FloatArray
 
 
-class Moves(ABC):
+class MoveVariables(ABC):
     """Moves of some features: variables behind the coefficients, limits, and what the multipliers say.
 
     Parameters
@@ -82,7 +82,7 @@ class Moves(ABC):
         """Return the moments of the rows after their moves, one for each mass, and what they cost."""
 
 
-class NumberMoves(Moves):
+class NumberMoves(MoveVariables):
     """Features between walls, with l1.
 
     Parameters
@@ -158,7 +158,7 @@ class NumberMoves(Moves):
         return out, spent
 
 
-class GroupMoves(Moves):
+class GroupMoves(MoveVariables):
     """Groups of categories; the least and the largest coefficient of each are variables too.
 
     Parameters

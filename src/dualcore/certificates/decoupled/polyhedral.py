@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates.decoupled.interior import PiecePath, PieceProgram
-from dualcore.certificates.decoupled.moves import Entries, FormMass, GroupMoves, Moves, NumberMoves
+from dualcore.certificates.decoupled.moves import Entries, FormMass, GroupMoves, MoveVariables, NumberMoves
 from dualcore.certificates.plane import NewtonResult, Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
@@ -69,12 +69,12 @@ def can_use_pieces(problem: Problem, data: Data) -> bool:
     return (2 * sizes.size + 1) * data.rows.m <= _MOST_VARIABLES
 
 
-def _moves(family: BoxFamily, m: int, sizes: FloatArray) -> list[Moves]:
+def _moves(family: BoxFamily, m: int, sizes: FloatArray) -> list[MoveVariables]:
     """Return the moves of numbers between walls, and those of categories."""
     low, high = family.support.spread(m)
     prices = family.prices(m)
     walled = np.isfinite(prices) & np.isfinite(high - low) & (high > low)
-    out: list[Moves] = []
+    out: list[MoveVariables] = []
     if isinstance(family, CategoriesFamily):
         walled[family.one_hot] = False
         movable = np.isfinite(family.costs)
@@ -87,7 +87,7 @@ def _moves(family: BoxFamily, m: int, sizes: FloatArray) -> list[Moves]:
     return out
 
 
-class _Pieces:
+class _PolyhedralProgram:
     """The programme of a problem: coefficients, variables of the moves, sizes of open features, intercept, multiplier.
 
     Parameters
@@ -267,7 +267,7 @@ def _matrix(entries: Entries, shape: tuple[int, int]) -> sp.csr_array:
 def run_pieces(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative), or go as far as this goes; a model at hand bounds the risk at first."""
     family = BoxFamily.of(problem.family)
-    pieces = _Pieces(problem, family, data)
+    pieces = _PolyhedralProgram(problem, family, data)
     at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
     unit = float(data.masses @ problem.loss.value(at_rest))
     nothing = np.zeros(pieces.d)
@@ -302,6 +302,11 @@ def run_pieces(problem: Problem, data: Data, coef: FloatArray, intercept: float,
 
 
 def _result(
-    pieces: _Pieces, best: FloatArray, upper: float, lower: float, rounding: float, history: list[tuple[float, float]]
+    pieces: _PolyhedralProgram,
+    best: FloatArray,
+    upper: float,
+    lower: float,
+    rounding: float,
+    history: list[tuple[float, float]],
 ) -> NewtonResult:
     return NewtonResult(best[: pieces.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

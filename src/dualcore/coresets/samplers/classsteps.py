@@ -30,7 +30,7 @@ from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.softmax.certify import FarColumns, size_fault
-from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.objective import Lean
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
@@ -109,7 +109,7 @@ class ClassSteps:
         self._far = FarColumns.of(problem, Data(rows, y, weights))
         design = ClassDesign.of(problem, self._far.data)
         self._shift = design.shift if self._far.centre is None else design.shift + self._far.centre
-        self._descent = Descent(design, _START_TOL, _START_EVALUATIONS)
+        self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
         if rows.n < design.shape[0] * design.shape[1]:
             self._damping = _DAMPING
         with np.errstate(under="ignore"):

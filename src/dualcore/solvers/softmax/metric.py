@@ -11,7 +11,7 @@ from scipy.linalg.lapack import dtrtrs
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Metric", "sample_gram"]
+__all__ = ["ClassMetric", "sample_gram"]
 
 # A matrix of the features of up to this many is factored; with more of them only its diagonal counts.
 MOST_FEATURES = 2500
@@ -46,7 +46,7 @@ def sample_gram(design: ClassDesign) -> FloatArray | None:
     return np.asarray(rows.T @ (masses[:, None] * rows))
 
 
-class Metric(NamedTuple):
+class ClassMetric(NamedTuple):
     """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about the second derivative; a scale for levels.
 
     ``factor`` is R, of shape (m, m), or its diagonal, of shape (m,).
@@ -57,7 +57,7 @@ class Metric(NamedTuple):
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, design: ClassDesign, gram: FloatArray | None, curvature: float, extra: FloatArray) -> Metric:
+    def of(cls, design: ClassDesign, gram: FloatArray | None, curvature: float, extra: FloatArray) -> ClassMetric:
         """Put the mean curvature of the loss and what radius and ridge add, shape (m,), together."""
         level = float(np.sqrt(curvature))
         if gram is None:

@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.special import softmax
 
 from dualcore.certificates.coneprogram import Affine, ConeProgram
-from dualcore.certificates.softmax.bound import Step
+from dualcore.certificates.softmax.bound import NewtonStep
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.transport import Transport
@@ -45,7 +45,7 @@ class Expansion(NamedTuple):
 
 def newton_step(
     design: ClassDesign, W: FloatArray, multiplier: float, tol: float, *, flat: float = FLAT, stretch: float = 1.0
-) -> Step:
+) -> NewtonStep:
     """Read the data once at ``W`` and solve the problem to second order around it.
 
     Parameters
@@ -93,7 +93,7 @@ def newton_step(
     wanted[:, :m] += transport.moment
     excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
     tilt = _correct(here.curvature, factor, change, excess, flat)
-    return Step(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+    return NewtonStep(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
 
 
 def _prices(design: ClassDesign) -> FloatArray:

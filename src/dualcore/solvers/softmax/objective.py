@@ -10,10 +10,10 @@ from scipy.special import expit
 
 from dualcore.certificates.softmax.flow import SmoothPoint, movable_prices
 from dualcore.certificates.softmax.products import ClassProducts, empty_scores
-from dualcore.certificates.softmax.widest import Smoothed, widest_for
+from dualcore.certificates.softmax.widest import SmoothedMaximum, widest_for
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Lean", "SmoothRisk", "Valued"]
+__all__ = ["Lean", "SmoothRisk", "SmoothRiskValue"]
 
 # The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 12.0
@@ -30,7 +30,7 @@ _NARROWEST = 0.01
 _STEPS = 60
 
 
-class Valued(NamedTuple):
+class SmoothRiskValue(NamedTuple):
     """The smoothed risk at a model, its gradient of shape (K, width), and what came with them.
 
     ``risk`` is the exact one, up to the precision of the products. ``width`` is that of the widest difference.
@@ -41,7 +41,7 @@ class Valued(NamedTuple):
     gradient: FloatArray
     risk: float
     budget: float
-    found: Smoothed
+    found: SmoothedMaximum
     scores: FloatArray
     labels: FloatArray | None
     width: float
@@ -107,7 +107,7 @@ class SmoothRisk:
 
     def at(
         self, W: FloatArray, width: float, scale: float, *, wide: bool = False, bound: float | None = None
-    ) -> Valued:
+    ) -> SmoothRiskValue:
         """Return value and gradient.
 
         Parameters
@@ -124,7 +124,7 @@ class SmoothRisk:
         """
         self.n_evaluations += 1
         U, absolute = self.unit(W), width * scale * self.narrow
-        found = self.widest.at(U, absolute) if bound is None else Smoothed(bound, np.zeros_like(U), None)
+        found = self.widest.at(U, absolute) if bound is None else SmoothedMaximum(bound, np.zeros_like(U), None)
         size = self.widest.exact(U)
         apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
         penalty = 0.5 * float((self.design.ridge * apart * apart).sum())
@@ -139,7 +139,7 @@ class SmoothRisk:
         if self.lean is not None:
             added, slope = self.lean.at(W)
             penalty, gradient = penalty + added, gradient + slope
-        return Valued(
+        return SmoothRiskValue(
             W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
         )
 
@@ -147,12 +147,12 @@ class SmoothRisk:
         """Return the gradient of the mean loss alone, shape (K, width)."""
         return self._without(W, wide=True)[1]
 
-    def point(self, at: Valued) -> SmoothPoint:
+    def point(self, at: SmoothRiskValue) -> SmoothPoint:
         """Return the dual point that belongs to a model; float32 rows are widened for it."""
         scores = self.products.scores(at.W) if self.products.single else at.scores
         return SmoothPoint(at.W, scores, at.labels, self.widest, at.width, at.found)
 
-    def renew(self, at: Valued, gap: float) -> None:
+    def renew(self, at: SmoothRiskValue, gap: float) -> None:
         """Take the shares of a point as the next priors; ``gap`` is that of the best model and bound."""
         if at.budget > _SPENT * self.problem.radius:  # shares that no budget stands behind say nothing
             self.widest.renew(at.found.shares, _floor(gap, at.budget * at.width))
@@ -163,7 +163,7 @@ class SmoothRisk:
             prior = np.maximum(at.labels, _floor(gap, at.label_width) / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)
 
-    def slack(self, at: Valued) -> float:
+    def slack(self, at: SmoothRiskValue) -> float:
         """Return what the smoothing leaves open: the exact risk less the smoothed one's dual value."""
         U = self.unit(at.W)
         held = float((at.found.gradient * U).sum())

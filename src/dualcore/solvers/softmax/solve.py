@@ -22,7 +22,7 @@ from dualcore.problem.geometry import L1Norm
 from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
 from dualcore.solvers.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
 from dualcore.solvers.softmax.cones import bound_differences
-from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.newton import FLAT, newton_step
 
 __all__ = ["solve_classes"]
@@ -192,7 +192,7 @@ def _run_descent(design: ClassDesign, run: _Progress, tol: float, max_iter: int,
     if finishes:
         free = bool(free_features(design.problem, design.scale.size).any())
         most = min(most, _BEFORE_NEWTON_FREE if free else _BEFORE_NEWTON)
-    descent = Descent(design, tol, most, run.W if run.W.any() else None)
+    descent = ClassDescent(design, tol, most, run.W if run.W.any() else None)
     descent.run()
     run.solver, run.W, run.iterations, run.exhausted = "descent", descent.W, descent.iterations, descent.exhausted
     run.history += [Iterate(*line) for line in descent.history]

@@ -42,7 +42,7 @@ def test_derivatives(seed, monkeypatch):
     monkeypatch.setattr(curved, "_NEGLIGIBLE", 40.0)
     problem, X, y = draw(seed)
     rng = np.random.default_rng(seed)
-    smoothed = curved._Smoothed(problem, problem.family, problem.validate(X, y))
+    smoothed = curved._CurvedObjective(problem, problem.family, problem.validate(X, y))
     x = np.append(rng.normal(size=X.shape[1]), [0.2, problem.family.floor() + 0.3])
     mu, step = 0.05, 1e-5
     along = rng.normal(size=x.size)

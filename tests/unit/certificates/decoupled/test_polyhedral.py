@@ -58,7 +58,7 @@ def test_stiff_pieces_do_not_overflow():
     for seed in range(8):
         problem, X, y, weights = draw_box(seed)
         data = problem.validate(X, y, weights)
-        program = polyhedral._Pieces(problem, BoxFamily.of(problem.family), data).program
+        program = polyhedral._PolyhedralProgram(problem, BoxFamily.of(problem.family), data).program
         stiff = np.random.default_rng(seed).uniform(0.1, 1.0, program.which.shape)
         expected = program.hessian(stiff)
         np.testing.assert_allclose(program.hessian(1e200 * stiff) / 1e200, expected, rtol=1e-9, atol=1e-12)
