@@ -8,15 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
-from dualcore.certificates.bundle import Bundle, unbounded_features
-from dualcore.certificates.narrow import Narrow
-from dualcore.certificates.newton import NewtonMethod, choose_newton
-from dualcore.certificates.plane import NewtonResult
+from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.moving.bundle import Bundle
+from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
+from dualcore.solvers.moving.narrow import Narrow
+from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]

@@ -23,12 +23,12 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from dualcore.certificates import DualPoint, lower_bound
-from dualcore.certificates.coneprogram import SOLVED, ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import LinfNorm
 from dualcore.problem.losses import Squared
 from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.coneprogram import SOLVED, ConeProgram
 from dualcore.solvers.cones import DUAL_BOUNDS, MOST_INEXACT, ScaledRows, bound_step, solve_step
 
 # Widths of the smoothing, as shares of the mean, for p < 2.

@@ -19,10 +19,10 @@ import scipy.sparse as sp
 from scipy.optimize import brentq
 
 from dualcore.certificates import Bound, DualPoint, RowBounds
-from dualcore.certificates.coneprogram import ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.coneprogram import ConeProgram
 from dualcore.solvers.cones import MOST_INEXACT, ScaledRows, bound_step, solve_step, spread_dual
 from dualcore.solvers.rootmean import descend
 

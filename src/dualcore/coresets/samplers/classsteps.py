@@ -21,7 +21,7 @@ from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint
-from dualcore.certificates.softmax.sums import ClassSums, sums_bound
+from dualcore.certificates.softmax.totals import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
@@ -31,7 +31,7 @@ from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.softmax.certify import FarColumns, size_fault
 from dualcore.solvers.softmax.descent import ClassDescent
-from dualcore.solvers.softmax.objective import Lean
+from dualcore.solvers.softmax.smoothrisk import Lean
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000

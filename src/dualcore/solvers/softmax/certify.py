@@ -14,9 +14,9 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.problem.normal import CentredRows, exact_dot, far_centre
+from dualcore.solvers.normal import CentredRows, exact_dot, far_centre
+from dualcore.solvers.softmax.classnewton import newton_step
 from dualcore.solvers.softmax.descent import ClassDescent
-from dualcore.solvers.softmax.newton import newton_step
 
 __all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classes", "size_fault"]
 

@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from dualcore.certificates.softmax.widest import SmoothedMaximum
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.softmax.objective import SmoothRisk, SmoothRiskValue
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["FixedWalls"]
 

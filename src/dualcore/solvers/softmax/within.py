@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from dualcore.certificates.softmax.widest import SmoothedMaximum
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.softmax.metric import ClassMetric
-from dualcore.solvers.softmax.objective import SmoothRisk, SmoothRiskValue
+from dualcore.solvers.softmax.classmetric import ClassMetric
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["BoundedSteps"]
 

@@ -11,7 +11,7 @@ from dualcore import Problem, solve
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.solvers.softmax.descent import ClassDescent
-from dualcore.solvers.softmax.objective import SmoothRisk
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk
 from dualcore.solvers.softmax.walls import FixedWalls
 
 

@@ -10,9 +10,9 @@ from dualcore import Problem, solve
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.solvers.softmax import descent as module
+from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram
 from dualcore.solvers.softmax.descent import ClassDescent
-from dualcore.solvers.softmax.metric import ClassMetric, sample_gram
-from dualcore.solvers.softmax.objective import SmoothRisk
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk
 from dualcore.solvers.softmax.within import BoundedSteps
 
 CHANGES = pytest.mark.parametrize(
