@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualcore.solvers.softmax import memory as module
+from dualcore.solvers.softmax import lbfgs as module
 from dualcore.solvers.softmax.lbfgs import Memory
 
 
