@@ -193,7 +193,7 @@ def test_descent_goes_on_where_nothing_bounds_the_risk():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
     """Rows that are all but separable take dozens of steps, and a bound of free coefficients costs more than a step."""
-    from dualcore.solvers.softmax import solve as module
+    from dualcore.solvers.softmax import solveclasses as module
 
     rng, calls = np.random.default_rng(0), []
     y = np.arange(300) % 4
