@@ -190,7 +190,7 @@ def test_tables_frames_and_datasets_are_read_by_a_column(tmp_path):
 
 
 def test_a_frame_that_mixes_kinds_is_named():
-    with pytest.raises(SourceError, match="The frame cannot be read: .*column mixed"):
+    with pytest.raises(SourceError, match=r"The frame cannot be read: .*column mixed"):
         open_source(pd.DataFrame({"mixed": [1.0, "a"], "y": [1.0, -1.0]}), "y")
 
 
