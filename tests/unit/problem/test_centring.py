@@ -177,8 +177,9 @@ def test_estimators_say_the_same_risk(multi_class):
     np.testing.assert_allclose(many.worst_case_risk(X, labels), many.worst_case_risk_, rtol=1e-13)
     two = WassersteinLinearSVC(label_cost=1.0).fit(X, y > 0.0)
     assert two.worst_case_risk(X, y > 0.0) == pytest.approx(two.worst_case_risk_, rel=1e-13)
-    regressor = WassersteinHuberRegressor().fit(X + [1e12, 0.0, 0.0], y)
-    assert regressor.worst_case_risk(X + [1e12, 0.0, 0.0], y) == pytest.approx(regressor.worst_case_risk_, rel=1e-13)
+    farther = X + np.array([1e12, 0.0, 0.0])
+    regressor = WassersteinHuberRegressor().fit(farther, y)
+    assert regressor.worst_case_risk(farther, y) == pytest.approx(regressor.worst_case_risk_, rel=1e-13)
 
 
 def test_a_model_of_other_features_is_refused_with_their_number():
