@@ -21,7 +21,7 @@ from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint
-from dualcore.certificates.softmax.sums import ClassSums, sums_bound
+from dualcore.certificates.softmax.totals import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
@@ -31,8 +31,8 @@ from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.softmax.certify import size_fault
-from dualcore.solvers.softmax.descent import Descent
-from dualcore.solvers.softmax.objective import Lean
+from dualcore.solvers.softmax.descent import ClassDescent
+from dualcore.solvers.softmax.smoothrisk import Lean
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
@@ -110,7 +110,7 @@ class ClassSteps:
         self._normal = Normal.of(problem, Data(rows, y, weights))
         design = ClassDesign.of(problem, self._normal.data)
         self._shift = design.shift if self._normal.centre is None else design.shift + self._normal.centre
-        self._descent = Descent(design, _START_TOL, _START_EVALUATIONS)
+        self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
         if rows.n < design.shape[0] * design.shape[1]:
             self._damping = _DAMPING
         with np.errstate(under="ignore"):
