@@ -114,13 +114,15 @@ def _prices(case: Case) -> Array:
 
 
 def _set_immovable(case: Case, draw: Draw, columns: Columns) -> None:
+    """Infinite prices, mostly with what makes them count: a radius, and no ridge; limits ask for one."""
     case.prices, chosen = _prices(case), _some(draw, columns)
     case.prices[chosen] = np.inf
+    case.radius = case.radius or draw.power(-2, 1)
     for j, group in enumerate(case.categories or ()):
         if set(group) & set(chosen.tolist()):
             case.category_cost[j] = np.inf
-    if case.moves_rows and case.ridge == 0.0 and draw.rng.random() < 0.8:  # refused without one
-        case.ridge = draw.power(-4, 1)
+    if draw.rng.random() < 0.8:
+        case.ridge = draw.power(-4, 1) if case.moves_rows else 0.0
 
 
 def _set_prices(case: Case, draw: Draw, columns: Columns) -> None:

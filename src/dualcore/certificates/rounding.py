@@ -319,7 +319,7 @@ class RowLevelSet(LevelSet):
             return 0.0
         factor, sizes = self._factor(weights, columns, with_level)
         least, root = self._least_value(factor, sizes)
-        if not least > _NEARLY and self.free[columns].all():  # radius or ridge tell held columns apart
+        if not least > _NEARLY:
             # Few rows have entries in these columns, or the columns are dependent whatever the rows' weights.
             plain, _ = self._least_value(*self._factor(self.masses, columns, with_level))
             self.withheld = self.withheld or not plain > _NEARLY
