@@ -310,8 +310,6 @@ class RowLevelSet(LevelSet):
         kept = self._independent[np.append(columns, self.free.size)[: excess.size]]
         if self.problem.is_classification:  # no row with a slope has anything in these columns
             kept = kept & (np.abs(excess) + error > 0.0)
-            if not kept.any():
-                return 0.0
         excess, error = excess[kept], error[kept]
         columns = columns[kept[: columns.size]]
         with_level = with_level and bool(kept[-1])
