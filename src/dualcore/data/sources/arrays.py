@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
+from dualcore.data.rows import DenseRows, Rows, SparseRows, as_row_weights, as_rows
 from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, chunk_spans, encode
 from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
@@ -124,20 +124,6 @@ class ArraySource(LocalSource):
             out[start : start + _MAPPED_ROWS] = self.rows.take(batch)
             release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
         return out
-
-
-def as_row_weights(weights: Any, n: int) -> FloatArray:
-    """Return weights as one number per row, in a range that sums can take."""
-    array = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(n, float(array))
-    if array.shape != (n,):
-        raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
-    if isinstance(weights, np.memmap):  # not read before it is used
-        return array
-    largest = float(array.max(initial=0.0))
-    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
-    return array / largest if out_of_range else array
 
 
 def release_pages(array: Any) -> None:

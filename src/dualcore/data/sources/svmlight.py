@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.arrays import as_row_weights
+from dualcore.data.rows import as_row_weights
 from dualcore.data.sources.base import LocalSource, Pieces, touched
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, encode
 from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
