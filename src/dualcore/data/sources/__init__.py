@@ -189,6 +189,7 @@ def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any
     if kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
+        options.pop("labels", None)  # targets are numbers
         return SvmlightSource(paths, sample_weight=sample_weight, **options)
     _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(str(kind), ArrowSource)

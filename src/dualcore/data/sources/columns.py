@@ -141,15 +141,17 @@ class Columns:
         """How many features come out, categories written out."""
         return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
 
-    def block(self, batch: Any, start: int, *, features: bool) -> Block:
-        """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
-        columns: list[npt.NDArray[Any]] = []
-        for name in (self.features or ()) if features else ():
-            columns += self._feature(batch.column(name), name, start)
-        weights = None
-        if self.weight is not None:
-            weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
-        return Block(columns, self._target(batch.column(self.target), start), weights)
+    def blocks(self, batches: Iterable[Any], start: int, *, features: bool) -> Iterator[Block]:
+        """Yield record batches as columns of numbers; ``start`` is the global number of their first row."""
+        for batch in batches:
+            columns: list[npt.NDArray[Any]] = []
+            for name in (self.features or ()) if features else ():
+                columns += self._feature(batch.column(name), name, start)
+            weights = None
+            if self.weight is not None:
+                weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+            yield Block(columns, self._target(batch.column(self.target), start), weights)
+            start += batch.num_rows
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:

@@ -6,7 +6,7 @@ import bisect
 import io
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_row_weights
 from dualcore.data.sources.base import LocalSource, Pieces, touched
-from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, encode
+from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
 from dualcore.data.sources.survey import Survey, survey_chunk
 from dualcore.data.storage import FileState
@@ -66,9 +66,6 @@ class SvmlightSource(LocalSource):
     zero_based : bool or "auto", default="auto"
         Whether the first feature has the index 0. "auto" says so if the index 0 is in one of the files, as
         scikit-learn does.
-    labels : sequence or "find", optional
-        The numbers of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" leaves
-        numbers as they are.
     chunk_rows : int, optional
         Rows computed with at a time.
 
@@ -89,7 +86,6 @@ class SvmlightSource(LocalSource):
         sample_weight: Any = None,
         n_features: int | None = None,
         zero_based: bool | str = "auto",
-        labels: Sequence[Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
@@ -101,7 +97,6 @@ class SvmlightSource(LocalSource):
         if any(listing.filesystem is not None for listing in listings):
             raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
         self.files = [FileState.of(file) for listing in listings for file in listing.files]
-        self.labels = _as_numbers(labels, self.files[0].path)
         self._plain = [_inflate(file.path) if is_compressed(file.path) else None for file in self.files]
         kept = self._scan()
         smallest, largest = self._indices
@@ -124,8 +119,7 @@ class SvmlightSource(LocalSource):
         self.random_access = self.labels_alone = kept is not None
         self.is_weighted = sample_weight is not None
         self.weights = None if sample_weight is None else as_row_weights(sample_weight, self.n_rows)
-        if self.is_weighted or self.labels is not None:
-            self._survey = None  # of other targets, and without weights
+        self._survey = None if self.is_weighted else self._survey
         self.chunk_rows, self._n_pieces = chunk_rows or self._default_rows, len(self._blocks)
 
     def __repr__(self) -> str:
@@ -226,8 +220,6 @@ class SvmlightSource(LocalSource):
             X = self._shaped(X)
         else:
             X, y = self._in_memory[place]
-        if self.labels is not None:
-            y = as_targets(encode(y, self.labels, block.start), len(self.labels))
         weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
         yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
 
@@ -240,15 +232,6 @@ class SvmlightSource(LocalSource):
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return 0.0 if self.random_access else len(touched(self._starts, rows)) / len(self._blocks)
-
-
-def _as_numbers(labels: Sequence[Any] | str | None, path: str) -> tuple[float, ...] | None:
-    if labels is None or isinstance(labels, str):  # numbers are what they are
-        return None
-    try:
-        return tuple(float(label) for label in labels)
-    except ValueError:
-        raise SourceError(f"{path} has numbers as targets, not the labels {tuple(labels)!r}.") from None
 
 
 def _said(error: BaseException) -> str:

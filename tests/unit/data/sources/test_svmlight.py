@@ -143,10 +143,9 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(TypeError, match="leave y out"):
         open_source(path, "y")
     with pytest.raises(SourceError, match="numbers as targets"):
-        open_source(path, labels=("no", "yes"))
+        open_labelled(path, classes=("no", "yes"))
     with pytest.raises(SourceError, match=r"The target is 2, but the classes are 0 and 1 .*line 2"):
-        rows_of(open_source(path, labels=(0, 1)))
-    np.testing.assert_array_equal(rows_of(open_source(path, labels=(1, 2)))[1], [-1.0, 1.0])
+        rows_of(open_labelled(path, classes=(0, 1))[0])
     source, classes = open_labelled(path)
     assert classes == (1, 2)
     np.testing.assert_array_equal(rows_of(source)[1], [-1.0, 1.0])
