@@ -8,7 +8,7 @@ import numpy as np
 
 from dualcore.data.rows import DenseRows, FrameRows, Rows, SparseRows
 from dualcore.data.sources import ArraySource, Source, TransformedSource
-from dualcore.data.sources.rows import SourceRows, source_target
+from dualcore.data.sources.products import SourceRows, source_target
 from dualcore.problem import Data
 
 

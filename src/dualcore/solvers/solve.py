@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data

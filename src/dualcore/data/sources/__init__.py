@@ -12,11 +12,11 @@ from typing import Any
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_rows, refuse_lazy
-from dualcore.data.sources.arrays import ArraySource, open_npy, open_npz
 from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource, is_arrow
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError, check_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
+from dualcore.data.sources.memory import ArraySource, open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Paths, format_of, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource

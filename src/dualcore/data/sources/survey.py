@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows, stack_weights
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows
 from dualcore.data.sums import RowSum
 
 # The labels of two classes.
@@ -147,19 +147,25 @@ def _check_finite(values: FloatArray, start: int, what: str) -> None:
         raise RowError(row, f"{what} is missing, NaN or infinite; drop such rows first")
 
 
-class Candidates(NamedTuple):
-    """Rows that may be among those of smallest keys, with their features where those were at hand."""
+class Picked(NamedTuple):
+    """Some rows: their numbers, targets, weights, and keys and features where they were asked for."""
 
-    keys: FloatArray
     rows: npt.NDArray[np.int64]
     y: FloatArray
     weights: FloatArray | None
+    keys: FloatArray | None
     X: Any
 
-    def first(self, size: int) -> Candidates:
-        """Return the rows of the ``size`` smallest keys, ascending by key; ties by row number."""
-        order = np.lexsort((self.rows, self.keys))[:size]
-        return Candidates._make(None if part is None else part[order] for part in self)
+    @staticmethod
+    def join(parts: list[Picked]) -> Picked:
+        """Return the rows of all parts together."""
+        some = [part for part in parts if part.rows.size] or parts[:1]
+        return Picked._make(None if some[0][k] is None else stack_rows([part[k] for part in some]) for k in range(5))
+
+    def ordered(self, size: int | None = None) -> Picked:
+        """Return the rows ascending by key, ties by number, or the first of them; by number where they have no key."""
+        order = np.lexsort((self.rows,) if self.keys is None else (self.rows, self.keys))[:size]
+        return Picked._make(None if part is None else part[order] for part in self)
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,7 @@ class SmallestTask:
     groups: tuple[float | None, ...]
     with_features: bool
 
-    def __call__(self, chunk: Chunk) -> list[Candidates]:
+    def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)
         keys = row_keys(self.seed, rows)
         found = []
@@ -183,39 +189,13 @@ class SmallestTask:
                 allowed &= chunk.weights > 0.0
             at = np.flatnonzero(allowed)
             weights = None if chunk.weights is None else chunk.weights[at]
-            X = chunk.X[at] if self.with_features else None
-            found.append(Candidates(keys[at], rows[at], chunk.y[at], weights, X))
+            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], chunk.X[at] if self.with_features else None))
         return found
 
     @staticmethod
-    def join(parts: list[list[Candidates]]) -> list[Candidates]:
-        """Return the candidates of all parts together."""
-        return [
-            Candidates(
-                np.concatenate([group.keys for group in groups]),
-                np.concatenate([group.rows for group in groups]),
-                np.concatenate([group.y for group in groups]),
-                stack_weights(group.weights for group in groups),
-                None if groups[0].X is None else stack_rows([group.X for group in groups]),
-            )
-            for groups in zip(*parts, strict=True)
-        ]
-
-
-class Taken(NamedTuple):
-    """Rows that were looked up."""
-
-    rows: npt.NDArray[np.int64]
-    X: Any
-    y: FloatArray
-
-    @staticmethod
-    def join(parts: list[Taken]) -> Taken:
-        """Return the rows of all parts, ascending."""
-        some = [part for part in parts if part.rows.size] or parts[:1]
-        rows, y = (np.concatenate([part[k] for part in some]) for k in (0, 2))
-        order = np.argsort(rows, kind="stable")
-        return Taken(rows[order], stack_rows([part.X for part in some])[order], y[order])
+    def join(parts: list[list[Picked]]) -> list[Picked]:
+        """Return the rows of all parts together, group by group."""
+        return [Picked.join(list(groups)) for groups in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -224,7 +204,7 @@ class TakeTask:
 
     rows: npt.NDArray[np.int64]
 
-    def __call__(self, chunk: Chunk) -> Taken:
+    def __call__(self, chunk: Chunk) -> Picked:
         first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
         place = self.rows[first:last] - chunk.start
-        return Taken(self.rows[first:last], chunk.X[place], chunk.y[place])
+        return Picked(self.rows[first:last], chunk.y[place], None, None, chunk.X[place])

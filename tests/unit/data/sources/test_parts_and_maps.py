@@ -16,7 +16,7 @@ from dualcore.data.sources import (
     open_npz,
     open_source,
 )
-from dualcore.data.sources.arrays import map_npz
+from dualcore.data.sources.memory import map_npz
 from source_kinds import make_table
 
 
