@@ -14,9 +14,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_row_weights
+from dualcore.data.rows import SparseRows, as_row_weights
 from dualcore.data.sources.base import LocalSource, Pieces, touched
-from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans
 from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
 from dualcore.data.sources.survey import Survey, survey_chunk
 from dualcore.data.storage import FileState
@@ -115,7 +115,10 @@ class SvmlightSource(LocalSource):
         if not needed and n_features is None:
             raise SourceError(f"{self.files[0].path} holds no features: every value is zero. Give n_features.")
         self.n_features = n_features or needed
-        self._in_memory = None if kept is None else [(self._shaped(X), y) for X, y in kept]
+        self.rows, self._y = None, np.empty(0)
+        if kept is not None:
+            self.rows = SparseRows(sp.vstack([self._shaped(X) for X, _ in kept], format="csr"))
+            self._y = np.concatenate([y for _, y in kept])
         self.random_access = self.labels_alone = kept is not None
         self.is_weighted = sample_weight is not None
         self.weights = None if sample_weight is None else as_row_weights(sample_weight, self.n_rows)
@@ -206,26 +209,35 @@ class SvmlightSource(LocalSource):
     # Reads
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        if self.rows is not None:
+            for first, last in chunk_spans(0, self.n_rows, self.chunk_rows):
+                yield lambda part=slice(first, last): self._cut(part, features)  # type: ignore[misc]
+            return
         for place in range(len(self._blocks)) if wanted is None else touched(self._starts, wanted):
-            yield lambda place=place: self._chunks(place, features)  # type: ignore[misc]
+            self.bytes_read += self._blocks[place].size
+            yield lambda block=self._blocks[place]: self._chunks(block, features)  # type: ignore[misc]
 
-    def _chunks(self, place: int, features: bool) -> Iterator[Chunk]:
-        block = self._blocks[place]
-        if self._in_memory is None:
-            self.bytes_read += block.size
-            X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
-            most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
-            if y.size != block.n_rows or most > self.n_features:
-                raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
-            X = self._shaped(X)
-        else:
-            X, y = self._in_memory[place]
+    def _cut(self, part: slice, features: bool) -> list[Chunk]:
+        X = None if self.rows is None or not features else self.rows.block(part)
+        return [Chunk(part.start, X, self._y[part], None if self.weights is None else self.weights[part])]
+
+    def _chunks(self, block: _Block, features: bool) -> Iterator[Chunk]:
+        X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
+        most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
+        if y.size != block.n_rows or most > self.n_features:
+            raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
         weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
-        yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
+        yield from Chunk(block.start, self._shaped(X) if features else None, y, weights).cut(self.chunk_rows)
 
     def _shaped(self, X: Any) -> sp.csr_matrix:
         indices = (X.indices if self.zero_based else X.indices - 1).astype(np.int32, copy=False)
         return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        if self.rows is None:
+            return super().take(rows)
+        self.check_files()
+        return self.rows.take(rows), self._y[rows]
 
     def _label_share(self) -> float:
         return 0.0  # of rows in memory; else a line has to be read to its end, wherever its target stands
