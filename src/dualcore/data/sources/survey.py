@@ -15,7 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows
-from dualcore.data.sums import RowSum
+from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
@@ -24,11 +24,11 @@ _NAMED = 3
 
 
 class Tally(NamedTuple):
-    """The first row with a target, how many such rows of positive weight there are, and the sum of their weights."""
+    """The first row with a target, how many such rows of positive weight there are, and their weights, `exact_sum`."""
 
     first: int
     n_rows: int
-    weight: RowSum | None
+    weight: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Survey:
 
     n_rows: int
     n_positive: int  # rows of positive weight
-    weights: RowSum | None
+    total: int | None  # exact sum of the weights; None where rows have none
     tallies: dict[float, Tally] | None
     named: tuple[tuple[int, float], ...] = ()
 
@@ -56,22 +56,25 @@ class Survey:
         for part in parts:
             for value, tally in (part.tallies or {}).items():
                 groups.setdefault(value, []).append(tally)
-        weighted = [part.weights for part in parts if part.weights is not None]
+        weighted = [part.total for part in parts if part.total is not None]
         n_rows, n_positive = sum(part.n_rows for part in parts), sum(part.n_positive for part in parts)
-        weights = RowSum.join(weighted) if weighted else None
+        total = sum(weighted) if weighted else None
         if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
             first = {value: min(tally.first for tally in found) for value, found in groups.items()}
             for row, value in (named for part in parts for named in part.named):
                 first[value] = min(row, first.get(value, row))
             named = sorted((row, value) for value, row in first.items())[:_NAMED]
-            return cls(n_rows, n_positive, weights, None, tuple(named))
-        tallies = {value: _join_tallies(found) for value, found in sorted(groups.items())}
-        return cls(n_rows, n_positive, weights, tallies)
+            return cls(n_rows, n_positive, total, None, tuple(named))
+        tallies = {
+            value: Tally(min(tally.first for tally in found), *(sum(tally[k] for tally in found) for k in (1, 2)))
+            for value, found in sorted(groups.items())
+        }
+        return cls(n_rows, n_positive, total, tallies)
 
     @property
     def weight(self) -> float:
         """Sum of all weights."""
-        return float(self.n_rows) if self.weights is None else self.weights.total()
+        return float(self.n_rows) if self.total is None else rounded(self.total)
 
     def count(self, label: float | None) -> int:
         """How many rows of positive weight are of this class; of any, for None."""
@@ -81,21 +84,14 @@ class Survey:
 
     def mass(self, label: float | None) -> float:
         """Sum of the weights of this class."""
-        if self.weights is None or not self.count(label):
-            return float(self.count(label))
-        found = self.weights if label is None or self.tallies is None else self.tallies[label].weight
-        return 0.0 if found is None else found.total()
+        if self.total is None or label is None or not self.tallies or not self.count(label):
+            return self.weight if label is None else float(self.count(label))
+        return rounded(self.tallies[label].weight)
 
     def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
         """Return the first row, and its target, that is none of ``labels``."""
         rows = self.named if self.tallies is None else ((tally.first, value) for value, tally in self.tallies.items())
         return min((found for found in rows if found[1] not in labels), default=None)
-
-
-def _join_tallies(found: list[Tally]) -> Tally:
-    weighted = [tally.weight for tally in found if tally.weight is not None]
-    count = sum(tally.n_rows for tally in found)
-    return Tally(min(tally.first for tally in found), count, RowSum.join(weighted) if weighted else None)
 
 
 def survey_chunk(chunk: Chunk) -> Survey:
@@ -110,7 +106,7 @@ def survey_chunk(chunk: Chunk) -> Survey:
         if weights.max(initial=0.0) > LARGEST_WEIGHT:
             row = chunk.start + int(np.argmax(weights))
             raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
-    values, total = _distinct(y), None if weights is None else RowSum.of(chunk.start, weights)
+    values, total = _distinct(y), None if weights is None else exact_sum(weights)
     n_positive = y.size if weights is None else int(np.count_nonzero(weights > 0.0))
     if values is None:
         head = dict.fromkeys(y.tolist()[: 8 * _NAMED])  # in row order
@@ -121,10 +117,10 @@ def survey_chunk(chunk: Chunk) -> Survey:
         group = y == value
         first = chunk.start + int(np.argmax(group))
         if weights is None:
-            tallies[value] = Tally(first, int(np.count_nonzero(group)), None)
+            tallies[value] = Tally(first, int(np.count_nonzero(group)))
         else:
-            weight = RowSum.of(chunk.start, np.where(group, weights, 0.0))
-            tallies[value] = Tally(first, int(np.count_nonzero(group & (weights > 0.0))), weight)
+            own = weights[group]
+            tallies[value] = Tally(first, int(np.count_nonzero(own > 0.0)), exact_sum(own))
     return Survey(y.size, n_positive, total, tallies)
 
 
