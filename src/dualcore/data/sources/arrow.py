@@ -60,8 +60,9 @@ class TablePart(NamedTuple):
         if not hasattr(self.rows, "physical_schema"):
             return iter(self.rows.select(names).to_batches(max_chunksize=size))
         fields = [self.schema.field(name).with_type(types.get(name, self.schema.field(name).type)) for name in names]
-        schema = import_arrow("pyarrow").schema(fields)
-        found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=names, batch_size=size, use_threads=False)
+        field, schema = import_arrow("pyarrow.dataset").field, import_arrow("pyarrow").schema(fields)
+        columns = {name: field(name) for name in names}  # a plain name may stand for a path, if there are dots in it
+        found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=columns, batch_size=size, use_threads=False)
         return found
 
     def bytes_of(self, names: Sequence[str], file_size: int) -> int:
@@ -164,11 +165,11 @@ class Tables:
         check_header(name, own.names, is_text=self.is_text)
         extra = [field for field in known if field.name in keys and field.name not in own.names]
         schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
-        if not hasattr(fragment, "split_by_row_group"):
+        groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
+        if not groups:
             n_rows = None if self.is_text else fragment.count_rows()
             self.pieces.append(TablePart(name, file, fragment, schema, n_rows))
-            return
-        for part in fragment.split_by_row_group():
+        for part in groups:
             number = part.row_groups[0].id
             footer = part.metadata.row_group(number)
             self.pieces.append(TablePart(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
@@ -205,7 +206,7 @@ class Tables:
             self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
 
     def _find_index(self) -> None:
-        """Leave the index of a pandas frame out, as pandas does when it reads its own files, and say so."""
+        """Find the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
         stored = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self.schema.names]
         if self.is_text and self.schema.names[0] in ("", "Unnamed: 0"):
@@ -218,7 +219,8 @@ def check_header(where: str, names: Sequence[str], *, is_text: bool, error: type
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise error(f"{where} has two columns called {twice!r}. Column names must differ.")
-    if is_text and all(is_number(name) for name in names):
+    # Columns that were never named are 0, 1, 2, ... of a pandas frame.
+    if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
         raise error(f"{where} has no line of column names: its first line holds numbers only. Add one.")
 
 

@@ -48,22 +48,6 @@ class Smallest(NamedTuple):
     masses: FloatArray
     mass: float
 
-    @staticmethod
-    def join(groups: Sequence[Smallest], counts: Sequence[int]) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the first rows of every group, as many as counted, with masses that sum to the group's share of all.
-
-        Groups follow each other; the masses sum to one up to rounding.
-        """
-        total = sum(group.mass for group in groups)
-        weights = []
-        for group, count in zip(groups, counts, strict=True):
-            masses = group.masses[:count]
-            if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
-                masses = np.ones(masses.size)
-            weights.append(group.mass / total * (masses / masses.sum()))
-        rows = [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
-        return np.concatenate(rows), np.concatenate(weights)
-
 
 def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
     """Return which pieces hold these rows, given the first row of every piece."""
