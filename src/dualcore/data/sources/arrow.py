@@ -378,8 +378,8 @@ class ArrowSource(LocalSource):
         columns, rules = self.columns, self.columns.fill_rules
         self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
         if not self._used:
-            place = self._place(0) if len(self.files) == 1 else "The files" if self.files else "The table"
-            raise SourceError(f"{place} holds no rows.")
+            one = self._place(0) if self.files else "The table"
+            raise SourceError(f"{one} holds no rows." if len(self.files) < 2 else "The files hold no rows.")
         self._seen = [piece.n_rows or 0 for piece in self._used]
         names = [columns.names(features=features) for features in (True, False)]
         sizes = [file.size for file in self.files] + [0]

@@ -156,7 +156,8 @@ class SvmlightSource(LocalSource):
                 if kept is not None:
                     kept = None if 12 * n_entries + 16 * start > _MOST_KEPT else [*kept, (X, y)]
         if not blocks:
-            raise SourceError(f"{self.files[0].path if len(self.files) == 1 else 'Every file'} holds no rows.")
+            one = f"{self.files[0].path} holds no rows."
+            raise SourceError(one if len(self.files) == 1 else "The files hold no rows.")
         wanted = int(_CHUNK_NUMBERS / max(n_entries / start, 1.0))
         self._default_rows = max(1 << max(wanted, 1).bit_length() - 1, leaf_rows(1, sparse=True))
         self._survey, self._n_rows, self._indices = Survey.join(surveys), start, (smallest, largest)
