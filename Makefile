@@ -13,7 +13,7 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-floors lint format bench bench-solvers docs clean
+.PHONY: help install versions demo test test-slow test-floors lint format bench bench-solvers reproduce docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
@@ -24,6 +24,7 @@ help:
 	@echo "make format         let ruff rewrite what it can"
 	@echo "make bench          every benchmarks/bench_*.py"
 	@echo "make bench-solvers  benchmarks/bench_solvers.py alone"
+	@echo "make reproduce      the paper's tables; TABLES=table1 TRIALS=5 DATA=folder for one of them, quickly"
 	@echo "make docs           build the documentation into site/"
 	@echo "make install        create $(VENV) and install the package with its development tools"
 	@echo "make clean          remove $(VENV) and everything built"
@@ -91,9 +92,14 @@ bench: versions
 bench-solvers: versions
 	$(BIN)/python benchmarks/bench_solvers.py
 
+TABLES ?= all
+TRIALS ?= 50
+reproduce: versions
+	$(BIN)/python -m experiments run $(TABLES) --trials $(TRIALS) $(if $(DATA),--data '$(DATA)')
+
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -31,9 +31,9 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, Problem
-from dualcore.experiments.data import Split, load_split
-from dualcore.experiments.runner import seed_of
-from dualcore.experiments.settings import LOGISTIC
+from experiments.data import Split, load_split
+from experiments.runner import seed_of
+from experiments.settings import LOGISTIC
 
 RESULTS = Path(__file__).resolve().parent / "results" / "mnist_reads.json"
 SHARE, MOST_BELOW = 0.005, 0.5

@@ -6,8 +6,8 @@ if our spread is the paper's; the seeds are fixed.
 
 import pytest
 
-from dualcore.experiments import TABLES, reproduce
-from dualcore.experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
+from experiments import TABLES, reproduce
+from experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
 
 
 @pytest.mark.slow

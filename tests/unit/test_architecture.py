@@ -1,4 +1,4 @@
-"""The package keeps its plan: nine packages, imports only go down."""
+"""The package keeps its plan: eight packages and the attacks, imports only go down."""
 
 import ast
 import re
@@ -12,8 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "dualcore"
 
-# Nine packages, the lowest first: each may import those before it. The front page (`__init__`) gathers the public
-# names, so only what stands above it may import it back.
+# Eight packages and one module, the lowest first: each may import those before it. The front page (`__init__`) gathers the
+# public names, so only what stands above it may import it back.
 PACKAGES = (
     "data",
     "problem",
@@ -22,14 +22,14 @@ PACKAGES = (
     "solvers",
     "coresets",
     "estimators",
+    "attacks",
     "__init__",
-    "experiments",
     "cli",
     "__main__",
 )
-# The only modules beside the nine packages: the front page, and what makes ``python -m dualcore`` the command line,
-# which Python looks for here and nowhere else.
-BESIDE = ("__init__", "__main__")
+# The only modules beside the packages: the attacks, the front page, and what makes ``python -m dualcore`` the command
+# line, which Python looks for here and nowhere else.
+BESIDE = ("attacks", "__init__", "__main__")
 # What runs before anything else is imported: it belongs to the command line, and the front page begins with it.
 FIRST = ("__init__", "dualcore.cli.startup")
 NAMELESS = {"common", "helper", "helpers", "misc", "tools", "util", "utils"}
@@ -191,7 +191,7 @@ def test_the_package_names_no_absolute_path():
         ("data/sources/dask.py", "from dualcore.problem.losses import Loss\n", "problem"),
         ("reading/read.py", "import importlib\nimportlib.import_module('dualcore.coresets.path')\n", "coresets"),
         ("coresets/refine.py", "from dualcore import Problem\n", "__init__"),
-        ("experiments/tables.py", "from dualcore.cli import main\n", "cli"),
+        ("attacks.py", "from dualcore.cli import main\n", "cli"),
         ("problem/problem.py", "from dualcore.novelty import thing\n", "__init__"),
     ],
 )
@@ -210,8 +210,8 @@ def test_an_import_that_climbs_is_reported(tmp_path, module, text, target):
         ("coresets/samplers/grid.py", "from ...problem import Problem\nfrom ...solvers import solve\n"),
         ("coresets/refine.py", "from dualcore.data.sources.arrays import ArraySource\nimport numpy as np\n"),
         ("__init__.py", "from .cli import startup\nfrom .estimators import Classifier\n"),
-        ("experiments/tables.py", "from dualcore import Problem, __version__\n"),
-        ("cli/app.py", "def demo():\n    from dualcore.experiments import tables\n"),
+        ("attacks.py", "from dualcore.estimators.base import check_number\n"),
+        ("cli/app.py", "def demo():\n    from dualcore import Problem\n    from dualcore.attacks import alfa_attack\n"),
         ("__main__.py", "from dualcore.cli import main\n"),
     ],
 )

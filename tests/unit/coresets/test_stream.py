@@ -342,7 +342,7 @@ from pathlib import Path
 sys.path[:0] = [{tests!r}, {source!r}]
 from source_kinds import make_table
 from dualcore import Problem
-from dualcore.stream import CoresetStream
+from dualcore.coresets.stream import CoresetStream
 table = make_table(30000, 5)
 stream = CoresetStream(Problem("logistic", radius=0.1, label_cost=2.0), 300, random_state=4)
 for start in range(0, 30000, 500):

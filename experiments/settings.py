@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
-from dualcore.experiments.data import DataKey
 from dualcore.problem import Problem
+from experiments.data import DataKey
 
 ALL = "all"
 # Worst-case risk, test accuracy (or loss), CPU time over that of Whole, risk over that of Whole minus one.
@@ -23,7 +23,7 @@ SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
 class Case:
     """One row of a table: on which data, which problem, how large a coreset."""
 
-    data: DataKey  # a loader of `dualcore.experiments.data.LOADERS` and its arguments
+    data: DataKey  # a loader of `experiments.data.LOADERS` and its arguments
     problem: Problem
     share: float  # coreset rows over training rows, ``c`` in the paper; rounded down to whole rows, as there
     whole: str = ALL  # under which row the training on all rows is stored

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dualcore.attacks import add_noise, flip_labels
 from dualcore.data.arrays import FloatArray
-from dualcore.experiments import datasets
-from dualcore.experiments.attacks import add_noise, flip_labels
+from experiments import datasets
 
 DataKey = tuple[Any, ...]
 

@@ -10,8 +10,8 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from dualcore.experiments import datasets
-from dualcore.experiments.datasets import (
+from experiments import datasets
+from experiments.datasets import (
     ENVIRONMENT_VARIABLE,
     Dataset,
     DatasetNotFoundError,

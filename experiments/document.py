@@ -10,15 +10,14 @@ import os
 import re
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
-from dualcore.experiments.figures import FIGURES, draw, figure_files
-from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
-from dualcore.experiments.records import ENVIRONMENTS, Record, Store
-from dualcore.experiments.render import as_markdown, beaten_rows, compare, lay_out, means, printed_figures, summarise
-from dualcore.experiments.settings import STUDIES, get_table
+from experiments.figures import FIGURES, draw, figure_files
+from experiments.methods import WHOLE, WHOLE_CONIC
+from experiments.records import ENVIRONMENTS, Record, Store
+from experiments.render import beaten_rows, compare, lay_out, means, printed_figures, summarise
+from experiments.settings import STUDIES, get_table
 
 PLACE = re.compile(r"\{\{(\w+)(?: ([^}]+))?\}\}")
 
@@ -40,7 +39,7 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
         return "\n".join(f"![{text}{part}]({link})" for part, link in zip(more, links, strict=True))
 
     of_table: dict[str, Callable[[str, list[Record]], str]] = {
-        "table": lambda name, found: as_markdown(lay_out(get_table(name), found)),
+        "table": lambda name, found: lay_out(get_table(name), found).markdown(),
         "within": within_sentence,
         "beaten": beaten_sentence,
         "spread": spread_sentence,
@@ -61,7 +60,7 @@ def write_document(folder: str | os.PathLike[str], output: str | os.PathLike[str
             raise ValueError(f"The page has a place for {what!r}; there are only {sorted({*of_table, *others})}.")
         return others[what](name)
 
-    template = (files("dualcore.experiments") / "document.md").read_text(encoding="utf-8")
+    template = Path(__file__).with_name("document.md").read_text(encoding="utf-8")
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(PLACE.sub(fill, template), encoding="utf-8")
     return output

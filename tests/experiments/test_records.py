@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dualcore.experiments.records import Record, Store, cpu_model, environment
+from experiments.records import Record, Store, cpu_model, environment
 
 RECORD = Record("demo", "1%", "Ours", 0, 7, 12, 0.123456789012, 90.0, None, 0.5, "abc")
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from dualcore.experiments.methods import WHOLE
-from dualcore.experiments.records import Record
-from dualcore.experiments.render import Cell, printed_figures, printed_whole, relative_gaps, summarise, whole_risk
-from dualcore.experiments.settings import STUDIES, TABLES, Table
+from experiments.methods import WHOLE
+from experiments.records import Record
+from experiments.render import Cell, printed_figures, printed_whole, relative_gaps, summarise, whole_risk
+from experiments.settings import STUDIES, TABLES, Table
 
 Records = Callable[[str], list[Record]]
 STYLES: dict[str, dict[str, Any]] = {

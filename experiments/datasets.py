@@ -19,7 +19,6 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_uppercase
@@ -254,7 +253,7 @@ def load_letter(data_home: Folder = None, *, scaled: bool = False, verify: bool 
     """
     (X, y), source = _LETTER.obtain(data_home, verify)
     # Which rows of UCI's file LIBSVM holds out as letter.scale.t: 20,000 bits, deflated, base 85.
-    stored = (files("dualcore.experiments") / "letter_test_rows.b85").read_text(encoding="ascii")
+    stored = Path(__file__).with_name("letter_test_rows.b85").read_text(encoding="ascii")
     bits = np.frombuffer(zlib.decompress(base64.b85decode("".join(stored.split()))), np.uint8)
     test = np.unpackbits(bits, count=len(y)).astype(bool)
     X = -1.0 + 2.0 * X / 15.0 if scaled else X.astype(np.float64)
@@ -314,7 +313,7 @@ def load_letter_authors(
     (1260, 16)
     >>> load_letter_authors(data_home="no-such-folder")
     Traceback (most recent call last):
-    dualcore.experiments.datasets.DatasetNotFoundError: LETTER by the paper's authors: no letter_authors.npz ...
+    experiments.datasets.DatasetNotFoundError: LETTER by the paper's authors: no letter_authors.npz ...
     """
     names = {"clean": "train", "alfa": "alfa", "minmax": "mm"}
     if attack not in names:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.experiments import runner
-from dualcore.experiments.data import load_split
-from dualcore.experiments.methods import METHODS, Job
-from dualcore.experiments.runner import run_study, seed_of
-from dualcore.experiments.settings import Case, Study
+from experiments import runner
+from experiments.data import load_split
+from experiments.methods import METHODS, Job
+from experiments.runner import run_study, seed_of
+from experiments.settings import Case, Study
 
 LOGISTIC = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0)
 STUDY = Study(
@@ -129,7 +129,7 @@ def test_a_regression_is_scored_by_its_summed_test_loss(tmp_path):
 
 
 def test_one_data_set_a_trial_has_one_whole_a_trial(tmp_path, monkeypatch):
-    from dualcore.experiments import data
+    from experiments import data
 
     monkeypatch.setitem(
         data.LOADERS, "growing", lambda home, trial: load_split(("standin", "letter", 100 + 10 * trial))

@@ -9,8 +9,8 @@ from scipy.sparse import csr_matrix
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from dualcore.experiments.attacks import add_noise, alfa_attack, flip_labels, minmax_attack
-from dualcore.experiments.datasets import load_letter_authors, load_letter_pair, make_letter_standin
+from dualcore.attacks import add_noise, alfa_attack, flip_labels, minmax_attack
+from experiments.datasets import load_letter_authors, load_letter_pair, make_letter_standin
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from dualcore.experiments.data import Split, load_split
-from dualcore.experiments.methods import METHODS, WHOLE, WHOLE_CONIC, Job, Trained
-from dualcore.experiments.records import Record, Store, environment
-from dualcore.experiments.render import as_latex, as_markdown, lay_out
-from dualcore.experiments.settings import STUDIES, Case, Study, Table, get_table
+from experiments.data import Split, load_split
+from experiments.methods import METHODS, WHOLE, WHOLE_CONIC, Job, Trained
+from experiments.records import Record, Store, environment
+from experiments.render import lay_out
+from experiments.settings import STUDIES, Case, Study, Table, get_table
 
 Folder = str | os.PathLike[str]
 DEFAULT_FOLDER = "dualcore-results"
@@ -43,11 +43,7 @@ class Reproduction:
 
     def markdown(self) -> str:
         """Return the table, the paper's figures beside ours."""
-        return as_markdown(lay_out(self.table, self.records))
-
-    def latex(self) -> str:
-        """Return the same table as a LaTeX ``tabular``."""
-        return as_latex(lay_out(self.table, self.records))
+        return lay_out(self.table, self.records).markdown()
 
 
 def reproduce(
@@ -68,11 +64,11 @@ def reproduce(
     Parameters
     ----------
     table : str
-        A name of `dualcore.experiments.TABLES`.
+        A name of `experiments.TABLES`.
     trials : int, default=50
         Coresets a row and method.
     data_home : path, optional
-        Folder of the data sets, see `dualcore.experiments.datasets`.
+        Folder of the data sets, see `experiments.datasets`.
     folder : path, default="dualcore-results"
         Where records are kept.
     n_jobs : int, default=-1

@@ -1,4 +1,4 @@
-"""The figures that the paper prints, means over trials beside them, and tables of both as Markdown or LaTeX.
+"""The figures that the paper prints, means over trials beside them, and Markdown tables of both.
 
 Huang, Huang, Liu, Ding: Coresets for Wasserstein Distributionally Robust Optimization Problems. NeurIPS 2022. The
 folder ``paper`` holds one file per table.
@@ -10,14 +10,14 @@ import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.experiments.methods import WHOLE, WHOLE_CONIC
-from dualcore.experiments.records import Record
-from dualcore.experiments.settings import STUDIES, Table
+from experiments.methods import WHOLE, WHOLE_CONIC
+from experiments.records import Record
+from experiments.settings import STUDIES, Table
 
 OUTSIDE = "†"
 
@@ -38,7 +38,7 @@ def printed_figures(table: str) -> dict[tuple[str, str], Printed]:
     >>> printed_figures("table1")["5%", "DualCore"]
     Printed(mean=0.60986, std=0.0097)
     """
-    file = files("dualcore.experiments") / "paper" / f"{table}.csv"
+    file = Path(__file__).parent / "paper" / f"{table}.csv"
     if not file.is_file():
         return {}
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
@@ -162,12 +162,30 @@ def beaten_rows(table: Table, records: list[Record], ours: str = "Ours", theirs:
 
 
 class Layout(NamedTuple):
-    """A table of texts: title, header, lines, and a note below."""
+    """A table of texts: title, header, lines, and a note below.
+
+    Examples
+    --------
+    >>> print(Layout("Title", ["c", "Ours"], [["1%", "0.5"]], "Note.").markdown())
+    **Title**
+    <BLANKLINE>
+    | c | Ours |
+    |---|---|
+    | 1% | 0.5 |
+    <BLANKLINE>
+    Note.
+    """
 
     title: str
     header: list[str]
     lines: list[list[str]]
     note: str
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, between its title and its note."""
+        lines = ["| " + " | ".join(line) + " |" for line in (self.header, *self.lines)]
+        lines.insert(1, "|" + "---|" * len(self.header))
+        return "\n".join([f"**{self.title}**", "", *lines, "", self.note])
 
 
 def lay_out(table: Table, records: list[Record]) -> Layout:
@@ -293,56 +311,3 @@ def _printed_text(found: Printed | None, table: Table) -> str:
 
 def _scientific(cell: Cell | None) -> str:
     return "" if cell is None else f"{cell.mean:.1e}"
-
-
-def as_markdown(layout: Layout) -> str:
-    """Return a Markdown table with its note.
-
-    Examples
-    --------
-    >>> print(as_markdown(Layout("Title", ["c", "Ours"], [["1%", "0.5"]], "Note.")))
-    **Title**
-    <BLANKLINE>
-    | c | Ours |
-    |---|---|
-    | 1% | 0.5 |
-    <BLANKLINE>
-    Note.
-    """
-    lines = ["| " + " | ".join(line) + " |" for line in (layout.header, *layout.lines)]
-    lines.insert(1, "|" + "---|" * len(layout.header))
-    return "\n".join([f"**{layout.title}**", "", *lines, "", layout.note])
-
-
-def as_latex(layout: Layout) -> str:
-    r"""Return a LaTeX table, for ``\usepackage{booktabs}``.
-
-    Examples
-    --------
-    >>> print(as_latex(Layout("Title", ["c", "Ours"], [["1%", "**0.5 ± 0.1**"]], "Note.")).splitlines()[6])
-    1\% & \textbf{0.5 $\pm$ 0.1} \\
-    """
-    body = [" & ".join(map(_latex_text, line)) + r" \\" for line in layout.lines]
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            r"\begin{tabular}{l" + "r" * (len(layout.header) - 1) + "}",
-            r"\toprule",
-            " & ".join(map(_latex_text, layout.header)) + r" \\",
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            rf"\caption{{{_latex_text(layout.title)}. {_latex_text(layout.note)}}}",
-            r"\end{table}",
-        ]
-    )
-
-
-def _latex_text(text: str) -> str:
-    if text.startswith("**") and text.endswith("**"):
-        return rf"\textbf{{{_latex_text(text[2:-2])}}}"
-    for sign, written in (("%", r"\%"), ("±", r"$\pm$"), (OUTSIDE, r"\textsuperscript{\textdagger}")):
-        text = text.replace(sign, written)
-    return text

@@ -2,11 +2,11 @@
 
 import pytest
 
-from dualcore.experiments import STUDIES, TABLES
-from dualcore.experiments.data import LOADERS, load_split
-from dualcore.experiments.methods import METHODS
-from dualcore.experiments.render import printed_figures, printed_whole
-from dualcore.experiments.settings import get_table
+from experiments import STUDIES, TABLES
+from experiments.data import LOADERS, load_split
+from experiments.methods import METHODS
+from experiments.render import printed_figures, printed_whole
+from experiments.settings import get_table
 
 PRINTED = [name for name, table in TABLES.items() if table.printed]
 

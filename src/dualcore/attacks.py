@@ -1,4 +1,4 @@
-"""Contamination: noise, random label flips, and the two poisoning attacks of the experiments.
+"""Contamination, to test models: noise, random label flips, and two poisoning attacks.
 
 Both attacks know the clean rows and aim at an ordinary linear SVM,
 
@@ -83,13 +83,27 @@ def flip_labels(y: npt.ArrayLike, rate: float, random_state: RandomState = None)
 
 @dataclass(frozen=True, eq=False)
 class AlfaResult:
-    """What `alfa_attack` did."""
+    """What `alfa_attack` did.
 
-    X: FloatArray  # the rows, unchanged, shape (n_samples, n_features)
-    y: LabelArray  # the labels after the flips, shape (n_samples,)
-    flipped: npt.NDArray[np.bool_]  # which rows were flipped
-    n_iter: int  # models trained on flipped labels
-    converged: bool  # whether the set of flips stopped changing
+    Attributes
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        The rows, unchanged.
+    y : ndarray of shape (n_samples,)
+        The labels after the flips.
+    flipped : ndarray of bool of shape (n_samples,)
+        Which rows were flipped.
+    n_iter : int
+        Models trained on flipped labels.
+    converged : bool
+        Whether the set of flips stopped changing.
+    """
+
+    X: FloatArray
+    y: LabelArray
+    flipped: npt.NDArray[np.bool_]
+    n_iter: int
+    converged: bool
 
 
 def alfa_attack(
@@ -177,15 +191,33 @@ def alfa_attack(
 
 @dataclass(frozen=True, eq=False)
 class MinMaxResult:
-    """What `minmax_attack` did."""
+    """What `minmax_attack` did.
 
-    X: FloatArray  # the clean rows in their order, then the poison, shape (n_samples + n_poison, n_features)
-    y: LabelArray  # their labels, shape (n_samples + n_poison,)
-    poisoned: npt.NDArray[np.bool_]  # which rows are poison
-    n_iter: int  # AdaGrad steps taken
-    train_loss: float  # objective, poison rows added at weight 1/n each, of the SVM trained on ``X, y``
-    upper_bound: float  # no poison of this size in the feasible sets makes the least such objective larger
-    converged: bool  # whether ``train_loss`` is within one percent of ``upper_bound``
+    Attributes
+    ----------
+    X : ndarray of shape (n_samples + n_poison, n_features)
+        The clean rows in their order, then the poison.
+    y : ndarray of shape (n_samples + n_poison,)
+        Their labels.
+    poisoned : ndarray of bool of shape (n_samples + n_poison,)
+        Which rows are poison.
+    n_iter : int
+        AdaGrad steps taken.
+    train_loss : float
+        Objective, poison rows added at weight 1/n each, of the SVM trained on ``X, y``.
+    upper_bound : float
+        No poison of this size in the feasible sets makes the least such objective larger.
+    converged : bool
+        Whether ``train_loss`` is within one percent of ``upper_bound``.
+    """
+
+    X: FloatArray
+    y: LabelArray
+    poisoned: npt.NDArray[np.bool_]
+    n_iter: int
+    train_loss: float
+    upper_bound: float
+    converged: bool
 
 
 def minmax_attack(
