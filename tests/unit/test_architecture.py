@@ -12,8 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "src" / "dualcore"
 
-# Eight packages and one module, the lowest first: each may import those before it. The front page (`__init__`) gathers the
-# public names, so only what stands above it may import it back.
+# Eight packages and one module, the lowest first: each may import those before it. The front page (`__init__`) gathers
+# the public names, so only what stands above it may import it back.
 PACKAGES = (
     "data",
     "problem",

@@ -257,7 +257,7 @@ class TestTraining:
     @pytest.mark.parametrize("norm", NORMS)
     @pytest.mark.parametrize("loss", LOSSES)
     def test_closes_the_gap(self, loss, norm):
-        # Enclosing a curved loss on an open side takes its time: see benchmarks/check_box.py.
+        # Enclosing a curved loss on an open side takes its time.
         far = 3.0 if norm == "l2" and loss in CURVED else np.inf
         support = (np.zeros(3), np.array([1.0, far, 1.0]))
         problem = make_problem(loss, norm, label_cost=1.0, support=support, feature_weights=[1.0, 2.0, 0.5])
