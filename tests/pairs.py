@@ -52,7 +52,8 @@ def _parametrise(marks: Any, axes: dict[str, Any], choose: Any) -> pytest.MarkDe
     # A value that is slow by itself cannot stand for others.
     quick = [[k for k, row in enumerate(values) if not _is_slow(row)] or [0] for _, values in rows]
     chosen = {
-        tuple(places[k] for places, k in zip(quick, at, strict=True)) for at in choose([len(places) for places in quick])
+        tuple(places[k] for places, k in zip(quick, at, strict=True))
+        for at in choose([len(places) for places in quick])
     }
     made = []
     for at in product(*(range(len(values)) for _, values in rows)):

@@ -12,6 +12,7 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
+from pairs import every_value
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,
@@ -373,8 +374,7 @@ def generic_case(loss: str, norm: str, label_cost: float, index: int) -> Case:
     return Case(loss, norm, label_cost, 0.3, coef, intercept, X, y, rng.random(n), parameters)
 
 
-@each_norm
-@each_loss
+@every_value(each_norm, each_loss)
 def test_gradients_agree_with_differences(loss, norm):
     for cost, index in product(LABEL_COSTS, range(3)):
         case = generic_case(loss, norm, cost, index)

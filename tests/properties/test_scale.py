@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem, solve
+from pairs import every_value
 
 N, M = 150, 3
 RNG = np.random.default_rng(0)
@@ -95,15 +96,13 @@ def run_boxed(loss, norm, *, column=0, target=0, weight=0):
 BOXED = [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")]
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", BOXED)
+@every_value(norm=["l1", "l2", "linf"], loss=BOXED)
 def test_powers_of_two_change_no_digit_on_a_support(loss, norm):
     target = 0 if loss in CLASSIFIERS else 18
     assert run_boxed(loss, norm, target=target, weight=15) == run_boxed(loss, norm)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", BOXED)
+@every_value(norm=["l1", "l2", "linf"], loss=BOXED)
 def test_the_unit_of_a_column_changes_no_iteration_on_a_support(loss, norm):
     iterations, status, *numbers = run_boxed(loss, norm)
     for column in (-20, -13, 13):

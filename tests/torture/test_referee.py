@@ -14,6 +14,8 @@ from torture_parts.referees import PlainReferee
 from torture_parts.softrisk import SoftmaxReferee
 from torture_parts.trial import Limits, run_trial
 
+from pairs import every_value
+
 PARAMETERS = {
     "huber": {"delta": 0.7},
     "pinball": {"quantile": 0.3},
@@ -93,8 +95,7 @@ def brute_risk(case: Case, theta: float, b: float) -> float:
     return objective(0.5 * (low + high)) + case.ridge / 2 * theta**2
 
 
-@pytest.mark.parametrize("loss", MARGIN_LOSSES + RESIDUAL_LOSSES)
-@pytest.mark.parametrize("label_cost", [0.3, 0.8, 5.0])
+@every_value(loss=MARGIN_LOSSES + RESIDUAL_LOSSES, label_cost=[0.3, 0.8, 5.0])
 def test_risk_against_an_adversary_on_a_grid(loss: str, label_cost: float) -> None:
     for seed in range(3):
         case = tiny(loss, seed, label_cost=label_cost)
@@ -118,9 +119,7 @@ def test_without_a_radius_the_risk_is_the_mean_loss() -> None:
         assert float(referee.risk(referee.point(theta, b))) == pytest.approx(mean + 0.15 * theta @ theta, rel=1e-13)
 
 
-@pytest.mark.parametrize("loss", ORDER_ONE)
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("walls", ["closed", "open"])
+@every_value(loss=ORDER_ONE, norm=["l1", "l2", "linf"], walls=["closed", "open"])
 def test_box_risk_against_an_adversary_on_a_grid(loss: str, norm: str, walls: str) -> None:
     for seed in range(2):
         case = tiny(loss, seed, m=2, norm=norm, radius=0.2, label_cost=1.5, prices=np.array([1.0, 1.7]))

@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC
 
 from dualcore.attacks import add_noise, alfa_attack, flip_labels, minmax_attack
 from experiments.datasets import load_letter_authors, load_letter_pair, make_letter_standin
+from pairs import every_pair, every_value
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +141,7 @@ def test_minmax_adds_exactly_the_budget_behind_the_clean_rows(rate, expected, cl
     assert attack.n_iter == -(-expected // 2)
 
 
-@pytest.mark.parametrize("slab", [False, True])
-@pytest.mark.parametrize("quantile", [0.5, 0.9])
-@pytest.mark.parametrize("box", [None, (-0.5, 0.5), (np.full(16, -2.0), np.full(16, np.inf))])
+@every_pair(slab=[False, True], quantile=[0.5, 0.9], box=[None, (-0.5, 0.5), (np.full(16, -2.0), np.full(16, np.inf))])
 def test_minmax_poison_lies_in_ball_box_and_slab(slab, quantile, box, clean):
     X, y = clean.X_train, clean.y_train
     attack = minmax_attack(X, y, 0.2, quantile=quantile, slab=slab, box=box, random_state=0)
@@ -336,25 +335,27 @@ def test_the_poison_of_the_authors_lies_on_our_spheres(shared_data):
 # Wrong arguments
 
 
-@pytest.mark.parametrize("attack", [alfa_attack, minmax_attack])
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        ({"rate": 1.5}, ValueError, r"rate must lie in \[0, 1\], got 1.5. Write 10 % as 0.1"),
-        ({"rate": float("nan")}, ValueError, "rate must lie in"),
-        ({"rate": "0.1"}, TypeError, "rate must be a number, got str"),
-        ({"rate": True}, TypeError, "rate must be a number, got bool"),
-        ({"C": 0.0}, ValueError, "C must be positive and finite, got 0.0"),
-        ({"max_iter": 0}, ValueError, "max_iter must be at least 1, got 0"),
-        ({"max_iter": 2.0}, TypeError, "max_iter must be a whole number, got float"),
-        ({"X": np.zeros(4)}, ValueError, r"got shape \(4,\)"),
-        ({"X": np.array([[np.nan], [0.0], [1.0], [2.0]])}, ValueError, "NaN or infinite"),
-        ({"X": np.zeros((3, 1))}, ValueError, "3 rows but y has 4 labels"),
-        ({"X": csr_matrix(np.eye(4))}, TypeError, r"sparse matrix.*X\.toarray\(\)"),
-        ({"y": [1, 1, 1, 1]}, ValueError, "exactly two labels, found 1"),
-        ({"y": [1, 2, 3, 1]}, ValueError, "exactly two labels, found 3"),
-        ({"y": [[1, 2], [1, 2]]}, ValueError, r"one-dimensional, got shape \(2, 2\)"),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("changes", "error", "words"),
+        [
+            ({"rate": 1.5}, ValueError, r"rate must lie in \[0, 1\], got 1.5. Write 10 % as 0.1"),
+            ({"rate": float("nan")}, ValueError, "rate must lie in"),
+            ({"rate": "0.1"}, TypeError, "rate must be a number, got str"),
+            ({"rate": True}, TypeError, "rate must be a number, got bool"),
+            ({"C": 0.0}, ValueError, "C must be positive and finite, got 0.0"),
+            ({"max_iter": 0}, ValueError, "max_iter must be at least 1, got 0"),
+            ({"max_iter": 2.0}, TypeError, "max_iter must be a whole number, got float"),
+            ({"X": np.zeros(4)}, ValueError, r"got shape \(4,\)"),
+            ({"X": np.array([[np.nan], [0.0], [1.0], [2.0]])}, ValueError, "NaN or infinite"),
+            ({"X": np.zeros((3, 1))}, ValueError, "3 rows but y has 4 labels"),
+            ({"X": csr_matrix(np.eye(4))}, TypeError, r"sparse matrix.*X\.toarray\(\)"),
+            ({"y": [1, 1, 1, 1]}, ValueError, "exactly two labels, found 1"),
+            ({"y": [1, 2, 3, 1]}, ValueError, "exactly two labels, found 3"),
+            ({"y": [[1, 2], [1, 2]]}, ValueError, r"one-dimensional, got shape \(2, 2\)"),
+        ],
+    ),
+    attack=[alfa_attack, minmax_attack],
 )
 def test_wrong_arguments_are_explained(attack, changes, error, words):
     arguments = {"X": np.arange(4.0)[:, None], "y": [0, 0, 1, 1], "rate": 0.5, "random_state": 0}

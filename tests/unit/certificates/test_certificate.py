@@ -20,6 +20,7 @@ from dualcore.certificates import (
     lower_bound,
     trivial_bound,
 )
+from pairs import every_pair, every_value
 
 LOSSES = (
     "logistic",
@@ -72,8 +73,7 @@ def test_a_risk_of_zero_has_a_relative_gap_all_the_same():
     assert Certificate(0.0, 0.0).relative_gap == 0.0
 
 
-@every_norm
-@every_loss
+@every_value(every_norm, every_loss)
 def test_the_upper_bound_is_the_exact_risk(loss, norm):
     problem = Problem(loss, radius=0.2, norm=norm, label_cost=1.0, ridge=0.1)
     X, y = sample(problem)
@@ -85,9 +85,9 @@ def test_the_upper_bound_is_the_exact_risk(loss, norm):
 # At the optimum
 
 
-@every_norm
-@every_loss
-@pytest.mark.parametrize("extra", [{}, {"label_cost": 0.8}, {"ridge": 0.1}, {"label_cost": 2.0, "ridge": 0.01}])
+@every_value(
+    every_norm, every_loss, extra=[{}, {"label_cost": 0.8}, {"ridge": 0.1}, {"label_cost": 2.0, "ridge": 0.01}]
+)
 def test_the_gap_of_a_solution_is_closed(loss, norm, extra):
     problem = Problem(loss, radius=0.1, norm=norm, **extra)
     X, y = sample(problem)
@@ -98,8 +98,7 @@ def test_the_gap_of_a_solution_is_closed(loss, norm, extra):
     assert certificate.lower >= solution.lower_bound * (1.0 - 1e-12)
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "huber", "squared"])
+@every_value(every_norm, loss=["logistic", "smooth_hinge", "huber", "squared"])
 def test_a_smooth_loss_needs_no_dual_point_to_be_certified(loss, norm):
     """The slopes at a good model are a good dual point; only their tiny infeasibility is to be repaired."""
     problem = Problem(loss, radius=0.1, norm=norm)
@@ -109,8 +108,7 @@ def test_a_smooth_loss_needs_no_dual_point_to_be_certified(loss, norm):
     assert bare.relative_gap <= 1e-4
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["hinge", "pinball", "absolute", "epsilon_insensitive"])
+@every_value(every_norm, loss=["hinge", "pinball", "absolute", "epsilon_insensitive"])
 def test_a_loss_with_kinks_is_certified_within_percents_without_a_dual_point(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm)
     X, y = sample(problem, n=300)
@@ -135,10 +133,10 @@ def test_a_better_model_has_a_better_certificate(loss):
 # On other data
 
 
-@every_norm
-@every_loss
-@pytest.mark.parametrize(
-    "extra", [{}, {"label_cost": 1.0}, {"ridge": 0.05, "label_cost": 1.0}, {"fit_intercept": False}]
+@every_value(
+    every_norm,
+    every_loss,
+    extra=[{}, {"label_cost": 1.0}, {"ridge": 0.05, "label_cost": 1.0}, {"fit_intercept": False}],
 )
 def test_a_model_from_a_few_rows_is_certified_on_all(loss, norm, extra):
     problem = Problem(loss, radius=0.1, norm=norm, **extra)
@@ -150,8 +148,7 @@ def test_a_model_from_a_few_rows_is_certified_on_all(loss, norm, extra):
     assert trivial_bound(problem) <= certificate.lower < certificate.upper
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "squared_hinge", "huber", "squared"])
+@every_value(every_norm, loss=["logistic", "smooth_hinge", "squared_hinge", "huber", "squared"])
 def test_a_model_from_a_fifth_of_the_rows_is_certified_within_percents(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm)
     X, y = sample(problem, n=2000)
@@ -202,8 +199,7 @@ def test_coefficients_of_the_wrong_length_are_named():
 # Without a radius
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@every_value(loss=LOSSES, ridge=[0.0, 0.1])
 def test_radius_zero_is_certified_at_its_optimum(loss, ridge):
     problem = Problem(loss, ridge=ridge)
     X, y = sample(problem)
@@ -261,10 +257,7 @@ def test_column_sizes_are_root_mean_squares():
         np.testing.assert_allclose(column_sizes(data), expected, rtol=1e-6)
 
 
-@every_norm
-@pytest.mark.parametrize("ridge", [0.0, 0.5])
-@pytest.mark.parametrize("floor", [0.0, 0.8])
-@pytest.mark.parametrize("budget", [0.0, 0.4, 5.0])
+@every_pair(every_norm, ridge=[0.0, 0.5], floor=[0.0, 0.8], budget=[0.0, 0.4, 5.0])
 def test_the_inner_minimum_is_a_lower_bound_and_sharp_where_it_is_finite(norm, ridge, floor, budget):
     """``min budget max(||theta||_*, floor) + v . theta + ridge / 2 ||theta||^2``, against a search over ``theta``."""
     problem = Problem("huber", norm=norm, ridge=ridge)
@@ -285,10 +278,7 @@ def test_the_inner_minimum_is_a_lower_bound_and_sharp_where_it_is_finite(norm, r
         assert bound == pytest.approx(found, abs=1e-4)
 
 
-@every_loss
-@pytest.mark.parametrize(
-    "extra", [{}, {"label_cost": 0.8}, {"ridge": 0.1, "label_cost": 0.8}, {"fit_intercept": False}]
-)
+@every_value(every_loss, extra=[{}, {"label_cost": 0.8}, {"ridge": 0.1, "label_cost": 0.8}, {"fit_intercept": False}])
 def test_any_dual_point_bounds_the_optimum(loss, extra):
     """Slopes at random, a budget overspent, an intercept out of balance: less tight, never wrong."""
     problem = Problem(loss, radius=0.1, **extra)

@@ -12,6 +12,7 @@ from dualcore.reading.models import _cut, _Tail, read_models
 from dualcore.solvers import Solution
 from dualcore.solvers.assess import as_source
 from dualcore.solvers.base import Status
+from pairs import every_value
 
 RADII = np.geomspace(0.02, 0.2, 6)
 CASES = [
@@ -55,8 +56,7 @@ def some_models(problem, X, y, weights=None):
 # One read, many models
 
 
-@pytest.mark.parametrize(("loss", "settings"), CASES)
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(pytest.mark.parametrize(("loss", "settings"), CASES), weighted=[False, True])
 def test_the_risks_of_a_batch_are_those_of_each_model(loss, settings, weighted):
     problem = Problem(loss, radius=0.1, **settings)
     X, y = make_data(problem.is_classification)

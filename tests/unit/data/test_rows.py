@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dualcore import Problem, solve
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 N, M = 40_000, 24
 
@@ -221,8 +222,10 @@ def bytes_of(X: Any) -> int:
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in CONTAINERS.items() if kind.in_memory])
-@pytest.mark.parametrize("call", [pytest.param("risk", marks=pytest.mark.slow), "gradient"])  # which evaluates the risk
+@every_value(
+    name=[name for name, kind in CONTAINERS.items() if kind.in_memory],
+    call=[pytest.param("risk", marks=pytest.mark.slow), "gradient"],
+)
 def test_nothing_copies_the_data(name, call, tmp_path, request):
     """The peak stays below half of X although y, margins and slopes, vectors of length n, are part of it."""
     if name in COPIES:
@@ -320,8 +323,9 @@ def test_a_frame_with_missing_whole_numbers_says_so():
         rows.dot(np.ones(2))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32])
+@every_value(
+    bad=[np.nan, np.inf, -np.inf], kind=[np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32]
+)
 def test_values_that_are_not_finite_are_found(bad, kind):
     X = np.ones((500, 3))
     X[321, 1] = bad

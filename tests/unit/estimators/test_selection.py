@@ -24,6 +24,7 @@ from dualcore import (
 )
 from dualcore.coresets.path import radius_grid
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 PAIRS = [
     (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),
@@ -130,8 +131,7 @@ def test_the_rule_of_one_standard_error_prefers_the_larger_radius():
         WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(X, y)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared"])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(loss=["logistic", "hinge", "huber", "squared"], norm=["l1", "l2", "linf"])
 def test_nothing_is_learned_from_the_end_of_the_grid_on(loss, norm):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(150, 4)) * [1.0, 5.0, 0.2, 1.0] + 1.0

@@ -29,6 +29,7 @@ from dualcore.coresets.path import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, PreparedSource
 from dualcore.data.sources.folds import Folds
+from pairs import every_value
 from source_kinds import KINDS, NEEDS, make_table, spans
 
 every_kind = pytest.mark.parametrize(
@@ -53,8 +54,7 @@ def tables():
 # The same model from every source
 
 
-@every_kind
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(every_kind, weighted=[False, True])
 def test_a_classifier_is_the_same_from_every_source(kind, weighted, tables, tmp_path):
     table = tables[weighted, True]
     whole = classifier().fit(table.X, table.y, sample_weight=table.weights)

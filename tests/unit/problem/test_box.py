@@ -20,6 +20,7 @@ from dualcore import (
 from dualcore.problem.geometry import Box
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.boxcone import hypercube_model
+from pairs import every_value
 from reference.box_adversary import ORDERS, brute_h, cvxpy_optimum, earned
 
 LOSSES = ("hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
@@ -43,8 +44,7 @@ def make_problem(loss, norm, rng=None, **settings):
 
 class TestDualLoss:
     @pytest.mark.needs("cvxpy")
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(norm=NORMS, loss=LOSSES)
     def test_equals_an_adversary_who_tries_everything(self, loss, norm):
         rng = np.random.default_rng(LOSSES.index(loss))
         for label_cost in (0.8, np.inf):
@@ -90,16 +90,14 @@ class TestDualLoss:
             a, b = problem.bounds(coef, 0.1, factor * problem.size(coef), X, y, rule="paper")
             assert np.allclose(a, b) is exact
 
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(norm=NORMS, loss=LOSSES)
     def test_walls_far_away_do_not_matter(self, loss, norm):
         far = make_problem(loss, norm, support=(-1e6, 1e6), label_cost=1.0)
         X, y = make_data(30, 3, far)
         coef = np.array([1.0, -2.0, 0.5])
         assert far.risk(coef, 0.2, X, y) == pytest.approx(far.replace(support=None).risk(coef, 0.2, X, y), rel=1e-7)
 
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(norm=NORMS, loss=LOSSES)
     def test_one_sided_walls_need_a_multiplier(self, loss, norm):
         problem = make_problem(loss, norm, support=(0.0, np.inf))
         X, y = make_data(30, 3, problem)
@@ -129,8 +127,7 @@ class TestDualLoss:
 
 
 class TestRisk:
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(norm=NORMS, loss=LOSSES)
     def test_is_the_minimum_over_the_multiplier(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.0, ridge=0.1)
         X, y = make_data(40, 3, problem)
@@ -143,9 +140,7 @@ class TestRisk:
         tried = [problem.objective(coef, 0.1, value, X, y, w) for value in np.linspace(low, high, 50)]
         assert risk <= min(tried) * (1.0 + 1e-12)
 
-    @pytest.mark.parametrize("support", [(0.0, 1.0), (0.0, np.inf)])
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(support=[(0.0, 1.0), (0.0, np.inf)], norm=NORMS, loss=LOSSES)
     def test_gradient_is_the_slope_of_the_risk(self, loss, norm, support):
         problem = make_problem(loss, norm, label_cost=1.0, ridge=0.1, support=support)
         X, y = make_data(40, 3, problem)
@@ -173,10 +168,7 @@ class TestRisk:
 
 
 class TestWorstCase:
-    @pytest.mark.parametrize("radius", [0.15, 3.0])
-    @pytest.mark.parametrize("support", [(0.0, 1.0), (0.0, np.inf)])
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(radius=[0.15, 3.0], support=[(0.0, 1.0), (0.0, np.inf)], norm=NORMS, loss=LOSSES)
     def test_attains_the_risk(self, loss, norm, support, radius):
         for label_cost in (1.0, np.inf):
             problem = make_problem(loss, norm, label_cost=label_cost, support=support, radius=radius)
@@ -254,8 +246,7 @@ class TestTraining:
         assert (np.abs(found.coef) < 1e-4).sum() >= 3
         assert found.iterations <= 60
 
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", LOSSES)
+    @every_value(norm=NORMS, loss=LOSSES)
     def test_closes_the_gap(self, loss, norm):
         # Enclosing a curved loss on an open side takes its time.
         far = 3.0 if norm == "l2" and loss in CURVED else np.inf

@@ -12,6 +12,7 @@ from dualcore.problem.families.boxl2walls import L2Walls
 from dualcore.problem.families.boxlinf import LinfWalls
 from dualcore.problem.families.boxmoves import get_path
 from dualcore.problem.families.boxsearch import Walls
+from pairs import every_value
 
 LOSSES = ("hinge", "logistic", "smooth_hinge", "huber", "absolute", "pinball")
 NORMS = ("l2", "linf")
@@ -62,9 +63,7 @@ def check(problem, slopes, caps, start, side, share):
         ).all()
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(kind=DRAWS, norm=NORMS, loss=LOSSES)
 def test_a_few_looks_find_what_sums_find(loss, norm, kind):
     for seed, m in enumerate((1, 2, 5, 64, 140)):
         for share in (0.01, 0.3, 0.7, 0.99):
@@ -81,8 +80,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITS)
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(name=list(LIMITS), norm=NORMS)
 def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeypatch):
     for (walls, limit), value in LIMITS[name].items():
         monkeypatch.setattr(walls, limit, value)
@@ -90,9 +88,7 @@ def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeyp
         check(*draw(loss, norm, "uniform", 3, 20), 0.5)
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(kind=DRAWS, norm=NORMS, loss=LOSSES)
 def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
     for seed, m in enumerate((1, 5, 64, 140)):
         for share in (0.01, 0.3, 0.7, 0.99):
@@ -122,8 +118,7 @@ def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(norm=NORMS, loss=LOSSES)
 def test_tiny_multipliers_and_far_walls_are_no_floating_point_faults(loss, norm):
     """Squares of tiny prices are zero, and where all walls are met a feature that is free has no weight."""
     for share in (1e-250, 1e-170, 1e-30, 1e-9, 1e-3):

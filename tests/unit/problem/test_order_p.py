@@ -7,6 +7,7 @@ from scipy.optimize import minimize_scalar
 from dualcore import DualCoreset, Problem, UniformCoreset, WassersteinLinearRegression, certify, radius_path, solve
 from dualcore.problem.losses import Power, check_loss
 from dualcore.solvers import IncompatibleError
+from pairs import every_pair
 
 POWERS = (1.5, 3.0, 4.0)
 NORMS = {"l1": np.inf, "l2": 2, "linf": 1}
@@ -46,9 +47,11 @@ def test_h_is_the_best_move_of_a_row(power, label_cost):
             assert h == pytest.approx(max(-near.fun, abs(residual) ** power), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("label_cost", "ridge"), [(np.inf, 0.0), (3.0, 0.0), (np.inf, 0.1), (3.0, 0.1)])
+@every_pair(
+    pytest.mark.parametrize(("label_cost", "ridge"), [(np.inf, 0.0), (3.0, 0.0), (np.inf, 0.1), (3.0, 0.1)]),
+    power=POWERS,
+    norm=list(NORMS),
+)
 def test_the_solver_reproduces_the_closed_form(power, norm, label_cost, ridge):
     """``R = (N + radius K)^p``, certified, and no less than the minimum over the multiplier."""
     X, y, weights = sample()

@@ -14,6 +14,7 @@ from dualcore import (
     solve,
 )
 from dualcore.problem.geometry import get_norm
+from pairs import every_pair
 
 NORMS = ("l1", "l2", "linf")
 
@@ -38,10 +39,7 @@ def test_the_solver_reproduces_the_closed_form(norm, loss, label_cost):
     assert solution.relative_gap <= 1e-6
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("label_cost", [0.5, 1.0])
-@pytest.mark.parametrize("radius", [0.01, 0.1])
-@pytest.mark.parametrize("ridge", [0.0, 0.1])
+@every_pair(norm=NORMS, label_cost=[0.5, 1.0], radius=[0.01, 0.1], ridge=[0.0, 0.1])
 def test_squared_hinges_that_flip_are_certified(norm, label_cost, radius, ridge):
     X, y = sample("squared_hinge", seed=1)
     problem = Problem("squared_hinge", radius=radius, norm=norm, label_cost=label_cost, ridge=ridge)

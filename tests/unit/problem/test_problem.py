@@ -12,6 +12,7 @@ from dualcore import Problem
 from dualcore.problem.forms import MarginForm, ResidualForm, SquaredForm, SquaredHingeForm
 from dualcore.problem.geometry import Geometry, get_norm
 from dualcore.problem.losses import LOSSES, Huber, Loss, MarginLoss, ResidualLoss
+from pairs import every_value
 
 CLASSIFICATION = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
 REGRESSION = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared")
@@ -191,8 +192,7 @@ def test_zero_coefficients_are_safe(loss):
 MOST_VECTORS = 6.0
 
 
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.01])
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(label_cost=[np.inf, 2.0, 0.01], loss=list(LOSSES))
 def test_the_risk_holds_few_vectors_beside_the_data(loss, label_cost):
     rng = np.random.default_rng(0)
     n, m = 200_000, 4
@@ -237,8 +237,7 @@ def test_a_ridge_must_be_finite_and_non_negative(ridge):
         Problem("hinge", ridge=ridge)
 
 
-@pytest.mark.parametrize("name", ["radius", "ridge", "label_cost"])
-@pytest.mark.parametrize("bad", ["0.1", None, [0.1], True, 1j])
+@every_value(name=["radius", "ridge", "label_cost"], bad=["0.1", None, [0.1], True, 1j])
 def test_settings_must_be_numbers(name, bad):
     with pytest.raises(TypeError, match=f"{name} must be a number, got"):
         Problem("hinge", **{name: bad})
@@ -304,25 +303,27 @@ def every_call(problem: Problem):
 CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(
-    ("data", "y", "message"),
-    [
-        (np.empty((0, 2)), [], "X has 0 samples"),
-        (np.empty((4, 0)), LABELS, r"X has 0 feature\(s\)"),
-        (X[:, 0], LABELS, r"got 1 dimension"),
-        (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
-        (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
-        (X, -np.ones(4), r"y holds one class only \(-1\)"),
-        (X, [0, 1, 1, 0], r"y must hold the two labels -1 and \+1, found \[0.0, 1.0\]. Map your classes"),
-        (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
-        (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
-        (X, np.zeros(4), r"y must hold the two labels -1 and \+1, found \[0.0\]"),
-        (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
-        (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
-        (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
-        (X, LABELS[:, None], r"y must be one-dimensional, got shape \(4, 1\). Use y.ravel"),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("data", "y", "message"),
+        [
+            (np.empty((0, 2)), [], "X has 0 samples"),
+            (np.empty((4, 0)), LABELS, r"X has 0 feature\(s\)"),
+            (X[:, 0], LABELS, r"got 1 dimension"),
+            (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
+            (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
+            (X, -np.ones(4), r"y holds one class only \(-1\)"),
+            (X, [0, 1, 1, 0], r"y must hold the two labels -1 and \+1, found \[0.0, 1.0\]. Map your classes"),
+            (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
+            (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
+            (X, np.zeros(4), r"y must hold the two labels -1 and \+1, found \[0.0\]"),
+            (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
+            (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
+            (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
+            (X, LABELS[:, None], r"y must be one-dimensional, got shape \(4, 1\). Use y.ravel"),
+        ],
+    ),
+    call=CALLS,
 )
 def test_data_that_cannot_be_used_are_described_by_every_method(call, data, y, message):
     with pytest.raises(ValueError, match=message):
@@ -340,10 +341,12 @@ def with_bad_value(bad: float) -> np.ndarray:
     return data
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call != "multiplier_bound"])
-@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.csc_matrix])
-@pytest.mark.parametrize("loss", ["hinge", "absolute", "squared", "squared_hinge"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@every_value(
+    call=[call for call in CALLS if call != "multiplier_bound"],
+    kind=[np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.csc_matrix],
+    loss=["hinge", "absolute", "squared", "squared_hinge"],
+    bad=[np.nan, np.inf, -np.inf],
+)
 def test_values_that_are_not_finite_are_found_by_every_method(call, kind, loss, bad):
     with pytest.raises(ValueError, match="X has a NaN or infinite value"):
         every_call(Problem(loss, radius=0.1))[call](kind(with_bad_value(bad)), targets(loss))

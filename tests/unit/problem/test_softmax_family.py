@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from dualcore import Anchor, Problem, certify, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import Softmax, get_loss
+from pairs import every_pair
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -84,9 +85,9 @@ def test_two_classes_are_the_logistic_problem(norm, label_cost):
 # Gradients
 
 
-@every_norm
-@pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"])
-@pytest.mark.parametrize("label_cost", [np.inf, 0.7])
+@every_pair(
+    every_norm, pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"]), label_cost=[np.inf, 0.7]
+)
 def test_the_gradient_by_differences(norm, given, label_cost):
     problem = make(norm=norm, label_cost=label_cost, ridge=0.2)
     at = 1.3 * problem.kappa(COEF) if given else None
@@ -151,9 +152,7 @@ def test_the_constants_bound_h():
 # The worst case
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.5, 0.05])
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+@every_pair(every_norm, label_cost=[np.inf, 2.0, 0.5, 0.05], container=[np.asarray, sp.csr_matrix])
 def test_the_worst_case_comes_as_near_as_it_says(norm, label_cost, container):
     problem = make(norm=norm, label_cost=label_cost)
     worst = worst_case_distribution(problem, COEF, INTERCEPT, container(X), Y, WEIGHTS)

@@ -15,6 +15,7 @@ from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.summary import CellRule, Pass
 from dualcore.solvers.assess import assess
+from pairs import every_value
 
 
 def sample(seed: int, n: int = 400, m: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -55,8 +56,7 @@ def reading_at(
     return read(ArraySource(X, y, weights), task._replace(**line))
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("stretch", [0.3, 1.0, 5.0])
+@every_value(seed=range(12), stretch=[0.3, 1.0, 5.0])
 def test_the_risk_with_flips_is_exact_whatever_the_multiplier_of_the_anchor(seed, stretch):
     problem, (X, y, weights) = flipping(seed), sample(seed)
     coef, intercept = np.array([0.8, -0.2, 0.1]) * (1 + seed % 4), 0.1

@@ -13,6 +13,7 @@ from dualcore.data.sources import ArraySource, Chunk
 from dualcore.problem.losses import Huber
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import CellRule, Extent, Pass, merge, summarise
+from pairs import every_value
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -65,8 +66,7 @@ def task_for(problem: Problem, **changes) -> Pass:
 # The answers
 
 
-@each_problem
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(each_problem, weighted=[False, True])
 def test_the_sums_are_those_of_the_problem_itself(problem, weighted):
     X, y, weights = sample(problem)
     weights = weights if weighted else None
@@ -142,8 +142,7 @@ def everything(problem: Problem, rule: CellRule = RULE) -> tuple[Reading, np.nda
     )
 
 
-@each_problem
-@pytest.mark.parametrize("by_class", [False, True])
+@every_value(each_problem, by_class=[False, True])
 def test_every_row_is_in_exactly_one_cell(problem, by_class):
     rule = RULE._replace(n_strata=2 if by_class and problem.is_classification else 1)
     reading, _ = everything(problem, rule)
@@ -256,8 +255,7 @@ def test_the_comparison_of_this_file_can_fail():
             assert_same(one, read(ArraySource(X, y), other))
 
 
-@each_problem
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(each_problem, weighted=[False, True])
 def test_chunks_do_not_show(problem, weighted):
     X, y, weights = sample(problem)
     weights = weights if weighted else None

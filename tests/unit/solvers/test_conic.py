@@ -12,6 +12,7 @@ from dualcore.problem.losses import Hinge, Logistic, MarginLoss
 from dualcore.solvers.base import IncompatibleError
 from dualcore.solvers.cones import Affine, ConeProgram, ScaledRows, Sizes
 from dualcore.solvers.conic import ConicSolver
+from pairs import every_value
 
 PARAMETERS = {
     "logistic": {},
@@ -128,10 +129,7 @@ def test_the_papers_whole_values(shared_data, loss, settings, value):
     assert round(risk, 5) == value
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.1])
-@pytest.mark.parametrize("label_cost", [0.5, 2.0, np.inf])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", PARAMETERS)
+@every_value(ridge=[0.0, 0.1], label_cost=[0.5, 2.0, np.inf], norm=["l1", "l2", "linf"], loss=list(PARAMETERS))
 def test_the_dual_point_proves_the_primal_point(loss, norm, label_cost, ridge):
     """The bound that follows from the multipliers alone, without repair, meets the exact risk."""
     problem, found, data, risk = solve(loss, norm=norm, label_cost=label_cost, ridge=ridge)
@@ -214,8 +212,7 @@ def test_sparse_and_dense_agree(loss):
     np.testing.assert_allclose(values, values[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", ["logistic", "huber", "squared", "squared_hinge"])
+@every_value(norm=["l1", "l2", "linf"], loss=["logistic", "huber", "squared", "squared_hinge"])
 def test_badly_scaled_columns_with_prices_to_match_change_nothing(loss, norm):
     problem = problem_of(loss, norm=norm, label_cost=2.0)
     X, y = draw(problem.is_classification)
@@ -234,8 +231,7 @@ def test_a_feature_that_cannot_move_is_not_held_back(norm):
     assert np.abs(found.coef[1:]).max() < 1e-6
 
 
-@pytest.mark.parametrize("loss", PARAMETERS)
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_value(loss=list(PARAMETERS), fit_intercept=[True, False])
 def test_constant_columns_and_fewer_rows_than_columns(loss, fit_intercept):
     problem = problem_of(loss, fit_intercept=fit_intercept, norm="l1")
     X, y = draw(problem.is_classification, n=8, m=20)

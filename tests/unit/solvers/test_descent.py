@@ -16,6 +16,7 @@ from dualcore.problem.losses import MarginLoss
 from dualcore.solvers import IncompatibleError, Status
 from dualcore.solvers.descent import DescentSolver, metric
 from own_losses import LogCosh
+from pairs import every_pair, every_value
 
 NORMS = ("l1", "l2", "linf")
 MARGINS = ("logistic", "hinge", "smooth_hinge")
@@ -61,18 +62,13 @@ def check(problem: Problem, X: Any, y: np.ndarray, weights: Any = None, *, certi
         assert found.relative_gap <= TOL
 
 
-@every_norm
-@pytest.mark.parametrize("loss", MARGINS)
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_pair(every_norm, loss=MARGINS, label_cost=[np.inf, 1.0], fit_intercept=[True, False])
 def test_margins_agree(loss, norm, label_cost, fit_intercept):
     problem = Problem(loss, radius=0.1, norm=norm, label_cost=label_cost, fit_intercept=fit_intercept)
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", RESIDUALS)
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0])
+@every_pair(every_norm, loss=RESIDUALS, label_cost=[np.inf, 2.0])
 def test_residuals_agree(loss, norm, label_cost):
     problem = Problem(loss, radius=0.1, norm=norm, label_cost=label_cost)
     check(problem, *sample(problem))
@@ -102,8 +98,7 @@ def test_feature_weights_agree(loss, norm):
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "squared_hinge", "huber"])
+@every_value(every_norm, loss=["logistic", "smooth_hinge", "squared_hinge", "huber"])
 def test_immovable_features_agree_and_are_certified(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, feature_weights=[1.0, 2.0, np.inf, 1.5, 3.0])
     check(problem, *sample(problem))

@@ -6,6 +6,7 @@ import pytest
 from dualcore import Problem, UniformCoreset, assess, solve
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.power import PowerSolver
+from pairs import every_pair, every_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -37,9 +38,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("radius", [0.0, 1e-6, 0.05, 3.0])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(case=CASES, radius=[0.0, 1e-6, 0.05, 3.0], norm=["l1", "l2", "linf"])
 def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, radius, norm):
     X, y = regression(len(norm), **case)
     settings = {"radius": radius, "norm": norm}
@@ -55,9 +54,9 @@ def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, ra
         assert ours <= root(power, simple, X, y) * (1.0 + 1e-7) + rounding
 
 
-@pytest.mark.parametrize("power", [1.2, 1.5, 2.5, 4.0, 8.0])
-@pytest.mark.parametrize("radius", [0.0, 1e-6, 0.05])
-@pytest.mark.parametrize(("n", "m"), [(60, 3), (6, 12)])
+@every_value(
+    pytest.mark.parametrize(("n", "m"), [(60, 3), (6, 12)]), power=[1.2, 1.5, 2.5, 4.0, 8.0], radius=[0.0, 1e-6, 0.05]
+)
 def test_an_exact_fit_is_found_for_every_power(power, radius, n, m):
     X, y = regression(1, n=n, m=m, noise=0.0, shift=10.0)
     problem = Problem("power", power=power, radius=radius)
@@ -69,9 +68,7 @@ def test_an_exact_fit_is_found_for_every_power(power, radius, n, m):
 
 
 @pytest.mark.needs("cvxpy")
-@pytest.mark.parametrize("power", [1.2, 1.5, 3.0, 8.0])
-@pytest.mark.parametrize("noise", [1e-4, 1.0])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_pair(power=[1.2, 1.5, 3.0, 8.0], noise=[1e-4, 1.0], norm=["l1", "l2", "linf"])
 def test_powers_agree_with_cvxpy(power, noise, norm):
     import cvxpy as cp
 

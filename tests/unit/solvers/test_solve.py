@@ -17,6 +17,7 @@ from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import PseudoHuber
+from pairs import every_value
 from solver_cases import FIRST_ORDER, both_solvers, classes, data_for, every_norm, targets
 
 # What a Solution says
@@ -154,8 +155,7 @@ def test_a_warm_start_of_other_features_is_refused(monkeypatch):
 # Not converged
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_one_iteration_warns_and_returns_the_best_point(loss, solver):
     problem = Problem(loss, radius=0.05)
     X, y = data_for(problem)
@@ -191,9 +191,7 @@ def test_the_warning_points_at_the_caller():
 # Starting from an earlier solution
 
 
-@both_solvers
-@every_norm
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, every_norm, loss=FIRST_ORDER)
 def test_a_warm_start_from_another_radius_ends_at_the_same_optimum(loss, norm, solver):
     problem = Problem(loss, radius=0.1, norm=norm, label_cost=2.0)
     X, y = data_for(problem)
@@ -205,10 +203,7 @@ def test_a_warm_start_from_another_radius_ends_at_the_same_optimum(loss, norm, s
         assert warm.value == pytest.approx(cold.value, rel=1e-6)
 
 
-@both_solvers
-@pytest.mark.parametrize("size", [0.0, 1e-3, 1e3, 1e8])
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, size=[0.0, 1e-3, 1e3, 1e8], label_cost=[1.0, np.inf], loss=FIRST_ORDER)
 def test_a_warm_start_may_be_anything(loss, label_cost, size, solver):
     problem = Problem(loss, radius=0.1, label_cost=label_cost)
     X, y = data_for(problem)

@@ -13,13 +13,13 @@ from dualcore.solvers.newton import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import LogCosh, Probit
+from pairs import every_value
 from solver_cases import FIRST_ORDER, every_norm, sample
 
 # The rows
 
 
-@pytest.mark.parametrize("loss", [*FIRST_ORDER, Probit(), LogCosh()], ids=str)
-@pytest.mark.parametrize("label_cost", [0.7, np.inf])
+@every_value(loss=[*FIRST_ORDER, Probit(), LogCosh()], label_cost=[0.7, np.inf])
 def test_the_pieces_of_a_row_make_its_dual_loss(loss, label_cost):
     """Smooth part plus highest piece is ``h``; a Moreau envelope is a polyhedral function plus a square, minimised."""
     problem = Problem(loss, radius=0.1, label_cost=label_cost)

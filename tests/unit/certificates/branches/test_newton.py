@@ -15,6 +15,7 @@ from dualcore.certificates.branches import can_use_branches, newton, run_branche
 from dualcore.certificates.branches.objective import Branched
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers import box
+from pairs import every_pair
 
 
 def digits(low=3, high=8):
@@ -75,9 +76,9 @@ def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss, norm):
     assert np.isfinite(smoothed.value(x))
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("loss", ["logistic", "huber", "smooth_hinge", "hinge", "pinball"])
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_pair(
+    norm=["l2", "linf"], loss=["logistic", "huber", "smooth_hinge", "hinge", "pinball"], label_cost=[np.inf, 1.0]
+)
 def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost):
     rng = np.random.default_rng(4)
     if loss in ("huber", "pinball"):  # of a target that moves cheaply the multiplier is large

@@ -8,6 +8,7 @@ from dualcore.certificates.bundle.caps import LengthCaps, LinearCaps
 from dualcore.certificates.bundle.cuts import CurveStore, PlaneStore
 from dualcore.certificates.bundle.master import MOST_STEPS, Found, Master, _Weighted
 from dualcore.problem.losses import Logistic, MarginLoss, SmoothHinge
+from pairs import every_value
 
 
 def draw(seed: int, d: int = 3, groups: int = 4, each: int = 6) -> tuple[PlaneStore, np.ndarray]:
@@ -45,8 +46,7 @@ def solved(
 NO_CAPS = LinearCaps(np.empty((0, 3)))
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("ridge", [0.0, 0.7])
+@every_value(seed=range(5), ridge=[0.0, 0.7])
 def test_value_is_that_of_cvxpy(seed: int, ridge: float) -> None:
     planes, cost = draw(seed)
     curve = np.full(3, ridge)

@@ -19,6 +19,7 @@ from dualcore.certificates.softmax.transport import Transport, routing_cost
 from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
 from dualcore.problem.geometry import get_norm
 from dualcore.solvers import IncompatibleError
+from pairs import every_value
 
 NORMS = ("l1", "l2", "linf")
 SETTINGS = {
@@ -117,8 +118,7 @@ def test_two_classes_are_the_binary_problem(norm, label_cost):
 # Training
 
 
-@every_norm
-@pytest.mark.parametrize("name", SETTINGS)
+@every_value(every_norm, name=list(SETTINGS))
 def test_newton_and_cones_agree_and_certify(norm, name):
     X, y = sample(seed=6)
     weights = np.random.default_rng(7).uniform(0.2, 2.0, size=y.size)
@@ -197,8 +197,7 @@ def test_a_softmax_problem_extends_a_logistic_one():
 # The bound
 
 
-@every_norm
-@pytest.mark.parametrize("name", SETTINGS)
+@every_value(every_norm, name=list(SETTINGS))
 def test_no_dual_point_exceeds_the_optimum(norm, name):
     """Not even wild ones: any tilt, any flow, any labels."""
     rng = np.random.default_rng(12)

@@ -17,6 +17,7 @@ from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
 from dualcore.solvers.softmax.descent import Descent
+from pairs import every_value
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -107,11 +108,13 @@ def test_products_are_those_of_the_design(kind, fit_intercept):
     assert products.n_passes == 3
 
 
-@each_norm
-@pytest.mark.parametrize(
-    "change",
-    [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
-    ids=["plain", "flips", "ridge", "no intercept", "flips and ridge"],
+@every_value(
+    each_norm,
+    pytest.mark.parametrize(
+        "change",
+        [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
+        ids=["plain", "flips", "ridge", "no intercept", "flips and ridge"],
+    ),
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_descent_agrees_with_one_cone_program_of_all_rows(norm, change):
