@@ -13,12 +13,13 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-floors lint format bench bench-solvers reproduce docs clean
+.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
 	@echo "make test           the gate: lint, then the tests"
 	@echo "make test-slow      the tests marked slow"
+	@echo "make test-browser   the pages of the site and the report, opened in Chromium at two widths"
 	@echo "make test-floors    part of the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff rewrite what it can"
@@ -52,17 +53,20 @@ demo: versions
 	$(BIN)/dualcore demo
 
 # pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
-test test-slow test-floors: export OPENBLAS_NUM_THREADS = 1
-test test-slow test-floors: export OMP_NUM_THREADS = 1
-test test-slow test-floors: export MKL_NUM_THREADS = 1
-test test-slow test-floors: export VECLIB_MAXIMUM_THREADS = 1
-test test-slow test-floors: export POLARS_MAX_THREADS = 1
+test test-slow test-browser test-floors: export OPENBLAS_NUM_THREADS = 1
+test test-slow test-browser test-floors: export OMP_NUM_THREADS = 1
+test test-slow test-browser test-floors: export MKL_NUM_THREADS = 1
+test test-slow test-browser test-floors: export VECLIB_MAXIMUM_THREADS = 1
+test test-slow test-browser test-floors: export POLARS_MAX_THREADS = 1
 
 test: versions lint
 	$(BIN)/python -m pytest -n auto
 
 test-slow: versions
 	$(BIN)/python -m pytest -n auto -m slow
+
+test-browser: $(DOCS_INSTALLED)
+	$(BIN)/python -m pytest tests/browser
 
 $(FLOORS)/.installed: pyproject.toml tests/floors.py
 	test -x $(FLOORS)/bin/python || $(PYTHON) -m venv $(FLOORS)
