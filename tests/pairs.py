@@ -46,6 +46,15 @@ def every_value(*marks: pytest.MarkDecorator, **axes: Iterable[Any]) -> pytest.M
     return _parametrise(marks, axes, values_of)
 
 
+def first(number: int, values: Iterable[Any]) -> list[Any]:
+    """Return values as parameters, all but the first ``number`` of them slow; seeds, or problems of one kind."""
+    named = values.items() if isinstance(values, Mapping) else [(None, value) for value in values]
+    return [
+        pytest.param(value, id=name, marks=[] if place < number else [pytest.mark.slow])
+        for place, (name, value) in enumerate(named)
+    ]
+
+
 def _parametrise(marks: Any, axes: dict[str, Any], choose: Any) -> pytest.MarkDecorator:
     rows: list[Axis] = [_axis(mark.args[0], mark.args[1], mark.kwargs.get("ids")) for mark in marks]
     rows += [_axis(name, values, None) for name, values in axes.items()]

@@ -24,8 +24,7 @@ LABEL = np.where(DENSE @ RNG.normal(size=12) + RNG.logistic(size=N) > 0.0, 1, 0)
 # Sparse rows
 
 
-@pytest.mark.parametrize("name", ["rows.svm", "rows.svm.gz", "rows.libsvm.bz2"])
-@pytest.mark.parametrize("extra", [(), ("--coreset", 300), ("--standardize",)])
+@every_value(name=["rows.svm", "rows.svm.gz", "rows.libsvm.bz2"], extra=[(), ("--coreset", 300), ("--standardize",)])
 def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
     plain = tmp_path / "plain.svm"
     dump_svmlight_file(DENSE, LABEL, str(plain), zero_based=False)

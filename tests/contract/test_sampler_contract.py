@@ -276,15 +276,17 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
     assert len(coreset) <= size or (len(coreset) == 2 and "one row cannot hold both classes" in said[0])
 
 
-@pytest.mark.parametrize(
-    ("problem", "size"),
-    [
-        (Problem("squared_hinge", radius=0.1), 2),
-        (Problem("squared_hinge", radius=0.1), 4),
-        (Problem("squared", radius=0.1, label_cost=1.0), 1),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("problem", "size"),
+        [
+            (Problem("squared_hinge", radius=0.1), 2),
+            (Problem("squared_hinge", radius=0.1), 4),
+            (Problem("squared", radius=0.1, label_cost=1.0), 1),
+        ],
+    ),
+    name=["algorithm 1", "dual"],
 )
-@pytest.mark.parametrize("name", ["algorithm 1", "dual"])
 def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(problem, size, name):
     X, y = sample(problem)
     assert_valid(

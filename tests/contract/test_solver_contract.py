@@ -85,7 +85,6 @@ each_pair = pytest.mark.parametrize(
     ],
     ids=[f"{solver.name}-{name}" for solver, name in PAIRS],
 )
-each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 # (solver, problem, reason): what a solver refuses, and in which words.
 REFUSED = [
     (cls(), problem, reason)
@@ -136,7 +135,7 @@ def test_a_refusal_comes_before_any_work_and_names_a_solver_that_can(solver, pro
 
 
 @each_pair
-def test_a_solution_is_certified_and_scored_by_the_problem_itself(solver, accepted):
+def test_a_solution_is_certified_scored_by_the_problem_itself_and_found_again(solver, accepted):
     X, y, weights = sample(accepted)
     solution = solved(solver.name, accepted)
     assert solution.status is Status.OPTIMAL
@@ -151,20 +150,6 @@ def test_a_solution_is_certified_and_scored_by_the_problem_itself(solver, accept
     assert type(solution.intercept) is float
     assert accepted.fit_intercept or solution.intercept == 0.0
     assert solution.seconds > 0.0
-
-
-@each_problem
-def test_all_solvers_find_the_same_value(problem):
-    found = [solved(name, problem) for name, cls in SOLVERS.items() if takes(cls(), problem)]
-    for one in found:
-        for other in found:
-            assert one.lower_bound <= other.value
-            assert one.value == pytest.approx(other.value, rel=1e-6)
-
-
-@each_pair
-def test_the_history_tells_how_it_went_and_the_same_call_ends_there_again(solver, accepted):
-    solution = solved(solver.name, accepted)
     assert solution.iterations >= 1
     assert len(solution.history) >= 2
     assert all(np.isfinite([step.value, step.gap]).all() for step in solution.history)
@@ -177,16 +162,25 @@ def test_the_history_tells_how_it_went_and_the_same_call_ends_there_again(solver
         solution.value,
         solution.lower_bound,
     )
-
-
-@each_pair
-def test_the_dual_point_lies_in_its_domain_and_certifies_by_itself(solver, accepted):
-    X, y, weights = sample(accepted)
-    solution = solved(solver.name, accepted)
     assert (solution.dual is None) == accepted.family.moves_rows  # there the bound comes from planes, not from a point
     assert certify(accepted, solution, X, y, weights).relative_gap <= (1e-5 if solution.dual is None else 1e-6)
     if solution.dual is not None:
         check_dual_point(accepted, solution, y, weights)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        pytest.param(problem, id=name, marks=[pytest.mark.slow] if ("conic", name) in SLOW else [])
+        for name, problem in PROBLEMS.items()
+    ],
+)
+def test_all_solvers_find_the_same_value(problem):
+    found = [solved(name, problem) for name, cls in SOLVERS.items() if takes(cls(), problem)]
+    for one in found:
+        for other in found:
+            assert one.lower_bound <= other.value
+            assert one.value == pytest.approx(other.value, rel=1e-6)
 
 
 def check_dual_point(accepted, solution, y, weights):

@@ -24,6 +24,7 @@ from experiments.datasets import (
     make_appliances_standin,
     make_letter_standin,
 )
+from pairs import every_value
 
 FETCHED = {
     "letter": (load_letter, "letter_full.npz"),
@@ -229,8 +230,7 @@ def test_openml_is_asked_by_name_with_the_folder_as_cache(name, tmp_path, openml
     assert [request["data_home"] for request in client.requests] == [str(tmp_path), None]
 
 
-@pytest.mark.parametrize("name", FETCHED)
-@pytest.mark.parametrize("reason", [URLError("unreachable"), ValueError("no such data set")])
+@every_value(name=list(FETCHED), reason=[URLError("unreachable"), ValueError("no such data set")])
 def test_the_error_says_how_to_get_the_data(name, reason, tmp_path, openml):
     load, file = FETCHED[name]
     openml(reason)

@@ -18,6 +18,7 @@ from dualcore.coresets.samplers import Sampler
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "absolute")
 ALL_LOSSES = (*FIRST_ORDER, "squared", "squared_hinge", "epsilon_insensitive")
@@ -313,8 +314,7 @@ def test_the_check_of_bias_can_fail():
         assert_unbiased(estimates, np.array([1.03]))
 
 
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
-@pytest.mark.parametrize("size", [3, 12, 40])
+@every_value(label_cost=[1.0, np.inf], size=[3, 12, 40])
 def test_algorithm_one_is_unbiased_at_every_model(label_cost, size):
     problem, X, y, anchor, rows = population(label_cost)
     h = problem.h(anchor.coef, anchor.intercept, anchor.multiplier, X, y)

@@ -62,8 +62,7 @@ def test_powers_of_two_change_no_digit(loss, solver, norm, label_cost, column, t
     assert run(loss, norm, label_cost, solver, column=column, target=target, weight=weight) == expected
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@every_value(norm=["l1", "l2", "linf"], loss=["hinge", "absolute"])
 def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm):
     """So many rows that the interior point leaves most of them out of its last iterations."""
     rng = np.random.default_rng(3)

@@ -166,8 +166,7 @@ def test_minmax_poison_lies_on_the_sphere_where_the_box_leaves_room(clean):
         np.testing.assert_allclose(distances, radius, rtol=1e-12)
 
 
-@pytest.mark.parametrize("slab", [False, True])
-@pytest.mark.parametrize("width", [0.4, 0.6, 5.0])
+@every_value(slab=[False, True], width=[0.4, 0.6, 5.0])
 def test_minmax_first_point_is_the_strongest_feasible_one(slab, width, clean):
     # Against a general-purpose solver, for a box that cuts much, some or none of the ball.
     X, y = clean.X_train, clean.y_train

@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset, fit_coreset, solve
 from dualcore.coresets.coreset import normalised, write_atomically
+from pairs import every_value
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 
@@ -264,17 +265,19 @@ def error_at(problem: Problem, coreset: Coreset, X, y, weights, model) -> float:
     return abs(few / full - 1.0)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        PROBLEM,
-        Problem("hinge", radius=0.1),
-        Problem("hinge", radius=0.1, fit_intercept=False),
-        Problem("squared_hinge", radius=0.2),
-    ],
-    ids=["flips", "hinge", "no intercept", "order 2"],
+@every_value(
+    pytest.mark.parametrize(
+        "problem",
+        [
+            PROBLEM,
+            Problem("hinge", radius=0.1),
+            Problem("hinge", radius=0.1, fit_intercept=False),
+            Problem("squared_hinge", radius=0.2),
+        ],
+        ids=["flips", "hinge", "no intercept", "order 2"],
+    ),
+    weighted=[False, True],
 )
-@pytest.mark.parametrize("weighted", [False, True])
 def test_the_measured_error_is_found_where_it_says(problem, weighted):
     X, y = sample()
     weights = np.random.default_rng(3).uniform(0.2, 2.0, size=len(y)) if weighted else np.ones(len(y))

@@ -6,6 +6,7 @@ from sklearn.datasets import load_iris, make_classification
 
 from dualcore import Problem, certify
 from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
+from pairs import every_value
 
 BOTH = [WassersteinLogisticRegression, WassersteinLinearSVC]
 
@@ -21,8 +22,7 @@ def iris():
     return load_iris(return_X_y=True)
 
 
-@pytest.mark.parametrize("cls", BOTH)
-@pytest.mark.parametrize("names", [("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
+@every_value(cls=BOTH, names=[("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
 def test_any_two_labels_give_the_same_model(pair, cls, names):
     X, y = pair
     plain = cls(label_cost=1.0).fit(X, y)

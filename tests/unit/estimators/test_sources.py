@@ -174,9 +174,13 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 # Choosing a radius over reads
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("coreset", [None, 60])
-@pytest.mark.parametrize("problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"])
+@every_value(
+    pytest.mark.parametrize(
+        "problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"]
+    ),
+    weighted=[False, True],
+    coreset=[None, 60],
+)
 def test_every_source_gives_the_same_folds_and_scores(problem, coreset, weighted, tables, tmp_path):
     table = tables[weighted, True]
     radii = [0.01, 0.1]

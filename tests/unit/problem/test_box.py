@@ -198,8 +198,7 @@ class TestWorstCase:
 
 class TestTraining:
     @pytest.mark.needs("cvxpy")
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", ["hinge", "pinball"])
+    @every_value(norm=NORMS, loss=["hinge", "pinball"])
     def test_equals_the_hypercube_programme(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.0, ridge=0.01)
         X, y = make_data(40, 3, problem)
@@ -211,8 +210,7 @@ class TestTraining:
             assert solution.lower_bound <= reference * (1.0 + 1e-8)
 
     @pytest.mark.needs("cvxpy")
-    @pytest.mark.parametrize("norm", ["l1", "linf"])
-    @pytest.mark.parametrize("loss", CURVED)
+    @every_value(norm=["l1", "linf"], loss=CURVED)
     def test_curved_losses_equal_the_programme_of_all_landing_points(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.5)
         X, y = make_data(25, 2, problem)
@@ -227,8 +225,7 @@ class TestTraining:
         X, y = make_data(300, 2, problem)
         assert solve(problem, X, y).value == pytest.approx(cvxpy_optimum(problem, X, y), rel=1e-6)
 
-    @pytest.mark.parametrize("norm", ["l1", pytest.param("l2", marks=pytest.mark.slow), "linf"])
-    @pytest.mark.parametrize("loss", CURVED)
+    @every_value(norm=["l1", pytest.param("l2", marks=pytest.mark.slow), "linf"], loss=CURVED)
     def test_tangents_in_the_cone_program_agree_with_the_bundle(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.0, ridge=0.01)
         X, y = make_data(20, 3, problem)
@@ -272,8 +269,7 @@ class TestTraining:
         assert found.lower == pytest.approx(best.value, rel=1e-5)
         assert found.upper == problem.risk(other.coef, other.intercept, X, y)
 
-    @pytest.mark.parametrize("norm", NORMS)
-    @pytest.mark.parametrize("loss", ["hinge", "logistic"])
+    @every_value(norm=NORMS, loss=["hinge", "logistic"])
     def test_a_feature_that_does_not_vary_is_no_obstacle(self, loss, norm):
         problem = make_problem(loss, norm, label_cost=1.0)
         X, y = make_data(100, 3, problem)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dualcore import Problem
 from dualcore.problem.anchor import Anchor
@@ -103,8 +102,7 @@ def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
             assert (found.lower[rows] <= ceiling + rounding).all()
 
 
-@pytest.mark.parametrize("norm", ["l1", *NORMS])
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
+@every_value(norm=["l1", *NORMS], loss=["hinge", "logistic", "huber"])
 def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):
     rng = np.random.default_rng(1)
     problem = Problem(loss, norm=norm, radius=0.1, support=(0.0, 1.0))

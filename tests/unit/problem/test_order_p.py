@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from dualcore import DualCoreset, Problem, UniformCoreset, WassersteinLinearRegression, certify, radius_path, solve
 from dualcore.problem.losses import Power, check_loss
 from dualcore.solvers import IncompatibleError
-from pairs import every_pair
+from pairs import every_pair, every_value
 
 POWERS = (1.5, 3.0, 4.0)
 NORMS = {"l1": np.inf, "l2": 2, "linf": 1}
@@ -24,8 +24,7 @@ def test_the_loss_keeps_its_promises(power):
     assert f"order {power:g}" in check_loss(Power(power)).replace(".0,", ",")
 
 
-@pytest.mark.parametrize("power", POWERS)
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
+@every_value(power=POWERS, label_cost=[1.0, np.inf])
 def test_h_is_the_best_move_of_a_row(power, label_cost):
     """``sup_s (|r| + K s)^p - lam s^p`` by a search over ``s``."""
     problem = Problem("power", power=power, radius=0.1, label_cost=label_cost)

@@ -14,7 +14,7 @@ from dualcore import (
     solve,
 )
 from dualcore.problem.geometry import get_norm
-from pairs import every_pair
+from pairs import every_pair, every_value
 
 NORMS = ("l1", "l2", "linf")
 
@@ -26,8 +26,10 @@ def sample(loss, n=200, seed=0):
     return X, score if loss == "squared" else np.where(score > 0.0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize(("loss", "label_cost"), [("squared", np.inf), ("squared", 1.0), ("squared_hinge", np.inf)])
+@every_value(
+    pytest.mark.parametrize(("loss", "label_cost"), [("squared", np.inf), ("squared", 1.0), ("squared_hinge", np.inf)]),
+    norm=NORMS,
+)
 def test_the_solver_reproduces_the_closed_form(norm, loss, label_cost):
     """``R = (rms + radius K)^2``."""
     X, y = sample(loss)
@@ -48,17 +50,19 @@ def test_squared_hinges_that_flip_are_certified(norm, label_cost, radius, ridge)
     assert certify(problem, solution, X, y).relative_gap <= 1e-6
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        DualCoreset(size=150, rounds=3, random_state=0),
-        DualCoreset(size=150, calibrate=False, focus=False, random_state=0),
-        UniformCoreset(size=150, random_state=0),
-        LayeredCoreset(size=150, random_state=0),
-    ],
-    ids=["dual", "algorithm 1", "uniform", "layered"],
+@every_value(
+    pytest.mark.parametrize(
+        "sampler",
+        [
+            DualCoreset(size=150, rounds=3, random_state=0),
+            DualCoreset(size=150, calibrate=False, focus=False, random_state=0),
+            UniformCoreset(size=150, random_state=0),
+            LayeredCoreset(size=150, random_state=0),
+        ],
+        ids=["dual", "algorithm 1", "uniform", "layered"],
+    ),
+    settings=[{"loss": "squared"}, {"loss": "squared_hinge", "label_cost": 1.0}],
 )
-@pytest.mark.parametrize("settings", [{"loss": "squared"}, {"loss": "squared_hinge", "label_cost": 1.0}], ids=str)
 def test_a_coreset_reports_the_exact_risk_and_a_useful_bound(sampler, settings):
     problem = Problem(radius=0.1, **settings)
     X, y = sample(settings["loss"], n=600, seed=2)

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from dualcore import Anchor, Problem, certify, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import Softmax, get_loss
-from pairs import every_pair
+from pairs import every_pair, every_value
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -66,8 +66,7 @@ def test_the_risk_is_the_least_objective():
         assert risk <= problem.objective(COEF, INTERCEPT, trial, X, Y, WEIGHTS) + 1e-12
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.3])
+@every_value(every_norm, label_cost=[np.inf, 2.0, 0.3])
 def test_two_classes_are_the_logistic_problem(norm, label_cost):
     y = (Y > 1).astype(int)
     many = make(2, norm=norm, label_cost=label_cost)

@@ -13,7 +13,7 @@ from dualcore.data.sources import ArraySource, Chunk
 from dualcore.problem.losses import Huber
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import CellRule, Extent, Pass, merge, summarise
-from pairs import every_value
+from pairs import every_value, first
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -29,6 +29,9 @@ PROBLEMS = {
     "squared": Problem("squared", radius=0.3),
 }
 each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+# Of what does not depend on the loss.
+NAMES = ("logistic that flips", "hinge", "huber", "squared", *PROBLEMS)
+some_problems = pytest.mark.parametrize("problem", first(4, {name: PROBLEMS[name] for name in NAMES}))
 RULE = CellRule(scale=0.5, width=0.5, n_curvatures=4, n_layers=3)
 
 
@@ -157,7 +160,7 @@ def test_every_row_is_in_exactly_one_cell(problem, by_class):
         np.testing.assert_array_equal(upper, reading.sample.y > 0.0)
 
 
-@each_problem
+@some_problems
 def test_layers_of_loss_double(problem):
     rule = CellRule(scale=0.25, width=1.0, n_curvatures=1, n_layers=5)
     reading, _ = everything(problem, rule)
@@ -205,7 +208,7 @@ def test_levels_halve_the_curvature(name):
         assert (curvature[level == k + 1] <= 0.5 ** (k + 1) * (1.0 + 1e-12)).all()
 
 
-@each_problem
+@some_problems
 def test_a_row_is_kept_by_its_key_and_the_smallest_of_a_cell_always(problem):
     X, y, _ = sample(problem)
     keep = np.random.default_rng(0).uniform(0.0, 0.2, size=RULE.n_cells)
@@ -255,7 +258,7 @@ def test_the_comparison_of_this_file_can_fail():
             assert_same(one, read(ArraySource(X, y), other))
 
 
-@every_value(each_problem, weighted=[False, True])
+@every_value(some_problems, weighted=[False, True])
 def test_chunks_do_not_show(problem, weighted):
     X, y, weights = sample(problem)
     weights = weights if weighted else None
@@ -264,7 +267,7 @@ def test_chunks_do_not_show(problem, weighted):
         assert_same(read(ArraySource(X, y, weights, chunk_rows=chunk_rows), line_task(problem)), one)
 
 
-@each_problem
+@some_problems
 def test_the_order_of_merging_does_not_show(problem):
     X, y, weights = sample(problem)
     task, extent = line_task(problem), Extent(len(y), 1.0)
@@ -293,7 +296,7 @@ def test_threads_do_not_show(name):
     assert_same(*readings)
 
 
-@each_problem
+@some_problems
 def test_sparse_rows_are_dense_rows(problem):
     X, y, weights = sample(problem)
     X = np.where(np.abs(X) > 0.5, X, 0.0)
@@ -303,7 +306,7 @@ def test_sparse_rows_are_dense_rows(problem):
     np.testing.assert_array_equal(sparse.sample.X.toarray(), dense.sample.X)
 
 
-@each_problem
+@some_problems
 def test_weights_are_repetitions(problem):
     X, y, _ = sample(problem, n=200)
     times = np.random.default_rng(0).integers(0, 4, size=200)

@@ -74,15 +74,13 @@ def test_residuals_agree(loss, norm, label_cost):
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+@every_value(every_norm, loss=["squared", "squared_hinge"])
 def test_squares_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm)
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@every_value(every_norm, loss=["logistic", "huber"])
 def test_ridge_and_weights_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, ridge=0.05)
     X, y = sample(problem)
@@ -91,8 +89,7 @@ def test_ridge_and_weights_agree(loss, norm):
     check(problem, X, y, weights)
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
+@every_value(every_norm, loss=["logistic", "hinge", "squared"])
 def test_feature_weights_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, feature_weights=[1.0, 2.0, 0.5, 1.5, 3.0])
     check(problem, *sample(problem))
@@ -138,8 +135,7 @@ def test_agreement_with_cvxpy():
     assert found.lower_bound <= model.value + 1e-8
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_value(every_norm, label_cost=[np.inf, 1.0])
 def test_the_bound_returned_is_that_of_the_dual_point(norm, label_cost):
     problem = Problem("hinge", radius=0.1, norm=norm, label_cost=label_cost)
     X, y = sample(problem)
@@ -175,8 +171,7 @@ def test_columns_far_from_zero(offset):
     assert far.value == pytest.approx(near.value, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix])
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(kind=[sp.csr_matrix, sp.csc_matrix], norm=NORMS)
 def test_sparse_rows_are_dense_rows(kind, norm):
     problem = Problem("logistic", radius=0.02, norm=norm)
     rng = np.random.default_rng(3)

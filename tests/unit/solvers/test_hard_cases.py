@@ -42,8 +42,7 @@ def test_a_huge_radius_with_cheap_labels(loss, solver):
     assert solution.value == pytest.approx(floor, rel=1e-3)
 
 
-@both_solvers
-@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+@every_value(both_solvers, scale=[1.0, 1e-6, 1e6])
 def test_separable_data_without_penalty_have_no_logistic_optimum(solver, scale):
     """No minimiser: say so, keep every number finite, and do not overflow (the tests make overflow raise)."""
     problem, (X, y) = Problem("logistic"), separable()
@@ -114,8 +113,7 @@ def test_labels_that_cost_next_to_nothing(loss, label_cost, solver):
         assert solution.value == pytest.approx(empty, rel=1e-2)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_a_singular_gram_matrix(norm, solver):
     X, y = classes()
     wide = np.column_stack([X, X[:, 0], X @ [1.0, 1.0, 1.0], np.full(len(y), 5.0), np.zeros(len(y))])
@@ -184,8 +182,7 @@ def test_fewer_rows_than_features(n_m, norm, solver):
         assert solution.relative_gap <= 1e-6
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_columns_from_thousandths_to_thousands(norm, solver):
     X, y = classes(m=7)
     X = X * np.geomspace(1e-3, 1e3, 7)
@@ -203,8 +200,7 @@ def test_a_far_away_origin(solver):
     assert far.value == pytest.approx(near.value, rel=1e-6)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_prices_per_feature(norm, solver):
     """A column ten times as long whose moves cost a tenth is the same column."""
     X, y = classes()
@@ -215,8 +211,7 @@ def test_prices_per_feature(norm, solver):
     assert scaled.value == pytest.approx(plain.value, rel=1e-6)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_features_that_cannot_move_are_free(norm, solver):
     X, y = classes()
     solution = solve(Problem("hinge", radius=0.3, norm=get_norm(norm, [np.inf, 1.0, 1.0])), X, y, solver=solver)

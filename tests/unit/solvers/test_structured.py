@@ -80,8 +80,7 @@ def test_a_smooth_loss_whose_curvature_vanishes_far_away(loss, scale, offset):
     assert solve(problem, X, scale * y + offset).converged
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
+@every_value(every_norm, label_cost=[1.0, np.inf])
 def test_the_defaults_of_a_loss_lead_where_its_closed_forms_lead(norm, label_cost):
     named = Problem("logistic", radius=0.1, norm=norm, label_cost=label_cost)
     own = named.replace(loss=PlainLogistic())
@@ -142,8 +141,7 @@ def test_labels_too_dear_to_flip_cost_nothing_extra():
     assert dear.iterations == forbidden.iterations
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
+@every_value(every_norm, loss=["logistic", "hinge", "smooth_hinge"])
 def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     problem = Problem(loss, radius=0.3, norm=norm, label_cost=2.0)
     X, y = sample(problem, n=80)

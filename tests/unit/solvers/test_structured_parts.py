@@ -143,8 +143,7 @@ def cone_and_point(norm: str, classification: bool = True) -> tuple[NormCone, np
 both_kinds = pytest.mark.parametrize("classification", [True, False])
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_start_is_interior_and_spends_the_radius(norm, classification):
     cone, x = cone_and_point(norm, classification)
     np.testing.assert_allclose(cone.s, cone.slack(x), atol=1e-12)
@@ -171,8 +170,7 @@ def test_the_slack_says_whether_the_norm_fits(norm):
         assert bool(inside) is fits
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classification):
     cone, x = cone_and_point(norm, classification)
     rng = np.random.default_rng(4)
@@ -181,8 +179,7 @@ def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classif
     assert float(z @ cone.product(dx)) == pytest.approx(float(cone.adjoint(z) @ dx))
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_scaling_maps_slacks_to_multipliers(norm, classification):
     cone, _ = cone_and_point(norm, classification)
     rng = np.random.default_rng(5)

@@ -116,8 +116,7 @@ def test_a_bend_draws_the_point_and_is_no_part_of_the_value() -> None:
     assert found.value == pytest.approx(cost @ found.x + tops, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SmoothHinge()])
-@pytest.mark.parametrize("seed", range(3))
+@every_value(loss=[Logistic(), SmoothHinge()], seed=range(3))
 def test_curves_reach_the_value_of_cvxpy(loss: MarginLoss, seed: int) -> None:
     """Two moves of every row, each at its cost: the programme with the losses as they are, not as planes."""
     rng = np.random.default_rng(seed)

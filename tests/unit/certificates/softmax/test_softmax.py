@@ -102,8 +102,7 @@ def test_the_risk_is_the_minimum_over_the_multiplier():
         assert risk == pytest.approx(min(found.fun, objective(kappa)), rel=1e-7)
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.5])
+@every_value(every_norm, label_cost=[np.inf, 2.0, 0.5])
 def test_two_classes_are_the_binary_problem(norm, label_cost):
     X, y = sample(n_classes=2, seed=4)
     base = Problem("logistic", radius=0.1, norm=norm, label_cost=label_cost)

@@ -21,6 +21,7 @@ from dualcore.coresets.samplers.baselines import _sensitivities
 from dualcore.coresets.samplers.grid import build_grid, layers
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 LOGISTIC = Problem("logistic", radius=0.1, norm="l1", label_cost=2.0)
 HUBER = Problem("huber", radius=0.1)
@@ -71,8 +72,7 @@ def design(problem: Problem, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.hstack([X, ones]) if problem.is_classification else np.hstack([X, ones, -y[:, None]])
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber"])
-@pytest.mark.parametrize("deficient", [False, True])
+@every_value(loss=["logistic", "hinge", "huber"], deficient=[False, True])
 def test_importance_sensitivities_are_those_of_a_direct_decomposition(loss, deficient):
     problem = Problem(loss, radius=0.1)
     X, labels, targets = sample(300)

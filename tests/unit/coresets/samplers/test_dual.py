@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from dualcore import Anchor, Coreset, DualCoreset, Problem, fit_coreset, grid_coreset, solve
 from dualcore.coresets.refine import as_sampler
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
@@ -62,8 +63,10 @@ def test_algorithm_one_reads_once_more_only_to_score():
 # Calibration
 
 
-@pytest.mark.parametrize("problem", [LOGISTIC, HINGE, HUBER], ids=lambda problem: problem.loss.name)
-@pytest.mark.parametrize("focus", [True, False])
+@every_value(
+    pytest.mark.parametrize("problem", [LOGISTIC, HINGE, HUBER], ids=lambda problem: problem.loss.name),
+    focus=[True, False],
+)
 def test_mean_and_gradient_of_h_at_the_anchor_are_reproduced(problem, focus):
     X, y = sample(labels=problem.is_classification)
     anchor = solve(problem, X[:200], y[:200])
@@ -229,8 +232,7 @@ def test_an_anchor_that_is_not_finite_is_refused(options):
 # All rows
 
 
-@pytest.mark.parametrize("size", [1.0, 1200, 5000])
-@pytest.mark.parametrize("options", [{}, {"calibrate": False, "focus": False}, {"rounds": 3}])
+@every_value(size=[1.0, 1200, 5000], options=[{}, {"calibrate": False, "focus": False}, {"rounds": 3}])
 def test_a_coreset_of_all_rows_is_the_data(size, options):
     X, y = sample()
     coreset = DualCoreset(size=size, random_state=0, **options).build(LOGISTIC, X, y)

@@ -13,7 +13,7 @@ from dualcore.coresets.samplers import refinement
 from dualcore.coresets.samplers.base import Round
 from dualcore.data.sources import ArraySource
 from dualcore.reading.rowwise import along
-from pairs import every_value
+from pairs import every_value, first
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -201,7 +201,7 @@ def test_a_generator_as_random_state():
     np.testing.assert_array_equal(one.indices, other.indices)
 
 
-@every_value(seed=range(12), norm=["l1", "l2", "linf"])
+@every_value(seed=first(3, range(12)), norm=["l1", "l2", "linf"])
 def test_squares_without_a_radius_go_through_the_line_search(seed, norm):
     """Their multipliers are infinite: no step between two of them may come out as not a number."""
     rng = np.random.default_rng(seed)

@@ -88,8 +88,7 @@ def test_a_flow_holds_every_model(norm):
         widest.renew(found.shares, 1e-3)
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_value(kind=["float64", "float32", "sparse"], fit_intercept=[True, False])
 def test_products_are_those_of_the_design(kind, fit_intercept):
     X, y = make(3, n=700, m=5)
     X = (X + 3.0).astype(np.float32)
@@ -218,8 +217,7 @@ def test_flips_that_spend_the_radius_are_certified(norm):
     assert found.relative_gap <= 1e-3
 
 
-@each_norm
-@pytest.mark.parametrize("label_cost", [0.3, 1.0])
+@every_value(each_norm, label_cost=[0.3, 1.0])
 def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
     """Far from the optimum, too, where changes of label spend all of the radius or too much of it."""
     X, y = make(3, n=120, m=4, seed=5)
@@ -276,8 +274,7 @@ def test_many_sparse_coefficients_reach_the_default_tolerance():
     assert found.relative_gap <= 1e-6
 
 
-@each_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_value(each_norm, label_cost=[np.inf, 1.0])
 def test_a_start_is_never_left_for_a_worse_model(norm, label_cost):
     """Rounds with wide smoothing begin by going uphill from an optimum."""
     X, y = make(n=400)
