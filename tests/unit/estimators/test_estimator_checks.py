@@ -11,6 +11,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dualcore import estimators
 from dualcore.estimators import WassersteinLinearRegression, WassersteinLinearSVC, WassersteinLogisticRegression
+from expected import warns_of_radius
+
+# The checks fit noise.
+pytestmark = warns_of_radius
 
 
 def quick(name):

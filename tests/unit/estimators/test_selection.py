@@ -24,6 +24,7 @@ from dualcore import (
 )
 from dualcore.coresets.path import radius_grid
 from dualcore.data.sources import ArraySource
+from expected import warns_of_gap, warns_of_radius
 from pairs import every_value
 
 PAIRS = [
@@ -84,6 +85,7 @@ def test_the_default_score_is_the_held_out_loss(cls, plain):
     np.testing.assert_allclose(model.scores_, -chosen.scores, rtol=1e-9)
 
 
+@warns_of_radius
 def test_more_than_two_classes_share_a_radius():
     X, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
@@ -200,6 +202,7 @@ def test_a_class_that_a_training_part_lacks_is_named():
         WassersteinLogisticRegressionCV(cv=KFold(2), radii=[0.1, 0.2]).fit(X[order][20:], np.repeat([0, 1], 40))
 
 
+@warns_of_gap
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
     rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
+from expected import warns_of_radius
 from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
@@ -143,6 +144,7 @@ def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, err
         model.fit(*data_for(cls))
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_no_parameter_is_inert(cls):
     X, y = data_for(cls)
@@ -160,6 +162,7 @@ def test_no_parameter_is_inert(cls):
         assert np.abs(outputs(cls(**changed).fit(X, y), X) - plain).max() > 1e-3, changed
 
 
+@warns_of_radius
 def test_a_model_keeps_its_problem_when_parameters_change_later():
     X, y = data_for(WassersteinHuberRegressor)
     model = WassersteinHuberRegressor().fit(X, y)
@@ -222,6 +225,7 @@ def test_clone_pickle_and_joblib_keep_the_model(cls):
     assert len(pickle.dumps(model)) < 20_000
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_a_pipeline_can_be_searched_and_cross_validated(cls):
     X, y = data_for(cls)

@@ -14,6 +14,7 @@ from dualcore import (
     solve,
 )
 from dualcore.problem.geometry import get_norm
+from expected import warns_of_gap
 from pairs import every_pair, every_value
 
 NORMS = ("l1", "l2", "linf")
@@ -80,6 +81,7 @@ def test_a_coreset_reports_the_exact_risk_and_a_useful_bound(sampler, settings):
     assert fit.history[-1].read == fit.certificate.n_reads
 
 
+@warns_of_gap
 def test_the_estimators_of_order_two_train_whole_and_through_coresets():
     X, y = sample("squared", n=600)
     whole = WassersteinLinearRegression(radius=0.1).fit(X, y)
