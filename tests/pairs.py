@@ -56,7 +56,7 @@ def first(number: int, values: Iterable[Any]) -> list[Any]:
 
 
 def _parametrise(marks: Any, axes: dict[str, Any], choose: Any) -> pytest.MarkDecorator:
-    rows: list[Axis] = [_axis(mark.args[0], mark.args[1], mark.kwargs.get("ids")) for mark in marks]
+    rows: list[Axis] = [_axis(mark.args[0], list(mark.args[1]), mark.kwargs.get("ids")) for mark in marks]
     rows += [_axis(name, values, None) for name, values in axes.items()]
     # A value that is slow by itself cannot stand for others.
     quick = [[k for k, row in enumerate(values) if not _is_slow(row)] or [0] for _, values in rows]
