@@ -11,11 +11,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset
+from dualcore import Anchor, Coreset, DualCoreset, Problem
 from dualcore.data.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
 from dualcore.solvers.assess import read_model
 from pairs import first
-from source_kinds import KINDS, NEEDS, Table, from_array, make_table, write_parquet
+from source_kinds import Table, from_array, make_table, write_parquet
 
 PROBLEMS = {
     "logistic that flips": Problem("logistic", radius=0.1, norm="l1", label_cost=1.5),
@@ -75,15 +75,6 @@ def test_chunks_and_their_order_do_not_show(problem, tables):
     assert_same(build(Shuffled(*rows, chunk_rows=300), problem), expected)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "array"])
-def test_where_the_rows_are_does_not_show(kind, tables, tmp_path):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
-    problem = PROBLEMS["logistic that flips"]
-    expected = build(from_array(tables[True], tmp_path), problem)
-    assert_same(build(KINDS[kind](tables[True], tmp_path), problem), expected)
-
-
 @pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize("row_group", first(2, [100, 7777, 1024, 20011]))
 def test_row_groups_do_not_show(row_group, tables, tmp_path):
@@ -131,18 +122,6 @@ def test_sparse_rows():
     assert_same(build(Cut(table._replace(X=X), [5, 4095, 8193, 11000]), problem), expected)
     parts = [(X[start : start + 1000], table.y[start : start + 1000]) for start in range(0, 12000, 1000)]
     assert_same(build(PartsSource(parts), problem), expected)
-
-
-@pytest.mark.parametrize(
-    "sampler", [UniformCoreset(200, random_state=3), LayeredCoreset(200, random_state=3)], ids=repr
-)
-def test_the_baselines_too(sampler, tables, tmp_path):
-    table, problem = tables[True], PROBLEMS["hinge"]
-    expected = sampler.build(problem, from_array(table, tmp_path))
-    for kind in ("fortran", "memory map", "parts"):
-        found = sampler.build(problem, KINDS[kind](table, tmp_path))
-        np.testing.assert_array_equal(found.indices, expected.indices)
-        np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
 
 
 def test_the_whole_fit_is_the_same(tables):

@@ -152,33 +152,6 @@ def samplers(draw: st.DrawFn, least: int = 2, names: tuple[str, ...] = tuple(SAM
     return make(size=draw(st.integers(least, 60)), random_state=draw(st.integers(0, 100)))
 
 
-@some
-@given(sample=samples(losses=FIRST_ORDER), sampler=samplers(least=6))
-def test_weights_are_masses(sample, sampler):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        coreset = sampler.build(sample.problem, *sample.data)
-    assert (coreset.weights >= 0.0).all()
-    assert abs(coreset.weights.sum() - 1.0) <= 1e-12
-    assert (np.diff(coreset.indices) > 0).all()
-    np.testing.assert_array_equal(coreset.X, sample.X[coreset.indices])
-    assert len(coreset) <= max(sampler.size, 2)
-
-
-@some
-@given(sample=samples(max_rows=60), name=st.sampled_from(tuple(SAMPLERS)), data=st.data())
-def test_a_coreset_of_all_rows_is_the_full_data(sample, name, data):
-    n = len(sample.y)
-    size = data.draw(st.sampled_from((1.0, n, n + 7)))
-    coreset = SAMPLERS[name](size=size, random_state=0).build(sample.problem, *sample.data)
-    np.testing.assert_array_equal(coreset.indices, np.arange(n))
-    np.testing.assert_allclose(coreset.weights, sample.masses, rtol=1e-12)
-    coef, intercept = np.linspace(-1.0, 1.0, sample.X.shape[1]), 0.1
-    assert sample.problem.risk(coef, intercept, coreset.X, coreset.y, coreset.weights) == pytest.approx(
-        sample.problem.risk(coef, intercept, *sample.data), rel=1e-10
-    )
-
-
 # Chunks
 
 
@@ -211,17 +184,6 @@ def test_chunks_and_threads_change_nothing_over_rounds(sample, chunk_rows):
         assert fits[0].certificate.lower == pytest.approx(other.certificate.lower, rel=1e-12)
 
 
-def test_flips_are_active_in_what_was_just_asked():
-    """The label costs above are low enough that a good share of rows flips at the anchor of some of the samples."""
-    rng = np.random.default_rng(0)
-    X = 4.0 * rng.normal(size=(300, 3))
-    y = np.where(X[:, 0] + 0.7 * rng.normal(size=300) > 0.0, 1.0, -1.0)
-    problem = Problem("logistic", radius=0.5, label_cost=1.0)
-    anchor = DualCoreset(size=60, random_state=0).build(problem, X, y).anchor
-    margins = y * (X @ anchor.coef + anchor.intercept)
-    assert (problem.loss.flip_gain(margins) > anchor.multiplier).mean() > 0.05
-
-
 # Calibration
 
 
@@ -240,22 +202,6 @@ def test_calibration_reproduces_mean_and_gradient(sample, seed):
         masses = np.full(len(y), 1.0 / len(y)) if w is None else w / w.sum()
         means += [masses @ h, gradient.intercept, *gradient.coef]
     np.testing.assert_allclose(few, full, atol=1e-8)
-
-
-def test_most_coresets_of_ample_size_do_reproduce_their_moments():
-    """So that the assumption above does not hide a calibration that never works."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(2000, 4))
-    y = np.where(X[:, 0] + rng.normal(size=2000) > 0.0, 1.0, -1.0)
-    residuals = [
-        DualCoreset(size=150, random_state=seed)
-        .build(Problem(loss, radius=0.1, label_cost=1.0), X, y)
-        .details["calibration_residual"]
-        for loss in ("logistic", "hinge")
-        for seed in range(10)
-    ]
-    assert np.quantile(residuals, 0.9) <= 1e-10
-    assert max(residuals) <= 1e-3
 
 
 # History and certificate

@@ -70,13 +70,6 @@ def test_flips_keep_labels_of_any_kind():
     assert flip_labels(np.array([0, 1, 1], dtype=np.int8), 0.5).dtype == np.int8
 
 
-def test_flips_reach_every_row():
-    # Each of 20 rows is missed by 200 draws of 5 with probability 0.75**200 < 1e-24.
-    y = np.tile([-1, 1], 10)
-    rng = np.random.default_rng(0)
-    assert sum(flip_labels(y, 0.25, rng) != y for _ in range(200)).min() > 0
-
-
 def test_draws_follow_the_seed(clean):
     for spoil in (lambda s: add_noise(clean.X_train, 1.0, s), lambda s: flip_labels(clean.y_train, 0.1, s)):
         np.testing.assert_array_equal(spoil(7), spoil(7))
@@ -158,14 +151,6 @@ def test_minmax_poison_lies_in_ball_box_and_slab(slab, quantile, box, clean):
     assert slab_was_needed != slab
 
 
-def test_minmax_poison_lies_on_the_sphere_where_the_box_leaves_room(clean):
-    attack = minmax_attack(clean.X_train, clean.y_train, 0.1, box=(-np.inf, np.inf), random_state=0)
-    for label in np.unique(attack.y[attack.poisoned]):
-        mean, radius, _, _ = class_statistics(clean.X_train, clean.y_train, label, 0.9)
-        distances = np.linalg.norm(attack.X[attack.poisoned & (attack.y == label)] - mean, axis=1)
-        np.testing.assert_allclose(distances, radius, rtol=1e-12)
-
-
 @every_value(slab=[False, True], width=[0.4, 0.6, 5.0])
 def test_minmax_first_point_is_the_strongest_feasible_one(slab, width, clean):
     # Against a general-purpose solver, for a box that cuts much, some or none of the ball.
@@ -200,13 +185,6 @@ def test_minmax_first_point_is_the_strongest_feasible_one(slab, width, clean):
     assert 1.0 - label * (coef @ point + intercept) == pytest.approx(max(losses), rel=5e-3)
 
 
-def test_minmax_with_many_steps_reaches_its_upper_bound(clean):
-    attack = minmax_attack(clean.X_train, clean.y_train, 0.1, step=0.3, max_iter=400, random_state=0)
-    assert attack.n_iter == 400
-    assert attack.converged
-    assert attack.train_loss == pytest.approx(attack.upper_bound, rel=0.01)
-
-
 def test_no_poison_exceeds_the_upper_bound(clean):
     X, y, n = clean.X_train, clean.y_train, len(clean.y_train)
     bound = minmax_attack(X, y, 0.1, step=0.3, max_iter=400, random_state=0).upper_bound
@@ -221,12 +199,6 @@ def test_no_poison_exceeds_the_upper_bound(clean):
     for step in (0.03, 0.1):
         attack = minmax_attack(X, y, 0.1, step=step, random_state=0)
         assert attack.train_loss <= min(bound, attack.upper_bound)
-
-
-def test_minmax_with_few_steps_copies_more(clean):
-    attack = minmax_attack(clean.X_train, clean.y_train, 0.1, max_iter=3, random_state=0)
-    assert (attack.n_iter, attack.poisoned.sum()) == (3, 20)
-    assert len(np.unique(attack.X[attack.poisoned], axis=0)) == 3
 
 
 def test_minmax_handles_degenerate_classes():
@@ -266,14 +238,6 @@ def test_attacks_repeat_under_a_seed(attack, clean):
     np.testing.assert_array_equal(one.y, two.y)
     generator = attack(clean.X_train, clean.y_train, 0.1, random_state=np.random.default_rng(5))
     np.testing.assert_array_equal(one.X, generator.X)
-
-
-@pytest.mark.parametrize("attack", [alfa_attack, minmax_attack])
-def test_attacks_keep_labels_of_any_kind(attack, clean):
-    words = np.where(clean.y_train > 0, "yes", "no")
-    result = attack(clean.X_train, words, 0.1, random_state=0)
-    numbers = attack(clean.X_train, clean.y_train, 0.1, random_state=0)
-    np.testing.assert_array_equal(result.y == "yes", numbers.y > 0)
 
 
 def test_attacks_hurt_an_svm_more_than_chance_does():
@@ -318,17 +282,6 @@ def test_attacks_hurt_an_svm_on_letter_as_those_of_the_authors_do(shared_data):
         error = error_on_clean_test(ours.X, ours.y, data)
         assert error > 2.0 * chance
         assert error > 0.6 * error_on_clean_test(theirs.X_train, theirs.y_train, data)
-
-
-def test_the_poison_of_the_authors_lies_on_our_spheres(shared_data):
-    # Their file obeys the ball and the box as defined here (and not the slab), up to their six digits.
-    clean, theirs = load_letter_authors("clean", shared_data), load_letter_authors("minmax", shared_data)
-    for label in (-1, 1):
-        poison = theirs.X_train[theirs.contaminated & (theirs.y_train == label)]
-        mean, radius, normal, width = class_statistics(clean.X_train, clean.y_train, label, 0.9)
-        np.testing.assert_allclose(np.linalg.norm(poison - mean, axis=1), radius, rtol=2e-3)
-        assert np.abs(poison).max() <= 1.0
-        assert (np.abs((poison - mean) @ normal) > width).any()
 
 
 # Wrong arguments

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, solve
 from dualcore.certificates import lower_bound
 from dualcore.problem.losses import MarginLoss
-from dualcore.solvers import IncompatibleError, Status
 from dualcore.solvers.descent import DescentSolver, metric
 from own_losses import LogCosh
 from pairs import every_pair, every_value
@@ -248,23 +246,3 @@ def test_a_warm_start_is_used():
     again = solve(problem, X, y, solver="descent", tol=TOL, warm_start=first)
     assert again.converged
     assert len(again.history) <= len(first.history)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_few_iterations_end_with_the_best_point_and_a_warning(dtype):
-    problem = Problem("hinge", radius=0.05, norm="l1")
-    X, y = sample(problem, n=300, m=20)
-    with pytest.warns(ConvergenceWarning, match="Iteration limit"):
-        found = solve(problem, X.astype(dtype), y, solver="descent", tol=1e-12, max_iter=1)
-    assert found.status is Status.MAX_ITER
-    assert 0.0 < found.gap < found.value
-
-
-def test_refusals():
-    squared = Problem("squared_hinge", radius=0.1, label_cost=1.0)
-    boxed = Problem("hinge", radius=0.1, support=(-10.0, 10.0))
-    X, y = sample(squared)
-    with pytest.raises(IncompatibleError, match=r"label flips.*solver='power'"):
-        solve(squared, X, y, solver="descent")
-    with pytest.raises(IncompatibleError, match="solver='box'"):
-        solve(boxed, np.clip(X, -9.0, 9.0), y, solver="descent")

@@ -91,14 +91,6 @@ def test_the_defaults_of_a_loss_lead_where_its_closed_forms_lead(norm, label_cos
 # What it takes
 
 
-def test_it_takes_every_loss_of_order_one_and_says_where_to_go_with_order_two():
-    for loss in FIRST_ORDER:
-        problem = Problem(loss, radius=0.1)
-        assert StructuredSolver().obstacle(problem, problem.validate(*sample(problem))) is None
-    problem = Problem("squared", radius=0.1)
-    assert "solver='power'" in StructuredSolver().obstacle(problem, problem.validate(*sample(problem)))
-
-
 def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():
     n = 10_001
     problem = Problem("hinge", radius=0.1)
@@ -109,27 +101,6 @@ def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():
 
 
 # How it goes
-
-
-@every_value(every_norm, every_loss)
-def test_a_few_dozen_iterations_are_enough(loss, norm):
-    problem = Problem(loss, radius=0.05, norm=norm)
-    solution = solve(problem, *sample(problem, n=400, m=8))
-    assert solution.converged
-    assert solution.iterations <= 60
-
-
-@every_loss
-def test_the_number_of_iterations_hardly_grows_with_the_rows(loss):
-    problem = Problem(loss, radius=0.05, norm="l2")
-    small, large = (solve(problem, *sample(problem, n=n, m=5)).iterations for n in (100, 10_000))
-    assert large <= 2 * small + 10
-
-
-@every_value(every_norm, every_loss)
-def test_tight_tolerances_are_met(loss, norm):
-    problem = Problem(loss, radius=0.05, norm=norm)
-    assert solve(problem, *sample(problem), tol=1e-9).relative_gap <= 1e-9
 
 
 def test_labels_too_dear_to_flip_cost_nothing_extra():
@@ -213,18 +184,6 @@ def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
     repeated = solve(problem, np.repeat(X, times, axis=0)[::-1], np.repeat(y, times)[::-1])
     assert repeated.iterations == weighted.iterations
     np.testing.assert_allclose(repeated.coef, weighted.coef, rtol=1e-6, atol=1e-8)
-
-
-def test_a_start_is_used_and_not_modified():
-    problem = Problem("logistic", radius=0.1, norm="l1")
-    X, y = sample(problem, n=300)
-    data = problem.validate(X, y)
-    cold = StructuredSolver().run(problem, data, tol=1e-8, max_iter=100, start=None)
-    start = cold.coef.copy(), cold.intercept
-    warm = StructuredSolver().run(problem, data, tol=1e-8, max_iter=100, start=start)
-    np.testing.assert_array_equal(start[0], cold.coef)
-    assert not warm.stopped_early
-    assert warm.iterations <= cold.iterations
 
 
 def test_the_history_of_an_attempt_that_stops_is_kept():

@@ -232,17 +232,6 @@ def test_an_anchor_that_is_not_finite_is_refused(options):
 # All rows
 
 
-@every_value(size=[1.0, 1200, 5000], options=[{}, {"calibrate": False, "focus": False}, {"rounds": 3}])
-def test_a_coreset_of_all_rows_is_the_data(size, options):
-    X, y = sample()
-    coreset = DualCoreset(size=size, random_state=0, **options).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(coreset.indices, np.arange(1200))
-    np.testing.assert_array_equal(coreset.X, X)
-    np.testing.assert_allclose(coreset.weights, 1.0 / 1200, rtol=1e-13)
-    fit = DualCoreset(size=size, random_state=0, **options).fit(LOGISTIC, X, y)
-    assert fit.solution.value == pytest.approx(solve(LOGISTIC, X, y).value, rel=1e-6)
-
-
 def test_the_certificate_of_all_rows_is_as_good_as_the_solver():
     """`solve` proves a gap of 1e-6 on these very rows; a fit through all of them should not forget it."""
     X, y = sample()
