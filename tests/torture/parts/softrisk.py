@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.exact import Long, LongArray, exact_constant, product, to_long
-from torture_parts.referees import Point, Referee
-from torture_parts.risks import dual_norm, flip_risk
-from torture_parts.search import coordinates
+from .exact import Long, LongArray, exact_constant, product, to_long
+from .referees import Point, Referee
+from .risks import dual_norm, flip_risk
+from .search import coordinates
 
 _DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torture_parts.boxpeaks import SLOPES, Road, best_keys
-from torture_parts.cases import Case
-from torture_parts.exact import Long
-from torture_parts.referees import Point, Referee
-from torture_parts.risks import LOSSES, dual_norm, lipschitz
+from .boxpeaks import SLOPES, Road, best_keys
+from .cases import Case
+from .exact import Long
+from .referees import Point, Referee
+from .risks import LOSSES, dual_norm, lipschitz
 
 _BETWEEN = 7
 _FAR = 1e7

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.cases import Case
-from torture_parts.exact import Long
-from torture_parts.referees import Point, Referee
-from torture_parts.risks import lipschitz, order_of
-from torture_parts.search import coordinates
+from .cases import Case
+from .exact import Long
+from .referees import Point, Referee
+from .risks import lipschitz, order_of
+from .search import coordinates
 
 _DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 

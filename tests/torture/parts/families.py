@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torture_parts.boxrisk import BoxReferee
-from torture_parts.boxsearch import descend_box, solve_box
-from torture_parts.cases import Case
-from torture_parts.categories import CategoriesReferee, solve_categories
-from torture_parts.cones import solve_plain
-from torture_parts.referees import PlainReferee, Point, Referee
-from torture_parts.search import descend
-from torture_parts.smooth import PlainObjective, SoftmaxObjective
-from torture_parts.softrisk import SoftmaxReferee, solve_softmax_cones
+from .boxrisk import BoxReferee
+from .boxsearch import descend_box, solve_box
+from .cases import Case
+from .categories import CategoriesReferee, solve_categories
+from .cones import solve_plain
+from .referees import PlainReferee, Point, Referee
+from .search import descend
+from .smooth import PlainObjective, SoftmaxObjective
+from .softrisk import SoftmaxReferee, solve_softmax_cones
 
 
 class Party(NamedTuple):

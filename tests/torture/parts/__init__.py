@@ -1,4 +1,4 @@
-"""The parts of `benchmarks/torture.py`: cases, a referee that shares no code with the package, verdicts."""
+"""The parts of torture: cases, a referee that shares no code with the package, verdicts."""
 
 import os
 

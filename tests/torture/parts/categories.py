@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.boxrisk import BoxReferee, Table
-from torture_parts.cases import Case
-from torture_parts.exact import Long
-from torture_parts.referees import Point, Referee
+from .boxrisk import BoxReferee, Table
+from .cases import Case
+from .exact import Long
+from .referees import Point, Referee
 
 # Rows times moves that CVXPY is given at most.
 _MOST_MOVES = 6000

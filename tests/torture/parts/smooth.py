@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
-from torture_parts.cases import Case
-from torture_parts.data import Array
-from torture_parts.risks import lipschitz, order_of
+from .cases import Case
+from .data import Array
+from .risks import lipschitz, order_of
 
 
 def _corner(u: Array, width: float) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.exact import Long, LongArray
+from .exact import Long, LongArray
 
 
 def positive(t: Any) -> Any:

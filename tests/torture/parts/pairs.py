@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from torture_parts.data import Array, Draw
+from .data import Array, Draw
 
 if TYPE_CHECKING:
-    from torture_parts.cases import Case
+    from .cases import Case
 
 Columns = npt.NDArray[np.intp]
 

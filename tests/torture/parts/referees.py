@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.cases import Case
-from torture_parts.exact import Long, LongArray, exact_constant, product, reference_row, to_long
-from torture_parts.risks import LOSSES, dual_norm, flip_risk, lipschitz, order_of, squared_hinge_risk
+from .cases import Case
+from .exact import Long, LongArray, exact_constant, product, reference_row, to_long
+from .risks import LOSSES, dual_norm, flip_risk, lipschitz, order_of, squared_hinge_risk
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from torture_parts.cases import Case
-from torture_parts.verdicts import FORBIDDEN
+from .cases import Case
+from .verdicts import FORBIDDEN
 
 _WORST = 8
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "torture.json"
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "torture.json"
 
 
 def failures(record: dict[str, Any]) -> dict[str, list[str]]:
@@ -77,9 +77,8 @@ def reproduction(case: Case) -> str:
     """Return a script that has the data and the problem of a case at hand."""
     forced = (f", family={case.family!r}" if case.forced else "") + ("" if case.paired else ", paired=False")
     lines = [
-        "import sys; sys.path.insert(0, 'benchmarks')",
         "import dualcore",
-        "from torture_parts.cases import draw_case",
+        "from tests.torture.parts.cases import draw_case",
         f"case = draw_case({case.seed}, {case.number}, small={case.small}{forced})",
         f"problem = dualcore.Problem({case.loss!r}, **case.settings())",
         "X, y, sample_weight = case.X, case.y, case.weights",

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-from torture_parts.exact import Long, orthonormal
-from torture_parts.referees import Point, Referee
+from .exact import Long, orthonormal
+from .referees import Point, Referee
 
 _WIDTHS = (1e-1, 1e-2, 1e-4, 1e-7)
 _RAYS = (0.0, 0.5, 0.9, 0.99, 0.999, 1.001, 1.01, 1.1, 2.0, 10.0, 1e2, 1e4, 1e8)

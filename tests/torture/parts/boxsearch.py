@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from torture_parts.boxrisk import BoxReferee
-from torture_parts.exact import Long
-from torture_parts.referees import Point
-from torture_parts.search import coordinates
+from .boxrisk import BoxReferee
+from .exact import Long
+from .referees import Point
+from .search import coordinates
 
 _DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 

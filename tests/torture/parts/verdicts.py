@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torture_parts.ask import TOLERANCE, Answers, Claim
-from torture_parts.cases import Case
-from torture_parts.exact import Long
-from torture_parts.referees import Referee
+from .ask import TOLERANCE, Answers, Claim
+from .cases import Case
+from .exact import Long
+from .referees import Referee
 
 RELATIVE = 1e-9
 SLOW_SECONDS, SLOW_NUMBERS = 10.0, 100_000

@@ -1,8 +1,8 @@
 """Hostile problems in any number, each judged by a referee that shares no code with the package.
 
-    python benchmarks/torture.py --problems 3000 --seed 0 --out benchmarks/results/torture.jsonl
-    python benchmarks/torture.py --summary --out benchmarks/results/torture.jsonl
-    python benchmarks/torture.py --seed 0 --only 17        # one problem, in full
+    python -m tests.torture --problems 3000 --seed 0 --out benchmarks/results/torture.jsonl
+    python -m tests.torture --summary --out benchmarks/results/torture.jsonl
+    python -m tests.torture --seed 0 --only 17        # one problem, in full
 
 Problem ``k`` of a seed is always the same; three of ten are those of earlier editions changed by a pair of options,
 which ``--unpaired`` leaves out. A run that is started again skips the problems that its file holds. A line
@@ -28,16 +28,15 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import sys
 import time
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from torture_parts.cases import FAMILIES, command, draw_case
-from torture_parts.report import print_record, print_summary, reproduction, store_counts
-from torture_parts.store import append, stored
-from torture_parts.trial import QUICK, Limits, blank, run_trial
+from .cases import FAMILIES, command, draw_case
+from .report import print_record, print_summary, reproduction, store_counts
+from .store import append, stored
+from .trial import QUICK, Limits, blank, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
 _PATIENCE = 6.0
@@ -163,7 +162,3 @@ def main() -> int:
     jobs = [{"number": number, **common} for number in left]
     print_summary(earlier + run(jobs, options.jobs, options.limit, options.out))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import dualcore
 from dualcore.coresets import softmax
-from torture_parts.cases import MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case
+
+from .cases import MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case
 
 TOLERANCE = 1e-6
 

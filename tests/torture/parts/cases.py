@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from torture_parts.data import (
+from .data import (
     Array,
     Draw,
     draw_codes,
@@ -25,7 +25,7 @@ from torture_parts.data import (
     draw_target,
     draw_weights,
 )
-from torture_parts.pairs import give_pair
+from .pairs import give_pair
 
 MARGIN_LOSSES = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
 RESIDUAL_LOSSES = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared", "power")
@@ -126,7 +126,7 @@ def command(seed: int, number: int, small: bool, family: str | None, *, paired: 
     """Return the command that repeats a case alone; it names the case, so a run knows by it what is done."""
     options = f"--seed {seed}{' --small' if small else ''}{f' --family {family}' if family else ''}"
     options += "" if paired else " --unpaired"
-    return f"python benchmarks/torture.py {options} --only {number}"
+    return f"python -m tests.torture {options} --only {number}"
 
 
 def draw_case(seed: int, number: int, *, small: bool = False, family: str | None = None, paired: bool = True) -> Case:

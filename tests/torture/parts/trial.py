@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from torture_parts.ask import Answers, ask
-from torture_parts.cases import Case, draw_case
-from torture_parts.exact import Long
-from torture_parts.families import PARTIES
-from torture_parts.search import Known, best_known
-from torture_parts.verdicts import Judged, judge
+from .ask import Answers, ask
+from .cases import Case, draw_case
+from .exact import Long
+from .families import PARTIES
+from .search import Known, best_known
+from .verdicts import Judged, judge
 
 
 @dataclass(frozen=True)
