@@ -285,18 +285,15 @@ def test_an_archive_without_the_table_is_named(tmp_path):
 # Arguments and stand-ins
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
+def test_wrong_arguments_are_explained():
+    for call, words in [
         (lambda: load_letter_pair("y", "Z"), "'A' to 'Z', got 'y'"),
         (lambda: load_letter_pair("Y", 25), "'A' to 'Z', got 25"),
         (lambda: load_letter_authors("minimax"), "one of .*'minmax'.*got 'minimax'"),
         (lambda: load_appliances_energy(test_size=1.0), "strictly between 0 and 1, got 1.0"),
-    ],
-)
-def test_wrong_arguments_are_explained(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 def test_a_pair_needs_two_classes(tmp_path):

@@ -315,9 +315,8 @@ def test_wrong_arguments_are_explained(attack, changes, error, words):
         attack(**(arguments | changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
+def test_wrong_feasible_sets_are_explained():
+    for changes, error, words in [
         ({"quantile": 0.0}, ValueError, "quantile must be positive"),
         ({"quantile": 90}, ValueError, "quantile must be at most 1, got 90. Use 0.9"),
         ({"step": -1.0}, ValueError, "step must be positive and finite, got -1.0"),
@@ -325,11 +324,9 @@ def test_wrong_arguments_are_explained(attack, changes, error, words):
         ({"box": (0.0, [1.0, 2.0])}, ValueError, r"arrays of shape \(1,\)"),
         ({"box": (3.0, 0.0)}, ValueError, "low > high"),
         ({"box": (1.0, 3.0)}, ValueError, r"leaves out the mean of a class: feature 0 has mean 0.5.*Widen"),
-    ],
-)
-def test_wrong_feasible_sets_are_explained(changes, error, words):
-    with pytest.raises(error, match=words):
-        minmax_attack(np.arange(4.0)[:, None], [0, 0, 1, 1], 0.5, random_state=0, **changes)
+    ]:
+        with pytest.raises(error, match=words):
+            minmax_attack(np.arange(4.0)[:, None], [0, 0, 1, 1], 0.5, random_state=0, **changes)
 
 
 def test_wrong_noise_and_flips_are_explained():

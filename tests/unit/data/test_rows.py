@@ -274,9 +274,8 @@ def test_no_copy_is_made_to_look_at_an_array():
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
+def test_an_X_that_cannot_be_used_is_described():
+    for X, message in [
         (np.empty((0, 3)), r"X has 0 samples \(shape=\(0, 3\)\)"),
         (np.empty((3, 0)), r"X has 0 feature\(s\) \(shape=\(3, 0\)\)"),
         (sp.csr_matrix((0, 3)), r"X has 0 samples"),
@@ -287,11 +286,9 @@ def test_no_copy_is_made_to_look_at_an_array():
         (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"X must be numeric; found an array of objects"),
         (np.ones((2, 2), dtype=complex), r"X must be numeric; found dtype complex128"),
         (np.zeros((2, 2), dtype="M8[s]"), r"X must be numeric; found dtype datetime64"),
-    ],
-)
-def test_an_X_that_cannot_be_used_is_described(X, message):
-    with pytest.raises(ValueError, match=message):
-        as_rows(X)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_rows(X)
 
 
 def test_objects_that_are_numbers_are_accepted():
@@ -340,9 +337,8 @@ def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
         as_rows(kind(X)).check_finite()
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
+def test_a_target_that_cannot_be_used_is_described():
+    for y, message in [
         ([1.0, 2.0], r"X has 3 rows but y has 2: give one target per row"),
         ([[1.0], [2.0], [3.0]], r"y must be one-dimensional, got shape \(3, 1\)\. Use y\.ravel\(\)"),
         (1.0, r"y must be one-dimensional, got shape \(\)"),
@@ -350,11 +346,9 @@ def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
         ([1.0, np.nan, 2.0], r"y has a NaN or infinite value"),
         ([1.0, np.inf, 2.0], r"y has a NaN or infinite value"),
         ([1.0, None, 2.0], r"y has a NaN or infinite value|y must be numeric"),
-    ],
-)
-def test_a_target_that_cannot_be_used_is_described(y, message):
-    with pytest.raises(ValueError, match=message):
-        as_target(y, 3)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_target(y, 3)
 
 
 def test_targets_of_any_real_type_are_accepted():
@@ -364,20 +358,17 @@ def test_targets_of_any_real_type_are_accepted():
         np.testing.assert_array_equal(target, [1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
+def test_weights_that_cannot_be_used_are_described():
+    for weights, message in [
         ([1.0, 2.0], r"sample_weight must hold one number per row \(3\), got shape \(2,\)"),
         ([[1.0], [2.0], [3.0]], r"sample_weight must hold one number per row \(3\), got shape \(3, 1\)"),
         ([1.0, np.nan, 1.0], r"sample_weight has a NaN or infinite value"),
         ([1.0, np.inf, 1.0], r"sample_weight has a NaN or infinite value"),
         ([1.0, -0.1, 1.0], r"sample_weight has negative values; weights are masses"),
         ([0.0, 0.0, 0.0], r"sample_weight sums to zero: give at least one row a positive weight"),
-    ],
-)
-def test_weights_that_cannot_be_used_are_described(weights, message):
-    with pytest.raises(ValueError, match=message):
-        as_weights(weights, 3)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_weights(weights, 3)
 
 
 def test_weights_of_text_are_described():

@@ -175,9 +175,8 @@ def test_life_inside_a_pipeline():
     assert "radii" in again._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
+def test_a_wrong_parameter_is_refused():
+    for parameters, error, message in [
         ({"radii": True}, TypeError, "radii must be a number of radii or a sequence"),
         ({"radii": []}, ValueError, "radii must be a number of radii or a sequence"),
         ({"radii": 0}, ValueError, "at least one radius"),
@@ -187,12 +186,10 @@ def test_life_inside_a_pipeline():
         ({"scoring": "luck"}, ValueError, "luck"),
         ({"norm": "l7"}, ValueError, "Unknown norm 'l7'"),
         ({"coreset": "small"}, TypeError, "coreset must be a size"),
-    ],
-)
-def test_a_wrong_parameter_is_refused(parameters, error, message):
-    X, y = data_for(WassersteinLogisticRegressionCV, 100)
-    with pytest.raises(error, match=message):
-        WassersteinLogisticRegressionCV(**({"radii": [0.01, 0.1]} | parameters)).fit(X, y)
+    ]:
+        X, y = data_for(WassersteinLogisticRegressionCV, 100)
+        with pytest.raises(error, match=message):
+            WassersteinLogisticRegressionCV(**({"radii": [0.01, 0.1]} | parameters)).fit(X, y)
 
 
 def test_a_class_that_a_training_part_lacks_is_named():

@@ -133,10 +133,10 @@ def test_the_estimator_takes_a_power():
     assert WassersteinLinearRegression(radius=0.1).fit(X, y).problem_.loss.name == "squared"
 
 
-@pytest.mark.parametrize("power", [1.0, 0.5, np.inf, "2", None])
-def test_what_is_no_power_is_refused(power):
-    with pytest.raises((TypeError, ValueError), match="power"):
-        Problem("power", power=power, radius=0.1)
+def test_what_is_no_power_is_refused():
+    for power in [1.0, 0.5, np.inf, "2", None]:
+        with pytest.raises((TypeError, ValueError), match="power"):
+            Problem("power", power=power, radius=0.1)
 
 
 def test_what_cannot_be_done_is_said():

@@ -226,9 +226,8 @@ def test_the_loss_of_several_scores():
     assert loss.slope_range == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_what_has_no_meaning_is_said():
+    for call, error, message in [
         (lambda: Problem("softmax"), TypeError, r"needs the parameters \['n_classes'\]"),
         (lambda: Problem("softmax", n_classes=1), ValueError, "at least 2"),
         (lambda: Problem("softmax", n_classes=2.0), TypeError, "whole number"),
@@ -252,8 +251,6 @@ def test_the_loss_of_several_scores():
         ),
         (lambda: solve(make(), X, np.minimum(Y, 2)), ValueError, "Class 3 has no row"),
         (lambda: solve(make(), X, Y, solver="box"), ValueError, "Unknown solver"),
-    ],
-)
-def test_what_has_no_meaning_is_said(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    ]:
+        with pytest.raises(error, match=message):
+            call()

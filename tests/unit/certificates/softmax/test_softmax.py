@@ -155,9 +155,8 @@ def test_separable_rows_without_a_penalty_have_no_minimiser():
         solve_softmax(make(radius=0.0), X, y, max_iter=20)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
+def test_what_cannot_be_solved_is_said_before_work():
+    for change, error, message in [
         ({"y": np.full(90, 0)}, ValueError, "no row of positive weight"),
         ({"y": np.full(90, 9)}, ValueError, "class numbers"),
         ({"y": np.full(90, 0.5)}, ValueError, "class numbers"),
@@ -165,13 +164,11 @@ def test_separable_rows_without_a_penalty_have_no_minimiser():
         ({"solver": "newton"}, ValueError, "Unknown solver"),
         ({"X": np.ones((90, 900)), "solver": "structured"}, IncompatibleError, "too many"),
         ({"X": np.full((90, 4), np.nan)}, ValueError, "NaN"),
-    ],
-)
-def test_what_cannot_be_solved_is_said_before_work(change, error, message):
-    X, y = sample()
-    asked = {"X": X, "y": y} | change
-    with pytest.raises(error, match=message):
-        solve_softmax(make(), asked.pop("X"), asked.pop("y"), **asked)
+    ]:
+        X, y = sample()
+        asked = {"X": X, "y": y} | change
+        with pytest.raises(error, match=message):
+            solve_softmax(make(), asked.pop("X"), asked.pop("y"), **asked)
 
 
 def test_a_softmax_problem_extends_a_logistic_one():
@@ -262,19 +259,15 @@ def test_calibration_and_rounds_bring_a_coreset_nearer():
     assert excess["thrice"] < 0.5 * excess["once"] < 0.5 * excess["as written"]
 
 
-@pytest.mark.parametrize(
-    ("coreset", "error", "message"),
-    [
+def test_a_coreset_that_is_not_supported_is_refused():
+    for coreset, error, message in [
         (ImportanceCoreset(size=0.1), ValueError, "multinomial"),
         (DualCoreset(size=0.1, epsilon=0.1, parameter_radius=1.0), ValueError, "epsilon"),
         ("a tenth", TypeError, "a size"),
         (3, ValueError, "cannot hold 4 classes"),
         (UniformCoreset(size=3), ValueError, "cannot hold 4 classes"),
         (DualCoreset(size=3, calibrate=False, focus=False), ValueError, "cannot hold 4 classes"),
-    ],
-    ids=repr,
-)
-def test_a_coreset_that_is_not_supported_is_refused(coreset, error, message):
-    X, y = sample()
-    with pytest.raises(error, match=message):
-        fit_softmax_coreset(make(), X, y, coreset)
+    ]:
+        X, y = sample()
+        with pytest.raises(error, match=message):
+            fit_softmax_coreset(make(), X, y, coreset)
