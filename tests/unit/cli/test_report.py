@@ -13,6 +13,7 @@ from dualcore.cli.report import Picture, Report, Section, compare_sizes, describ
 
 pytestmark = pytest.mark.needs("matplotlib")
 
+PANELS = 9  # of all pictures
 NAMES = ["rounds", "cells", "weights", "sizes", "path"]
 # What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
 
