@@ -7,8 +7,6 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset
@@ -17,7 +15,6 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.transport import Transport, routing_cost
 from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
-from dualcore.problem.geometry import get_norm
 from dualcore.solvers import IncompatibleError
 from pairs import every_value
 
@@ -47,59 +44,6 @@ def make(n_classes=4, **settings):
 
 
 # The dual, row by row
-
-
-@every_norm
-def test_no_other_row_is_worth_more_than_h(norm):
-    """``h = sup l(x', y') - lam (||x - x'|| + gamma [y' != y])`` over far and near rows, and it is attained."""
-    rng = np.random.default_rng(1)
-    ball = get_norm(norm)
-    for _ in range(30):
-        problem = make(3, norm=norm, label_cost=rng.uniform(0.2, 2.0))
-        coef, intercept, x = rng.normal(size=(3, 2)), rng.normal(size=3), rng.normal(size=2)
-        multiplier = problem.kappa(coef) * rng.uniform(1.0, 1.5)
-        h = problem.h(coef, intercept, multiplier, x[None, :], np.array([0]))[0]
-        steps = np.vstack([np.zeros(2), rng.normal(size=(400, 2)) * rng.choice([0.1, 1.0, 10.0, 1e3], size=(400, 1))])
-        scores = (x + steps) @ coef.T + intercept
-        losses = logsumexp(scores, axis=1, keepdims=True) - scores
-        costs = np.array([ball.value(step) for step in steps])[:, None] + problem.geometry.label_cost * np.array(
-            [0.0, 1.0, 1.0]
-        )
-        worth = losses - multiplier * costs
-        assert worth.max() <= h + 1e-9 * multiplier * costs.max()
-        assert worth[0].max() == pytest.approx(h, abs=1e-12)
-
-
-@every_norm
-def test_below_kappa_the_adversary_gains_without_end(norm):
-    rng = np.random.default_rng(2)
-    coef, intercept = rng.normal(size=(3, 2)), rng.normal(size=3)
-    problem = make(3, norm=norm)
-    pairs = [(j, k) for j in range(3) for k in range(3) if j != k]
-    j, k = max(pairs, key=lambda pair: problem.geometry.norm.dual(coef[pair[0]] - coef[pair[1]]))
-    direction = problem.geometry.norm.steepest(coef[j] - coef[k])
-    scores = 1e6 * coef @ direction + intercept
-    assert logsumexp(scores) - scores[k] > 0.999 * problem.kappa(coef) * 1e6
-    assert np.isinf(problem.h(coef, intercept, 0.99 * problem.kappa(coef), np.zeros((1, 2)), np.array([k]))).all()
-
-
-def test_the_risk_is_the_minimum_over_the_multiplier():
-    rng = np.random.default_rng(3)
-    for seed in range(20):
-        X, y = sample(seed=seed, n=25)
-        problem = make(label_cost=rng.uniform(0.1, 1.0), radius=rng.uniform(0.05, 1.0), ridge=0.1)
-        coef, intercept = rng.normal(size=(4, 4)), rng.normal(size=4)
-        weights = rng.uniform(size=25)
-        kappa = problem.kappa(coef)
-
-        def objective(lam, problem=problem, coef=coef, intercept=intercept, X=X, y=y, weights=weights):
-            h = problem.h(coef, intercept, max(lam, problem.kappa(coef)), X, y)
-            return problem.radius * lam + weights @ h / weights.sum() + 0.05 * np.square(coef).sum()
-
-        found = minimize_scalar(objective, bounds=(kappa, kappa + 100.0), method="bounded", options={"xatol": 1e-10})
-        risk = problem.risk(coef, intercept, X, y, weights)
-        assert risk <= found.fun + 1e-12
-        assert risk == pytest.approx(min(found.fun, objective(kappa)), rel=1e-7)
 
 
 # Training
