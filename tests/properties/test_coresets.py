@@ -155,21 +155,6 @@ def samplers(draw: st.DrawFn, least: int = 2, names: tuple[str, ...] = tuple(SAM
 # Chunks
 
 
-@some
-@given(
-    sample=samples(losses=FIRST_ORDER, min_rows=60, max_rows=400),
-    sampler=samplers(least=10, names=("uniform", "layered", "algorithm 1", "dual")),
-    chunk_rows=st.sampled_from((1, 3, 16, 50, 111)),
-)
-def test_chunks_change_nothing(sample, sampler, chunk_rows):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        one = sampler.build(sample.problem, sample.source(10**6))
-        other = sampler.build(sample.problem, sample.source(chunk_rows))
-    np.testing.assert_array_equal(one.indices, other.indices)
-    np.testing.assert_allclose(one.weights, other.weights, atol=1e-12)
-
-
 @few
 @given(sample=samples(losses=("logistic", "hinge"), min_rows=200, max_rows=400), chunk_rows=st.sampled_from((7, 50)))
 def test_chunks_and_threads_change_nothing_over_rounds(sample, chunk_rows):

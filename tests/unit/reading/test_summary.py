@@ -320,15 +320,6 @@ def test_weights_are_repetitions(problem):
     assert weighted.lower_bound(weighted.risk) == pytest.approx(repeated.lower_bound(repeated.risk), rel=1e-10)
 
 
-def test_one_call_is_one_read():
-    problem = PROBLEMS["hinge"]
-    X, y, _ = sample(problem)
-    source = ArraySource(X, y, chunk_rows=10)
-    read(source, task_for(problem))
-    read(source, line_task(problem))
-    assert source.n_reads == 2
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_a_sample_is_kept_in_single_precision_where_that_is_exact(exact):
     problem = Problem("logistic", radius=0.1)

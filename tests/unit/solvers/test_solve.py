@@ -227,13 +227,6 @@ def test_single_precision_is_widened_not_trusted(solver):
     assert found.coef.dtype == np.float64
 
 
-def test_integer_data_and_labels():
-    X = np.array([[1, 0], [2, 1], [0, 3], [1, 4], [2, 2]])
-    y = np.array([1, 1, -1, -1, 1], dtype=np.int8)
-    found = solve(Problem("hinge", radius=0.1), X, y)
-    assert found.value == pytest.approx(solve(Problem("hinge", radius=0.1), X.astype(float), y.astype(float)).value)
-
-
 @both_solvers
 def test_the_order_of_rows_and_columns_does_not_matter(solver):
     problem, (X, y) = Problem("logistic", radius=0.1, norm="linf", label_cost=1.0), classes()

@@ -218,14 +218,6 @@ def test_one_row_becomes_two_with_a_warning(sampler):
     assert set(coreset.y) == {-1.0, 1.0}
 
 
-def test_regression_needs_no_classes():
-    X, _, targets = sample()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(UniformCoreset(size=1, random_state=0).build(HUBER, X, targets)) == 1
-        assert len(ImportanceCoreset(size=1, random_state=0).build(HUBER, X, targets)) == 1
-
-
 @pytest.mark.parametrize("written", [LayeredCoreset(size=20), DualCoreset(size=20, calibrate=False, focus=False)])
 def test_a_rare_class_on_which_the_anchor_does_well_is_not_lost_in_silence(written):
     """Layers look at the loss alone: rare rows of small loss share a layer with thousands of the other class."""

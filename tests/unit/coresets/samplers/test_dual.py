@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from dualcore import Anchor, Coreset, DualCoreset, Problem, fit_coreset, grid_coreset, solve
 from dualcore.coresets.refine import as_sampler
@@ -125,47 +124,8 @@ def test_calibration_beats_the_plain_draw_near_the_anchor():
 # Seeds, containers, weights
 
 
-def test_the_seed_decides():
-    X, y = sample()
-    one, same, other = (DualCoreset(size=80, random_state=seed).build(LOGISTIC, X, y) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.indices, same.indices)
-    np.testing.assert_array_equal(one.weights, same.weights)
-    assert not np.array_equal(one.indices, other.indices)
-
-
 # A multiplier that a pilot found is where some row is indifferent to a flip: whether that row counts as flipped is then
 # decided by rounding, which sparse products do in another order.
-NOT_AT_A_FLIP = Anchor(np.array([0.65, -0.46, 0.15]), 0.1, 0.9)
-
-
-@pytest.mark.parametrize(
-    ("problem", "options"),
-    [
-        (LOGISTIC, {"anchor": NOT_AT_A_FLIP}),
-        (LOGISTIC, {"calibrate": False, "focus": False}),
-        (Problem("logistic", radius=0.1), {}),
-    ],
-    ids=["flips", "algorithm 1", "no flips"],
-)
-def test_sparse_is_dense(problem, options):
-    X, y = sample()
-    X = np.where(np.abs(X) > 0.4, X, 0.0)
-    dense = DualCoreset(size=80, random_state=1, **options).build(problem, X, y)
-    sparse = DualCoreset(size=80, random_state=1, **options).build(problem, sp.csr_matrix(X), y)
-    np.testing.assert_array_equal(sparse.indices, dense.indices)
-    np.testing.assert_allclose(sparse.weights, dense.weights, rtol=1e-6)
-    np.testing.assert_array_equal(sparse.X.toarray(), dense.X)
-
-
-def test_inputs_are_left_alone():
-    X, y = sample()
-    weights = np.ones(len(y))
-    before = X.copy(), y.copy(), weights.copy()
-    for array in (X, y, weights):
-        array.flags.writeable = False
-    DualCoreset(size=80, rounds=2, random_state=1).fit(LOGISTIC, X, y, weights)
-    for array, copy in zip((X, y, weights), before, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 def test_equal_weights_are_no_weights():
@@ -174,15 +134,6 @@ def test_equal_weights_are_no_weights():
     equal = DualCoreset(size=80, random_state=1).build(LOGISTIC, X, y, np.full(len(y), 5.0))
     np.testing.assert_array_equal(plain.indices, equal.indices)
     np.testing.assert_allclose(plain.weights, equal.weights, rtol=1e-6)
-
-
-def test_rows_without_weight_take_no_place_in_the_coreset():
-    X, y = sample()
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, size=len(y))
-    weights[np.arange(len(y)) % 2 == 0] = 0.0
-    coreset = DualCoreset(size=80, random_state=1).build(LOGISTIC, X, y, weights)
-    assert (weights[coreset.indices] > 0.0).all()
-    assert len(coreset) >= 75
 
 
 def test_weighted_moments_are_reproduced():
@@ -196,15 +147,6 @@ def test_weighted_moments_are_reproduced():
 
 
 # Anchors
-
-
-def test_an_anchor_may_be_a_solution_and_is_kept():
-    X, y = sample()
-    solution = solve(LOGISTIC, X[:100], y[:100])
-    coreset = DualCoreset(size=80, anchor=solution, random_state=1).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(coreset.anchor.coef, solution.coef)
-    assert coreset.anchor.intercept == solution.intercept
-    assert coreset.anchor.multiplier == pytest.approx(solution.dual_variable)
 
 
 @pytest.mark.parametrize(
@@ -266,33 +208,12 @@ def test_settings_that_make_no_sense_are_refused_by_build_and_fit(options, messa
             getattr(DualCoreset(**({"random_state": 0} | options)), call)(LOGISTIC, X, y)
 
 
-@pytest.mark.parametrize("options", [{}, {"rounds": 3}])
-def test_one_row_of_two_classes_is_a_clear_error(options):
-    X, y = sample(100)
-    for call in ("build", "fit"):
-        with pytest.raises(ValueError, match="row of each class: size must be at least 2, got 1"):
-            getattr(DualCoreset(size=1, random_state=0, **options), call)(LOGISTIC, X, y)
-
-
 def test_one_row_is_enough_for_a_target():
     X, y = sample(100, labels=False)
     fit = DualCoreset(size=1, random_state=0).fit(HUBER, X, y)
     assert len(fit.coreset) == 1
     assert fit.coreset.weights.tolist() == [1.0]
     assert fit.certificate.lower <= solve(HUBER, X, y).value <= fit.certificate.upper * (1.0 + 1e-9)
-
-
-def test_a_source_carries_its_own_targets():
-    X, y = sample(100)
-    with pytest.raises(TypeError, match="leave y and sample_weight out"):
-        DualCoreset(size=20).build(LOGISTIC, ArraySource(X, y), y)
-
-
-def test_data_that_are_not_finite_are_refused_with_their_row():
-    X, y = sample(100)
-    X[17, 1] = np.inf
-    with pytest.raises(ValueError, match="row 17"):
-        DualCoreset(size=20, random_state=0).build(LOGISTIC, X, y)
 
 
 # The one call behind the estimators
