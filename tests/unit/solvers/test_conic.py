@@ -142,12 +142,6 @@ def test_sizes_stay_unknown_where_the_model_is_empty():
     assert Sizes(0.5, 2.0, 3.0).multiplier == 2.0
 
 
-# Data of every kind
-
-
-# No good answer
-
-
 # What it can take
 
 

@@ -43,9 +43,6 @@ def make(n_classes=4, **settings):
     return SoftmaxProblem(Problem("logistic", **({"radius": 0.1} | settings)), n_classes)
 
 
-# The dual, row by row
-
-
 # Training
 
 

@@ -121,11 +121,7 @@ def test_calibration_beats_the_plain_draw_near_the_anchor():
     assert errors[0] < 0.5 * errors[1]
 
 
-# Seeds, containers, weights
-
-
-# A multiplier that a pilot found is where some row is indifferent to a flip: whether that row counts as flipped is then
-# decided by rounding, which sparse products do in another order.
+# Weights
 
 
 def test_equal_weights_are_no_weights():
