@@ -9,6 +9,7 @@ from dualcore import Problem, solve
 from dualcore.certificates import lower_bound
 from dualcore.solvers.cones import ScaledRows, spread_dual
 from dualcore.solvers.squaredflips import FlipDescent
+from pairs import every_value
 
 
 def sample(n=120, m=4, seed=0):
@@ -23,9 +24,11 @@ def descent(problem, X, y, weights=None):
     return FlipDescent(problem, ScaledRows.of(problem, data)), data
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize(
-    ("radius", "label_cost", "ridge"), [(0.1, 0.4, 0.0), (0.1, 0.4, 0.05), (0.3, 0.7, 0.0), (0.02, 0.1, 0.0)]
+@every_value(
+    pytest.mark.parametrize(
+        ("radius", "label_cost", "ridge"), [(0.1, 0.4, 0.0), (0.1, 0.4, 0.05), (0.3, 0.7, 0.0), (0.02, 0.1, 0.0)]
+    ),
+    norm=["l1", "l2", "linf"],
 )
 def test_the_value_is_that_of_the_cone_program(norm, radius, label_cost, ridge):
     X, y = sample()
