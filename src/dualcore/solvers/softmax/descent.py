@@ -18,8 +18,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
-from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram, sample_rows
 from dualcore.solvers.lbfgs import LimitedMemory
+from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram, sample_rows
 from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 from dualcore.solvers.softmax.walls import FixedWalls
 from dualcore.solvers.softmax.within import BoundedSteps
