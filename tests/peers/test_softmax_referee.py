@@ -7,14 +7,17 @@ import pytest
 
 from dualcore import Problem
 from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
+from pairs import every_pair
 
 cp = pytest.importorskip("cvxpy")
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("extra", [{}, {"label_cost": 0.7}, {"ridge": 0.1}, {"fit_intercept": False}], ids=str)
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@every_pair(
+    norm=["l1", "l2", "linf"],
+    extra=[{}, {"label_cost": 0.7}, {"ridge": 0.1}, {"fit_intercept": False}],
+    n_classes=[2, 3, 5],
+)
 def test_the_optimum_is_that_of_cvxpy(norm, extra, n_classes):
     rng = np.random.default_rng(n_classes)
     y = rng.integers(n_classes, size=40)

@@ -17,6 +17,7 @@ from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
 from dualcore.solvers.softmax.descent import ClassDescent
+from pairs import every_value
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -87,8 +88,7 @@ def test_a_flow_holds_every_model(norm):
         widest.renew(found.shares, 1e-3)
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_value(kind=["float64", "float32", "sparse"], fit_intercept=[True, False])
 def test_products_are_those_of_the_design(kind, fit_intercept):
     X, y = make(3, n=700, m=5)
     X = (X + 3.0).astype(np.float32)
@@ -107,11 +107,13 @@ def test_products_are_those_of_the_design(kind, fit_intercept):
     assert products.n_passes == 3
 
 
-@each_norm
-@pytest.mark.parametrize(
-    "change",
-    [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
-    ids=["plain", "flips", "ridge", "no intercept", "flips and ridge"],
+@every_value(
+    each_norm,
+    pytest.mark.parametrize(
+        "change",
+        [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
+        ids=["plain", "flips", "ridge", "no intercept", "flips and ridge"],
+    ),
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_descent_agrees_with_one_cone_program_of_all_rows(norm, change):
@@ -215,8 +217,7 @@ def test_flips_that_spend_the_radius_are_certified(norm):
     assert found.relative_gap <= 1e-3
 
 
-@each_norm
-@pytest.mark.parametrize("label_cost", [0.3, 1.0])
+@every_value(each_norm, label_cost=[0.3, 1.0])
 def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
     """Far from the optimum, too, where changes of label spend all of the radius or too much of it."""
     X, y = make(3, n=120, m=4, seed=5)
@@ -273,8 +274,7 @@ def test_many_sparse_coefficients_reach_the_default_tolerance():
     assert found.relative_gap <= 1e-6
 
 
-@each_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_value(each_norm, label_cost=[np.inf, 1.0])
 def test_a_start_is_never_left_for_a_worse_model(norm, label_cost):
     """Rounds with wide smoothing begin by going uphill from an optimum."""
     X, y = make(n=400)

@@ -14,6 +14,7 @@ from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram
 from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.smoothrisk import SmoothRisk
 from dualcore.solvers.softmax.within import BoundedSteps
+from pairs import every_value
 
 CHANGES = pytest.mark.parametrize(
     "change",
@@ -49,8 +50,7 @@ def test_the_value_under_a_bound_has_its_gradient(change):
     assert (ahead - behind) / 2e-6 == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-@CHANGES
-@pytest.mark.parametrize("radius", [0.01, 0.15])
+@every_value(CHANGES, radius=[0.01, 0.15])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_models_and_bounds_are_those_of_the_cone_program(change, radius):
     problem, X, y, design = design_of(change, radius)
