@@ -312,7 +312,8 @@ def test_all_classes_of_a_source_share_one_model(tables, coreset):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_three_classes_of_text_are_trained_from_a_path(tables, tmp_path, kind):
     pd, X = pytest.importorskip("pandas"), tables[False, True].X
-    labels = np.array(["low", "mid", "top"])[np.digitize(X[:, 0] + X[:, 1], [-0.5, 0.5])]
+    directions = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
+    labels = np.array(["low", "mid", "top"])[(X[:, :2] @ directions.T).argmax(axis=1)]
     frame = pd.DataFrame(X.astype(np.float64)).add_prefix("x").assign(label=labels)
     getattr(frame, f"to_{kind}")(tmp_path / f"rows.{kind}", index=False)
     model = classifier().fit(tmp_path / f"rows.{kind}", "label")

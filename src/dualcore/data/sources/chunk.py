@@ -60,11 +60,9 @@ def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArra
         code = np.array([places.get(value, -1) for value in values.tolist()], dtype=np.intp)[inverse]
     if (code < 0).any():
         row = int(np.argmax(code < 0))
-        [found, *known] = (
-            f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])
-        )
-        classes = " and ".join(known) if len(labels) == 2 else f"{', '.join(known)}{', ...' if len(labels) > 5 else ''}"
-        raise RowError(start + row, f"The target is {found}, but the classes are {classes}")
+        shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]
+        known = (" and " if len(labels) == 2 else ", ").join(shown[1:]) + (", ..." if len(labels) > 5 else "")
+        raise RowError(start + row, f"The target is {shown[0]}, but the classes are {known}")
     return code
 
 
