@@ -43,7 +43,7 @@ MOST = {
     "problem": (4_301, 46),
     "certificates": (1_770, 46),
     "reading": (1_391, 28),
-    "solvers": (11_179, 481),
+    "solvers": (10_772, 450),
     "coresets": (3_484, 69),
     "estimators": (1_360, 17),
     "experiments": (1_573, 22),

@@ -7,6 +7,7 @@ coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -96,8 +97,10 @@ class Normal:
         """Slope of the loss in the units of the user for a unit of normalised slope."""
         return self.factor / self.unit
 
-    def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+    def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a model of the user in normalised units; the intercept is exact up to its last digit."""
+        if coef.ndim == 2:
+            return _by_class(self.inside, coef, intercept)
         if self.centre is None and self.level == 0.0:
             return coef / self.unit, intercept / self.unit
         if not (np.isfinite(coef).all() and np.isfinite(intercept)):
@@ -105,12 +108,14 @@ class Normal:
         shifted = Fraction(intercept) - Fraction(self.level) + self._shift(coef)
         return coef / self.unit, float(shifted / Fraction(self.unit))
 
-    def outside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+    def outside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a normalised model in the units of the user.
 
         An intercept far from the origin has few digits behind the point. What it cannot hold goes to a coefficient, as
         a change too small to matter otherwise: its column is far from the origin too.
         """
+        if coef.ndim == 2:
+            return _by_class(self.outside, coef, intercept)
         coef = coef * self.unit
         if self.centre is None and self.level == 0.0:
             return coef, intercept * self.unit
@@ -165,6 +170,14 @@ class Normal:
     def _shift(self, coef: FloatArray) -> Fraction:
         """Return ``centre . coef``, exactly."""
         return Fraction(0) if self.centre is None else exact_dot(self.centre, coef)
+
+
+def _by_class(
+    move: Callable[[FloatArray, float], tuple[FloatArray, float]], coef: FloatArray, intercept: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return a model of many classes moved class by class."""
+    moved = [move(theta, float(b)) for theta, b in zip(coef, intercept, strict=True)]
+    return np.stack([theta for theta, _ in moved]), np.array([b for _, b in moved])
 
 
 def exact_dot(left: FloatArray, right: FloatArray) -> Fraction:

@@ -29,9 +29,10 @@ from dualcore.problem import Anchor, Data, Problem
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
-from dualcore.solvers.softmax.certify import FarColumns, size_fault
+from dualcore.solvers.normal import Normal
 from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.smoothrisk import Lean
+from dualcore.solvers.softmax.classsolvers import norm_fault
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
@@ -50,7 +51,7 @@ def can_step(problem: Problem, n_features: int) -> bool:
     if problem.family.name != "softmax" or problem.family.flips:
         return False
     held = not free_features(problem, n_features).any()
-    return held and size_fault(problem, n_features, by_newton=False) is None
+    return held and norm_fault(problem) is None
 
 
 def sample_rows(problem: Problem, source: Source) -> int:
@@ -106,7 +107,7 @@ class ClassSteps:
         """Keep the sample, train on it, and return its model."""
         problem = self.problem
         rows = as_rows(X if sp.issparse(X) else np.asarray(X))
-        self._far = FarColumns.of(problem, Data(rows, y, weights))
+        self._far = Normal.of(problem, Data(rows, y, weights))
         design = ClassDesign.of(problem, self._far.data)
         self._shift = design.shift if self._far.centre is None else design.shift + self._far.centre
         self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
@@ -192,5 +193,4 @@ class ClassSteps:
         return anchor
 
     def _weights(self, anchor: Anchor) -> FloatArray:
-        intercept = self._far.inside(anchor.coef, np.asarray(anchor.intercept))
-        return self._descent.design.weights(anchor.coef, intercept)
+        return self._descent.design.weights(*self._far.inside(anchor.coef, np.asarray(anchor.intercept)))
