@@ -8,7 +8,7 @@ import pytest
 from dualcore import Problem, solve
 
 pytest.importorskip("cvxpy")
-from peers.softmax_programme import softmax_optimum  # noqa: E402
+from peers.softmax_programme import softmax_optimum
 
 
 def make(n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

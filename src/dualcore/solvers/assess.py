@@ -9,12 +9,12 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Pass
 from dualcore.solvers.certifiers import certify_one_score
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.softmax.classsolvers import certify_classes
 
 
@@ -131,5 +131,5 @@ def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certific
     before = source.n_reads
     data = source_data(source)
     known = certify_in_memory(problem, model, data.rows, data.y, data.weights)
-    multiplier = problem.evaluate(model.coef, model.intercept, data).multiplier
+    multiplier = problem.minimum(model.coef, model.intercept, data).multiplier
     return Certificate(known.upper, known.lower, source.n_reads - before, known.rounding), multiplier

@@ -26,13 +26,13 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
-from dualcore.solvers.normal import Normal
+from dualcore.solvers.softmax.classsolvers import norm_fault
 from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.smoothrisk import Lean
-from dualcore.solvers.softmax.classsolvers import norm_fault
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
@@ -107,9 +107,9 @@ class ClassSteps:
         """Keep the sample, train on it, and return its model."""
         problem = self.problem
         rows = as_rows(X if sp.issparse(X) else np.asarray(X))
-        self._far = Normal.of(problem, Data(rows, y, weights))
-        design = ClassDesign.of(problem, self._far.data)
-        self._shift = design.shift if self._far.centre is None else design.shift + self._far.centre
+        self._normal = Normal.of(problem, Data(rows, y, weights))
+        design = ClassDesign.of(problem, self._normal.data)
+        self._shift = design.shift if self._normal.centre is None else design.shift + self._normal.centre
         self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
         if rows.n < design.shape[0] * design.shape[1]:
             self._damping = _DAMPING
@@ -187,10 +187,10 @@ class ClassSteps:
         return SmoothPoint(W, none, None, risk.widest, width, risk.widest.at(risk.unit(W), width))
 
     def _anchor(self, W: FloatArray) -> Anchor:
-        coef, intercept = self._far.outside(*self._descent.design.model(W))
+        coef, intercept = self._normal.outside(*self._descent.design.model(W))
         anchor = Anchor(coef, intercept, self.problem.family.feasible_multiplier(coef, 0.0))
         self._asked = anchor, W
         return anchor
 
     def _weights(self, anchor: Anchor) -> FloatArray:
-        return self._descent.design.weights(*self._far.inside(anchor.coef, np.asarray(anchor.intercept)))
+        return self._descent.design.weights(*self._normal.inside(anchor.coef, np.asarray(anchor.intercept)))
