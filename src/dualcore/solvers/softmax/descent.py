@@ -18,8 +18,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
+from dualcore.solvers.lbfgs import LimitedMemory
 from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram, sample_rows
-from dualcore.solvers.softmax.lbfgs import Memory
 from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
@@ -128,13 +128,13 @@ class ClassDescent:
             self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
         if not (self._start_on_sample() or self._start_unchanged()):
             self._start_here()
-        curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
+        curvature, extra, memory, metric = 0.0, np.zeros(1), LimitedMemory(self.W.size), None
         here = self.risk.at(self.W, self.width, self.scale)
         self._keep(here)  # rounds may end above a good start
         while True:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
-                curvature, extra, memory = found, held, Memory(self.W.size)
+                curvature, extra, memory = found, held, LimitedMemory(self.W.size)
                 metric = ClassMetric.of(design, self.gram, curvature, extra)
             here = self._round(here, metric, memory)
             if self._is_over(here):
@@ -163,7 +163,7 @@ class ClassDescent:
         """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
         here = self.risk.at(W, self.width, self.scale)
         metric = ClassMetric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
-        memory = Memory(W.size)
+        memory = LimitedMemory(W.size)
         for number in range(rounds):
             if number:
                 self.risk.renew(here, np.inf)
@@ -236,7 +236,7 @@ class ClassDescent:
         held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
-    def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: Memory) -> SmoothRiskValue:
+    def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: LimitedMemory) -> SmoothRiskValue:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
