@@ -56,7 +56,7 @@ class ClassDescentSolver(Solver):
             with np.errstate(under="ignore"):
                 descent = ClassDescent(design, tol, limit, best.W if best.W.any() else None)
                 descent.run()
-                best.see(descent.W, problem.evaluate(*design.model(descent.W), data))
+            best.see(descent.W, Minimum(descent.upper, 0.0))
             best.bound(descent.lower)
             best.bound(descent.last)
             best.iterations, best.history = descent.iterations, [Iterate(*line) for line in descent.history]
@@ -109,11 +109,10 @@ class _Best:
     """
 
     def __init__(self, design: ClassDesign, start: tuple[FloatArray, Any] | None) -> None:
-        self.design, self.W, self.risk = design, np.zeros(design.shape), Minimum(np.inf, 0.0)
+        self.design, self.W, self.risk = design, np.zeros(design.shape), Minimum(float(np.log(design.shape[0])), 0.0)
         self.lower, self.withheld = spread_bound(design), False
         self.iterations = 0
         self.history: list[Iterate] = []
-        self.see(self.W, design.problem.evaluate(*design.model(self.W), design.data))
         if start is not None and not self.closed(0.0):
             W = design.weights(*start)
             self.see(W, design.problem.evaluate(*design.model(W), design.data))

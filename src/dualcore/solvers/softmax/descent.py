@@ -174,6 +174,8 @@ class ClassDescent:
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many; priors and widths come from there too."""
         design = self.design
+        if self.W[:, : self.risk.price.size].any():
+            return False
         chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
         if _WORTH * chosen.size > design.data.rows.n:
             return False
