@@ -209,8 +209,9 @@ class RadiusSearch(WassersteinLinearModel):
         rows = as_rows(X)
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         masses = as_weights(left, test.size)
-        # Softmax models and problems whose rows are moved one by one have no paths: a model for every radius.
-        has_path = problem.family.is_closed and not (problem.is_classification and plain._is_joint)
+        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
+        joint = problem.is_classification and plain._is_joint
+        has_path = problem.family.is_closed and not (joint and self.coreset is not None)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
         held = rows.take(test)
@@ -222,6 +223,8 @@ class RadiusSearch(WassersteinLinearModel):
     ) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
         rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
+        if problem.is_classification and plain._is_joint:
+            problem, targets = plain._joint_problem(problem), [np.searchsorted(plain.classes_, y)]
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
@@ -230,7 +233,7 @@ class RadiusSearch(WassersteinLinearModel):
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
-            if problem.is_classification:
+            if problem.is_classification and problem.family.n_outputs == 1:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
             yield model
