@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import field, replace
-from functools import partial
+from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +23,13 @@ from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import Rows, as_rows
+from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import Source, is_source_like
 from dualcore.estimators.chunks import Scored, open_features, score_chunks
 from dualcore.estimators.columns import naming_columns, numbered
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import Fitted, remark
+from dualcore.estimators.units import Units
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
@@ -44,6 +47,23 @@ def _check_masks(**arrays: Any) -> None:
             plain_array(name, values)
 
 
+def in_one_step(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that learns change its estimator at the end, or not at all.
+
+    It runs on a shallow copy, whose attributes then replace those of the estimator, by one assignment. An exception or
+    an interrupt leaves the estimator as it was.
+    """
+
+    @wraps(method)
+    def learn(self: Any, *args: Any, **settings: Any) -> Any:
+        copied = copy(self)
+        method(copied, *args, **settings)
+        self.__dict__ = copied.__dict__
+        return self
+
+    return learn
+
+
 class Training(NamedTuple):
     """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
 
@@ -59,11 +79,14 @@ class WassersteinLinearModel(BaseEstimator):
     Parameters
     ----------
     radius : float, default=0.01
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk. The default is for standardised ones.
+        ``sigma >= 0``, in the units of the features, or of their deviations with ``feature_weights="std"``; 0 is plain
+        empirical risk. The default is for deviations of about one.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
-    feature_weights : array-like of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable.
+    feature_weights : array-like of shape (n_features,), "std" or None, default=None
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable. "std" is one over the standard
+        deviation, weighted by ``sample_weight``: the model is the one that standardised columns give, ridge included,
+        in raw units. One-hot columns of ``categories`` stay as they are, and constant columns have the coefficient 0.
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
@@ -117,7 +140,10 @@ class WassersteinLinearModel(BaseEstimator):
     n_iter_ : int
         Iterations of the solver.
     problem_ : Problem
-        What was solved, with the parameters of the fit.
+        What was solved, with the parameters of the fit, in the units of the data: with ``feature_weights="std"`` the
+        deviations are its prices, and its ridge has a number for each feature.
+    feature_weights_ : ndarray of shape (n_features,) or None
+        The prices of the fit, learned where ``feature_weights`` is "std".
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -126,7 +152,7 @@ class WassersteinLinearModel(BaseEstimator):
 
     radius: float = 0.01
     norm: str | Norm = "l2"
-    feature_weights: npt.ArrayLike | None = None
+    feature_weights: npt.ArrayLike | str | None = None
     label_cost: float = np.inf
     support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
     categories: Any = None
@@ -142,6 +168,10 @@ class WassersteinLinearModel(BaseEstimator):
     verbose: int = 0
 
     problem_: Problem = field(init=False)
+    feature_weights_: FloatArray | None = field(init=False)
+    # Units of the features in training, None where they are raw, and the problem in these units.
+    _units: Units | None = field(init=False)
+    _problem: Problem = field(init=False)
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -170,7 +200,7 @@ class WassersteinLinearModel(BaseEstimator):
             self._loss(),
             radius=self.radius,
             norm=self.norm,
-            feature_weights=self.feature_weights,
+            feature_weights=None if self._is_standardising else self.feature_weights,
             label_cost=self.label_cost,
             support=self.support,
             categories=numbered(self.categories, X),
@@ -178,6 +208,51 @@ class WassersteinLinearModel(BaseEstimator):
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
         )
+
+    @property
+    def _is_standardising(self) -> bool:
+        """Whether the prices of the features are learned; what is wrong with them is said here."""
+        if not isinstance(self.feature_weights, str):
+            return False
+        if self.feature_weights != "std":
+            raise ValueError(
+                f"feature_weights must be 'std', None or one positive number (or inf) per feature, got "
+                f"{self.feature_weights!r}."
+            )
+        if isinstance(self.norm, Norm) and self.norm.weights is not None:
+            raise TypeError("norm has weights already: give it none with feature_weights='std'.")
+        return True
+
+    def _learn_units(self, problem: Problem, X: Any, weights: FloatArray | None = None) -> Any:
+        """Learn the units of the features, and return rows or a source in them."""
+        self._units = None
+        if not self._is_standardising:
+            return X
+        groups = problem.geometry.categories
+        keep = [column for group in (() if groups is None else groups.groups) for column in group if column is not None]
+        self._units = Units.of(X, weights, keep, centred=problem.fit_intercept)
+        return self._units.rows(X)
+
+    def _stream_units(self, problem: Problem, X: Any, sample_weight: Any) -> Any:
+        """Return the rows of a part in the units of the first part, whose deviations are the prices of all."""
+        if not hasattr(self, "_streams"):
+            weights = None if sample_weight is None else as_weights(sample_weight, X.shape[0])
+            return self._learn_units(problem, X, weights)
+        return X if self._units is None else self._units.rows(X)
+
+    def _model(self, coef: FloatArray, intercept: Any) -> Any:
+        """Return a raw model in the units of training."""
+        if self._units is not None:
+            coef, intercept = self._units.inside(coef, intercept)
+        return SimpleNamespace(coef=coef, intercept=intercept)
+
+    def _state(self, problem: Problem) -> Problem:
+        """Keep a problem, stated for raw rows, and return it for rows in the units of training."""
+        self.problem_ = self._problem = problem
+        if self._units is not None:
+            self.problem_, self._problem = self._units.stated(problem), self._units.problem(problem)
+        self.feature_weights_ = self.problem_.geometry.norm.weights
+        return self._problem
 
     def _read_rows(self, X: Any) -> Rows:
         """Return row access to new features, checked against those of the fit."""
@@ -325,10 +400,22 @@ class WassersteinLinearModel(BaseEstimator):
         found = getattr(self, "solution_", None) if self.warm_start else None
         found = found if isinstance(found, list) else [found]
         usable = len(found) == count and all(one is not None and one.coef.shape == shape for one in found)
-        return found if usable else [None] * count
+        if not usable:
+            return [None] * count
+        models = [self._model(one.coef, one.intercept) for one in found]
+        return [replace(one, **vars(model)) for one, model in zip(found, models, strict=True)]
 
-    def _keep(self, solution: Solution, certificate: Certificate | None, coreset: Any) -> None:
+    def _outside(self, training: Training) -> Training:
+        """Return what was trained in raw units."""
+        if self._units is None:
+            return training
+        solution = replace(self._units.outside(training.solution), problem=self.problem_)
+        coreset = None if training.coreset is None else self._units.coreset_outside(training.coreset)
+        return training._replace(solution=solution, coreset=coreset)
+
+    def _keep(self, training: Training) -> None:
         """Store a model. Without a certificate the risk is that on the coreset."""
+        solution, certificate, coreset = self._outside(training)
         self.coef_, self.intercept_ = solution.coef, solution.intercept
         self.solution_, self.certificate_, self.coreset_ = solution, certificate, coreset
         self.dual_variable_, self.n_iter_ = solution.dual_variable, solution.iterations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -21,17 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
-from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.base import WassersteinLinearModel, in_one_step
 from dualcore.estimators.chunks import named_features
 from dualcore.estimators.onebyone import known_classes, open_classes, store
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import (
-    all_or_nothing,
-    keep_streams,
-    learns_in_parts,
-    open_streams,
-    train_on_streams,
-)
+from dualcore.estimators.streaming import keep_streams, learns_in_parts, open_streams, train_on_streams
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -86,6 +79,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     coef_: FloatArray = field(init=False)
     intercept_: FloatArray = field(init=False)
 
+    @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the classifier.
 
@@ -116,10 +110,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
         weights = as_weights(sample_weight, code.size)
         self.class_weight_ = self._weigh_classes(y, code, weights)
-        self.problem_ = problem
+        X = self._learn_units(problem, X, weights)
         if self._is_joint:
             self._fit_joint(problem, X, code, self._row_weights(code, weights))
             return self
+        problem = self._state(problem)
         binary = self.classes_.size == 2
         positives = range(1 if binary else 0, self.classes_.size)
         masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], count=len(positives))
@@ -143,6 +138,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return self
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    @in_one_step
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take in a part of the rows, and train on a coreset of all parts so far.
 
@@ -173,43 +169,41 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
                 "a dict, or sample_weight."
             )
-        with all_or_nothing(self):
-            problem = self._make_problem(X)
-            X, y = self._read_pair(X, y, reset=first, y_numeric=False)
-            if first:
-                self.classes_ = np.unique(classes)
-                if self.classes_.size < 2:
-                    raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
-            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
-            code = self._codes(y)
-            self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
-            binary, joint = self.classes_.size == 2, self._is_joint
-            positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
-            weights = self._row_weights(
-                code, as_weights(sample_weight, code.size) if sample_weight is not None else None
-            )
-            problem = self._joint_problem(problem) if joint else problem
-            streams = open_streams(self, problem, len(positives))
-            targets = [code.astype(np.float64) if joint else np.where(code == one, 1.0, -1.0) for one in positives]
-            names = ["" if binary or joint else str(self.classes_[positive]) for positive in positives]
-            found: list[Any] = train_on_streams(self, streams, X, targets, weights, names)
-            keep_streams(self, problem, streams)
-            if all(one is not None for one in found):
-                if joint:
-                    self._keep(*found[0])
-                else:
-                    store(self, found)
+        problem = self._make_problem(X)
+        X, y = self._read_pair(X, y, reset=first, y_numeric=False)
+        if first:
+            self.classes_ = np.unique(classes)
+            if self.classes_.size < 2:
+                raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
+        code = self._codes(y)
+        X = self._stream_units(problem, X, sample_weight)
+        self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
+        binary, joint = self.classes_.size == 2, self._is_joint
+        positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
+        weights = self._row_weights(code, as_weights(sample_weight, code.size) if sample_weight is not None else None)
+        problem = self._state(self._joint_problem(problem) if joint else problem)
+        streams = open_streams(self, problem, len(positives))
+        targets = [code.astype(np.float64) if joint else np.where(code == one, 1.0, -1.0) for one in positives]
+        names = ["" if binary or joint else str(self.classes_[positive]) for positive in positives]
+        found: list[Any] = train_on_streams(self, streams, X, targets, weights, names)
+        keep_streams(self, streams)
+        if all(one is not None for one in found):
+            if joint:
+                self._keep(found[0])
+            else:
+                store(self, found)
         return self
 
     def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
         """Train on the rows of a source."""
         before = X.n_reads if isinstance(X, Source) else 0
-        sources = open_classes(self, X, y, sample_weight)
-        self.problem_ = problem
+        sources = open_classes(self, problem, X, y, sample_weight)
         if self._is_joint:
             self._fit_joint(problem, sources[0], None, None)
             return self
+        problem = self._state(problem)
         binary, starts = len(sources) == 1, self._earlier(sources[0].n_features, count=len(sources))
         names = [""] if binary else [str(label) for label in self.classes_]
         found = [
@@ -226,9 +220,9 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def _fit_joint(self, problem: Problem, X: Any, code: Any, weights: FloatArray | None) -> None:
         """Train one softmax model of all classes: ``X`` is rows, or a source with class numbers as targets."""
         [start] = self._earlier(self.classes_.size, self.n_features_in_)
-        joint = self.problem_ = self._joint_problem(problem)
+        joint = self._state(self._joint_problem(problem))
         found = self._train(joint, X, code, weights, start=start)
-        self._keep(*found)
+        self._keep(found)
         self._remark(joint, [found], X, [code], weights)
 
     def _joint_problem(self, problem: Problem) -> Problem:
@@ -277,12 +271,10 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         if is_source_like(X):
             check_is_fitted(self)
             sources = known_classes(self, X, y, sample_weight)
-            self._match_features(sources[0])
             if self._is_joint:
-                model = SimpleNamespace(coef=self.coef_, intercept=self.intercept_)
-                return assess(self.problem_, model, sources[0]).upper
+                return assess(self._problem, self._model(self.coef_, self.intercept_), sources[0]).upper
             found = [
-                assess(self.problem_, SimpleNamespace(coef=coef, intercept=float(b)), source).upper
+                assess(self._problem, self._model(coef, float(b)), source).upper
                 for coef, b, source in zip(self.coef_, self.intercept_, sources, strict=True)
             ]
             return found[0] if len(found) == 1 else np.array(found)

@@ -8,13 +8,16 @@ import numpy as np
 
 from dualcore.data.sources import ClassError, PreparedSource, Source, SourceError, open_labelled, open_source
 from dualcore.data.sources.against import ClassSource, class_masses
+from dualcore.problem import Problem
 
 # A target with more different values is no class.
 _MOST_CLASSES = 1000
 
 
-def open_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, *, apart: bool = False) -> list[Source]:
-    """Return a source for every problem, as `known_classes` does, and note classes, class weights and features.
+def open_classes(
+    estimator: Any, problem: Problem, X: Any, y: Any, sample_weight: Any, *, apart: bool = False
+) -> list[Source]:
+    """Return a source for every problem, as `known_classes` does, and note classes, class weights, features and units.
 
     With ``apart`` each of many classes has a source against the rest, also where they share one model.
     """
@@ -30,6 +33,7 @@ def open_classes(estimator: Any, X: Any, y: Any, sample_weight: Any, *, apart: b
     estimator.class_weight_ = estimator._weigh_classes(
         classes, np.arange(classes.size), np.array(list(masses.values()))
     )
+    source = estimator._learn_units(problem, source)
     return _by_problem(estimator, source, joint=estimator._is_joint and not apart)
 
 
@@ -43,6 +47,8 @@ def known_classes(estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[So
         source, _ = open_labelled(X, y, sample_weight, classes=estimator.classes_.tolist())
     else:
         source = open_source(X, y, sample_weight)
+    estimator._match_features(source)
+    source = source if estimator._units is None else estimator._units.rows(source)
     return _by_problem(estimator, source, joint=estimator._is_joint)
 
 
@@ -71,8 +77,8 @@ def _open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[S
 
 def store(estimator: Any, found: list[Any]) -> None:
     """Keep the models of a classifier, each a `Training`: one for two classes, else one for each class."""
-    solutions, certificates, coresets = zip(*found, strict=True)
-    estimator._keep(*found[0])
+    solutions, certificates, coresets = zip(*(estimator._outside(one) for one in found), strict=True)
+    estimator._keep(found[0])
     estimator.coef_ = np.vstack([solution.coef for solution in solutions])
     estimator.intercept_ = np.array([solution.intercept for solution in solutions])
     if len(found) > 1:

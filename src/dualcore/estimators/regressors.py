@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import field
-from types import SimpleNamespace
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
@@ -12,12 +11,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_weights
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
+from dualcore.estimators.base import Training, WassersteinLinearModel, check_number, in_one_step
 from dualcore.estimators.chunks import named_features
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import remark_delta
-from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_streams
+from dualcore.estimators.streaming import keep_streams, learns_in_parts, open_streams, train_on_streams
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.solvers.assess import assess
@@ -33,6 +33,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     coef_: FloatArray = field(init=False)
     intercept_: float = field(init=False)
 
+    @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the regressor.
 
@@ -58,10 +59,11 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
             y = sample_weight = None
         else:
             X, y = self._read_pair(X, y, reset=True, y_numeric=True)
+        X = self._learn_units(problem, X, None if sample_weight is None else as_weights(sample_weight, X.shape[0]))
+        problem = self._state(problem)
         [start] = self._earlier(self.n_features_in_)
         found = self._train(problem, X, y, sample_weight, start=start)
-        self._keep(*found)
-        self.problem_ = problem
+        self._keep(found)
         self._remark(problem, [found], X, [y], sample_weight)
         self._remark_units(found, X, y)
         return self
@@ -70,6 +72,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         """Warn where a parameter of the loss is in another unit than the target; most losses have none."""
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    @in_one_step
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take in a part of the rows, and train on a coreset of all parts so far.
 
@@ -89,14 +92,14 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        with all_or_nothing(self):
-            problem = self._make_problem(X)
-            X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
-            streams = open_streams(self, problem, 1)
-            [found] = train_on_streams(self, streams, X, [y], sample_weight)
-            keep_streams(self, problem, streams)
-            if found is not None:
-                self._keep(*found)
+        problem = self._make_problem(X)
+        X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
+        X = self._stream_units(problem, X, sample_weight)
+        streams = open_streams(self, self._state(problem), 1)
+        [found] = train_on_streams(self, streams, X, [y], sample_weight)
+        keep_streams(self, streams)
+        if found is not None:
+            self._keep(found)
         return self
 
     def predict(self, X: Any) -> FloatArray:
@@ -124,7 +127,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         if is_source_like(X):
             source = open_source(X, y, sample_weight)
             self._match_features(source)
-            return assess(self.problem_, SimpleNamespace(coef=self.coef_, intercept=self.intercept_), source).upper
+            source = source if self._units is None else self._units.rows(source)
+            return assess(self._problem, self._model(self.coef_, self.intercept_), source).upper
         X, y = self._read_pair(X, y, reset=False, y_numeric=True)
         return self.problem_.risk(self.coef_, self.intercept_, X, y, sample_weight)
 

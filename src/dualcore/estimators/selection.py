@@ -29,7 +29,7 @@ from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import is_source_like, open_source
-from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.estimators.base import WassersteinLinearModel, in_one_step
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.columns import numbered
 from dualcore.estimators.onebyone import open_classes
@@ -88,6 +88,7 @@ class RadiusSearch(WassersteinLinearModel):
     rule: str = "best"
     n_jobs: int | None = None
 
+    @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
 
@@ -119,6 +120,10 @@ class RadiusSearch(WassersteinLinearModel):
             if plain.classes_.size < 2:
                 raise ValueError(f"y holds one class only ({plain.classes_[0]!r}); a classifier needs two classes.")
         plain.n_features_in_ = X.shape[1]
+        X = plain._learn_units(problem, X, weights)
+        problem = plain._state(problem)
+        # Models of folds are trained in the units of all rows, where a radius means the same to all of them.
+        plain.feature_weights, plain.support = problem.geometry.norm.weights, problem.geometry.support
         targets, masses = _targets(plain, problem, y, weights)
         radii = self._grid(problem, [(X, target, masses) for target in targets])
         scores = Parallel(n_jobs=self.n_jobs)(
@@ -137,7 +142,8 @@ class RadiusSearch(WassersteinLinearModel):
             plain = self._plain().set_params(radius=self.radius_)
             plain._title = type(self).__name__  # whose fit it is, in what is printed and in warnings
             plain.fit(X, y, sample_weight)
-            self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
+            mine = {*self.get_params(deep=False), "radius", "warm_start", "_title"}
+            self.__dict__.update({name: value for name, value in vars(plain).items() if name not in mine})
         return self
 
     def _score_source(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -151,12 +157,13 @@ class RadiusSearch(WassersteinLinearModel):
         plain = self._plain()
         problem = plain._make_problem(X)
         if problem.is_classification:
-            sources = open_classes(plain, X, y, sample_weight, apart=True)
+            sources = open_classes(plain, problem, X, y, sample_weight, apart=True)
         else:
-            sources = [open_source(X, y, sample_weight)]
+            sources = [plain._learn_units(problem, open_source(X, y, sample_weight))]
+        problem = plain._state(problem)
         radii = self._grid(problem, [(source, None, None) for source in sources])
         if problem.is_classification and plain._is_joint:
-            problem, sources = plain._joint_problem(problem), open_classes(plain, X, y, sample_weight)
+            problem, sources = plain._joint_problem(problem), open_classes(plain, problem, X, y, sample_weight)
         coreset = self.coreset
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         if is_auto(coreset):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -41,18 +39,6 @@ def _stream_size(coreset: Any) -> int:
     )
 
 
-@contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """Leave an estimator as it was before the block where the block fails: its model, its labels, its features."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
 def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:
     """Return copies of the streams of an estimator, new ones unless the last call was one of `partial_fit`.
 
@@ -70,11 +56,11 @@ def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetSt
     return [CoresetStream(problem, size, random_state=seed) for _ in range(count)]
 
 
-def keep_streams(estimator: Any, problem: Problem, streams: list[CoresetStream]) -> None:
-    """Keep the streams after a call that went well, for this problem."""
+def keep_streams(estimator: Any, streams: list[CoresetStream]) -> None:
+    """Keep the streams after a call that went well."""
     if not hasattr(estimator, "_streams"):
         estimator.__dict__.pop("coef_", None)  # the model of other rows
-    estimator._streams, estimator.problem_ = streams, problem
+    estimator._streams = streams
 
 
 def train_on_streams(

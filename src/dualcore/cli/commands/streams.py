@@ -19,11 +19,12 @@ from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import TableError, as_labels
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Chunk, ClassError, PreparedSource, SvmlightSource, standardised
+from dualcore.data.sources import Chunk, ClassError, PreparedSource, SvmlightSource
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.coding import coded_groups, coded_names
 from dualcore.data.sources.paths import format_of
 from dualcore.data.sources.rows import source_target, whole_chunk
+from dualcore.estimators.units import Units
 
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
@@ -126,8 +127,9 @@ def open_stream(
     inner, scaling = source, None
     if options.standardize:
         groups = coded_groups(names, layout.coding)
-        prepared = standardised(source, [column for group in groups for column in group if column is not None])
-        source, scaling = prepared, Scaling.of(prepared)
+        keep = [column for group in groups for column in group if column is not None]
+        scaling = Scaling.of(Units.of(source, None, keep))
+        source = PreparedSource(source, centre=scaling.centre, scale=scaling.scale)
     rows = inner.inner if isinstance(inner, PreparedSource) else inner
     if options.drop_missing:
         _ = rows.n_rows  # a CSV file does not know before it was read
