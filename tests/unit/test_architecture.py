@@ -1,9 +1,12 @@
-"""The package keeps its plan: nine packages, imports only go down."""
+"""The package keeps its plan: nine packages, imports only go down, and none of them grows."""
 
 import ast
+import io
 import re
 import sys
+import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +35,52 @@ PACKAGES = (
 BESIDE = ("__init__", "__main__")
 # What runs before anything else is imported: it belongs to the command line, and the front page begins with it.
 FIRST = ("__init__", "dualcore.cli.startup")
+# By package: the most lines of code (docstrings, comments and blank lines do not count) and the most numbers in
+# module-level assignments. Both may only be lowered. A change that removes code lowers them; a change that adds code
+# removes as much elsewhere in the package.
+MOST = {
+    "data": (3_565, 48),
+    "problem": (4_323, 46),
+    "certificates": (1_770, 46),
+    "reading": (1_391, 28),
+    "solvers": (11_179, 481),
+    "coresets": (3_484, 69),
+    "estimators": (1_537, 17),
+    "experiments": (1_573, 22),
+    "cli": (2_791, 18),
+    "beside": (165, 0),
+}
+# A count this far below its limit, absolutely and relative to the limit, must be entered as the new limit.
+LOOSE, LOOSE_SHARE = 5, 0.03
+# Class names that occur more than once in the package, and file names that occur more than once in one of its parts.
+# Entries may only be removed.
+SAME_CLASSES = {
+    "Case",
+    "ColumnRows",
+    "Layout",
+    "Model",
+    "Reading",
+    "Record",
+    "Rows",
+    "Table",
+    "_Candidate",
+    "_Read",
+    "_Sums",
+}
+SAME_FILES = {"data/arrays.py", "data/rows.py"}
+# Names that every folder may use.
+SHARED_FILES = {"__init__.py", "base.py"}
+# Lower bounds search for one number, a multiplier or a share. Minimisation over more variables is training.
+SCALAR_SEARCHES = {"scipy.optimize.brentq", "scipy.optimize.minimize_scalar"}
+OPTIMISERS = ("dualcore.solvers", "scipy.optimize", "clarabel")
+NOT_CODE = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.COMMENT,
+    tokenize.ENDMARKER,
+}
 NAMELESS = {"common", "helper", "helpers", "misc", "tools", "util", "utils"}
 REFEREES = {"cvxpy", "dro", "skwdro"}
 IMPORT_NAMES = {"scikit_learn": {"sklearn"}, "dask": {"dask", "distributed"}}
@@ -109,6 +158,86 @@ def unplanned_modules(package: Path) -> list[str]:
     return faults
 
 
+def code_lines(text: str) -> int:
+    """Count the lines that hold code: no docstring, no comment alone, no blank line."""
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
+                docstrings.update(range(first.lineno, first.end_lineno + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NOT_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstrings)
+
+
+def constant_numbers(text: str) -> int:
+    """Count the numbers in assignments at the level of the module."""
+    return sum(
+        isinstance(part, ast.Constant) and isinstance(part.value, int | float) and not isinstance(part.value, bool)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for part in ast.walk(node.value)
+    )
+
+
+def counts_of(package: Path) -> dict[str, tuple[int, int]]:
+    """Return lines of code and numbers in module-level assignments by package; "beside" is what stands in none."""
+    counts: dict[str, tuple[int, int]] = {}
+    for module in modules_of(package):
+        name, text = package_of(module, package), module.read_text(encoding="utf-8")
+        name = "beside" if name in BESIDE else name
+        lines, numbers = counts.get(name, (0, 0))
+        counts[name] = lines + code_lines(text), numbers + constant_numbers(text)
+    return counts
+
+
+def wrong_counts(counts: dict[str, tuple[int, int]], most: dict[str, tuple[int, int]]) -> list[str]:
+    """One sentence for each count that grew, or that fell so far that the table has to follow."""
+    faults = []
+    for name in sorted(counts.keys() | most.keys()):
+        found, allowed = counts.get(name, (0, 0)), most.get(name, (0, 0))
+        for what, now, limit in zip(("lines of code", "numbers in assignments"), found, allowed, strict=True):
+            if now > limit:
+                faults.append(f"{name}: {now} {what}, {now - limit} more than the {limit} of MOST: delete as many")
+            elif limit - now > max(LOOSE, LOOSE_SHARE * limit):
+                faults.append(f"{name}: {now} {what}, MOST says {limit}: lower it, {name!r}: {found}")
+    return faults
+
+
+def same_classes(package: Path) -> set[str]:
+    """Return the names that more than one class of the package has."""
+    names = Counter(
+        node.name
+        for module in modules_of(package)
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    return {name for name, times in names.items() if times > 1}
+
+
+def same_files(package: Path) -> set[str]:
+    """Return the files, as package/name, that occur more than once in the tree of one package."""
+    files = Counter((package_of(module, package), module.name) for module in modules_of(package))
+    return {f"{where}/{name}" for (where, name), times in files.items() if times > 1 and name not in SHARED_FILES}
+
+
+def training_imports(package: Path) -> list[str]:
+    """Return what modules under certificates import to minimise over models."""
+    return [
+        f"{module.relative_to(package).as_posix()}:{line} imports {name}"
+        for module in modules_of(package / "certificates")
+        for line, name in imported_modules(module, package)
+        if name not in SCALAR_SEARCHES and any(name == tool or name.startswith(tool + ".") for tool in OPTIMISERS)
+    ]
+
+
 def third_party_imports(package: Path) -> dict[str, str]:
     """Top-level name of each foreign package, with one module that imports it."""
     return {
@@ -150,6 +279,22 @@ def test_imports_only_go_down():
 
 def test_every_module_is_in_a_named_package():
     assert unplanned_modules(PACKAGE) == []
+
+
+def test_no_package_grows():
+    assert wrong_counts(counts_of(PACKAGE), MOST) == []
+
+
+def test_a_class_name_means_one_thing():
+    assert same_classes(PACKAGE) == SAME_CLASSES
+
+
+def test_a_file_name_means_one_thing_in_a_package():
+    assert same_files(PACKAGE) == SAME_FILES
+
+
+def test_certificates_do_not_train():
+    assert training_imports(PACKAGE) == []
 
 
 def test_the_referees_of_the_tests_stay_outside_the_package():
@@ -225,6 +370,64 @@ def test_a_module_outside_the_packages_is_reported(tmp_path, name):
     faults = unplanned_modules(package)
     assert faults
     assert all(fault.startswith(name.removesuffix(".py")) for fault in faults)
+
+
+def test_lines_and_numbers_are_counted_as_a_reader_would():
+    text = '''"""Two lines
+of text."""
+
+# A comment.
+WIDTHS = (1e-3, 2, True)
+NAME: str = "three"
+
+
+def f(x):
+    """Return more."""
+    return (
+        x + 4  # numbers of functions are their own affair
+    )
+'''
+    assert code_lines(text) == 6
+    assert constant_numbers(text) == 2
+
+
+def test_a_package_that_grows_is_reported(tmp_path):
+    text = "A = 1\nB = 2\n"
+    package = write_package(tmp_path, {"__init__.py": "", "problem/problem.py": text, "data/rows.py": text})
+    assert counts_of(package) == {"beside": (0, 0), "problem": (2, 2), "data": (2, 2)}
+    [lines, numbers] = wrong_counts(counts_of(package), {"problem": (2, 2), "data": (1, 1)})
+    assert lines == "data: 2 lines of code, 1 more than the 1 of MOST: delete as many"
+    assert numbers.startswith("data: 2 numbers")
+
+
+@pytest.mark.parametrize(("limit", "faults"), [(100, 0), (105, 0), (106, 1), (1000, 1)])
+def test_a_package_that_shrinks_lowers_its_count(limit, faults):
+    found = wrong_counts({"data": (100, 0)}, {"data": (limit, 0)})
+    assert len(found) == faults
+    assert all("lower it, 'data': (100, 0)" in fault for fault in found)
+
+
+def test_names_that_stand_for_two_things_are_reported(tmp_path):
+    files = {"data/rows.py": "class Rows: ...\n", "data/sources/rows.py": "class Part: ...\n"}
+    files |= {"cli/rows.py": "def f():\n    class Rows: ...\n", "data/base.py": "", "data/sources/base.py": ""}
+    package = write_package(tmp_path, files)
+    assert same_classes(package) == {"Rows"}
+    assert same_files(package) == {"data/rows.py"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import clarabel\n",
+        "from scipy.optimize import brentq, minimize\n",
+        "from ..solvers.moving import Bundle\n",
+        "def f():\n    from dualcore.solvers import solve\n",
+    ],
+)
+def test_a_certificate_that_trains_is_reported(tmp_path, text):
+    package = write_package(tmp_path, {"certificates/rows.py": text, "solvers/solve.py": text})
+    [fault] = training_imports(package)
+    assert fault.startswith("certificates/rows.py:")
 
 
 def test_foreign_imports_are_seen_wherever_they_hide(tmp_path):

@@ -1,6 +1,6 @@
 """Rigorous statements about the full data: dual points, lower bounds, and the certificate that holds both bounds."""
 
-from dualcore.certificates.certificate import Certificate, LinearModel, certify
+from dualcore.certificates.certificate import Certificate, LinearModel
 from dualcore.certificates.points import DualPoint, dual_point, feasible, smoothing_widths
 from dualcore.certificates.rounding import (
     EPS,
@@ -25,7 +25,6 @@ __all__ = [
     "RowLevelSet",
     "SideSums",
     "Steepness",
-    "certify",
     "column_sizes",
     "dual_point",
     "feasible",

@@ -1,30 +1,13 @@
-"""`Certificate`, and `certify`: what is known about a model on data that are in memory."""
+"""`Certificate`: what is known about a model on the full data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from dualcore.certificates.bundle import Bundle, unbounded_features
-from dualcore.certificates.narrow import Narrow
-from dualcore.certificates.newton import choose_newton
-from dualcore.certificates.points import DualPoint, dual_point, smoothing_widths
-from dualcore.certificates.rounding import RowLevelSet
-from dualcore.certificates.rows import Bound, RowBounds
-from dualcore.certificates.sums import trivial_bound
 from dualcore.data.arrays import FloatArray
-from dualcore.problem import Problem
-from dualcore.problem.normal import Normal
-
-# Passes that a certificate on a support may take.
-_BUNDLE_PASSES = 500
-# Relative gap that is looked for on a support.
-_TIGHT = 1e-7
-# Relative gap below which a tighter bound is not looked for.
-_CLOSE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -94,93 +77,3 @@ class LinearModel(Protocol):
     @property
     def intercept(self) -> Any:
         """The intercept, or one for each of many classes."""
-
-
-def certify(problem: Problem, solution: LinearModel, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
-    """Return the exact worst-case risk of ``solution`` on these data and a lower bound on the best possible one.
-
-    Parameters
-    ----------
-    problem : Problem
-        With one score a row; `dualcore.certify` takes many classes too.
-    solution : Solution, or anything with ``coef`` and ``intercept``
-        It may come from other data, a coreset for example: the bound holds for these data all the same. Its dual point
-        is used where it was made for this problem.
-    X, y, sample_weight
-        The data the certificate is about.
-
-    Notes
-    -----
-    On a support the lower bound is the minimum of a bundle of planes, a pass over the data each: ``n_reads`` counts
-    them.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> problem = Problem("hinge", radius=0.5)
-    >>> X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
-    >>> round(certify(problem, SimpleNamespace(coef=np.array([1.0]), intercept=0.0), X, y).gap, 12)
-    0.0
-    """
-    data = problem.validate(X, y, sample_weight)
-    coef = np.asarray(solution.coef, dtype=np.float64)
-    problem = problem.reduced().levelled()
-    normal = Normal.of(problem, data)
-    theta, intercept = normal.inside(coef, float(solution.intercept))
-    upper = normal.problem.evaluate(theta, intercept, normal.data).value
-    known = getattr(solution, "dual", None) if getattr(solution, "problem", None) == problem else None
-    inside = _CERTIFIERS[problem.family.name](normal, theta, intercept, upper, known)
-    return Certificate(
-        normal.factor * inside.upper, normal.factor * inside.lower, inside.n_reads, normal.factor * inside.rounding
-    )
-
-
-def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
-    """Try the dual point that is known, then those that the model suggests, in normalised units."""
-    problem, data = normal.problem, normal.data
-    bounds = RowBounds(problem, data, upper)
-    best = Bound(trivial_bound(problem), 0.0)
-    if isinstance(known, DualPoint) and known.stay.shape == data.y.shape:
-        best = max(best, bounds.bound(known.times(1.0 / normal.slope_unit)))
-    t = problem.signal(coef, intercept, data)
-    for width in smoothing_widths(problem, t):
-        if upper - best.value <= _CLOSE * abs(upper):
-            break
-        point = dual_point(problem, t, data, problem.size(coef), width)
-        best = max(best, bounds.bound(point, width=width, t=t, coef=coef))
-    rounding = best.rounding + bounds.level_set.risk_error(coef, intercept)
-    return Certificate(upper, min(best.value, upper), rounding=rounding)
-
-
-def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
-    """Raise planes below the risk from this model on until they meet it, or their own optimum.
-
-    A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
-    """
-    problem, data = normal.problem, normal.data
-    lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
-    if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
-        return Certificate(upper, min(trivial_bound(problem), upper))
-    rounding = problem.family.enclosure + RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
-    problem, data, *_ = narrow = Narrow.of(problem, data)
-    coef, intercept = narrow.inside(coef, intercept)
-    floor = 0.0
-    newton = choose_newton(problem, data)
-    if newton is not None:
-        found = newton.run(problem, data, coef, intercept, newton.tight)
-        if found.is_within(newton.enough):
-            rounding += found.rounding
-            return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
-        floor = max(found.lower, 0.0)
-    bundle = Bundle(problem, data, coef, intercept, floor=floor)
-    passes = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
-    lower = max(trivial_bound(problem), bundle.lower)
-    return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding + bundle.rounding)
-
-
-# By the name of the family; of a dual point that is known only closed forms make use.
-_CERTIFIERS: dict[str, Callable[[Normal, FloatArray, float, float, Any], Certificate]] = {
-    "closed": _certify_rows,
-    "box": _certify_on_box,
-    "categories": _certify_on_box,
-}

@@ -13,29 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.bundle import Region, find_region
+from dualcore.certificates.region import BoxLevelSet, find_region
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
 # Roundings of an entry, in machine precisions; see `PlaneBound.least`.
 _ROUNDINGS = 64.0
-
-
-class NewtonResult(NamedTuple):
-    """The best model and its objective at its multiplier, the bound and its rounding, and the two of every round."""
-
-    coef: FloatArray
-    intercept: float
-    multiplier: float
-    upper: float
-    lower: float
-    rounding: float
-    history: list[tuple[float, float]]
-
-    def is_within(self, tol: float) -> bool:
-        """Whether the relative gap is at most ``tol``."""
-        return self.upper - self.lower <= tol * abs(self.upper)
 
 
 class Plane(NamedTuple):
@@ -65,7 +49,7 @@ class PlaneBound:
         #: features without walls
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
-    def region(self, upper: float) -> Region:
+    def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
         return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)

@@ -51,10 +51,10 @@ class Units:
         if not isinstance(X, Source):
             rows = as_rows(X)
             X = ArraySource(rows, np.zeros(rows.n), weights)
-        read = _ColumnMoments(None, 1.0)
+        read = _SpreadRead(None, 1.0)
         trees, last = X.fold(read, read.merge)
-        parts: list[Any] = [*(tree.total() for tree in trees), *(_Moments.of(edge.X, edge.weights) for edge in last)]
-        found: _Moments = reduce(add, parts)
+        parts: list[Any] = [*(tree.total() for tree in trees), *(_Spread.of(edge.X, edge.weights) for edge in last)]
+        found: _Spread = reduce(add, parts)
         deviation = np.sqrt(found.squares / found.weight)
         # Below this a deviation is what rounding left of equal values.
         noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
@@ -122,7 +122,7 @@ class Units:
 
 
 @dataclass(frozen=True)
-class _Moments:
+class _Spread:
     """Weight, mean and sum of squared distances from it, of every column over some rows."""
 
     weight: float
@@ -131,7 +131,7 @@ class _Moments:
     sparse: bool
 
     @classmethod
-    def of(cls, X: Any, weights: FloatArray | None) -> _Moments:
+    def of(cls, X: Any, weights: FloatArray | None) -> _Spread:
         n = X.shape[0]
         w = np.ones(n) if weights is None else weights
         weight = float(w.sum())
@@ -153,26 +153,26 @@ class _Moments:
         mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # what rounding took away in the first sum
         return cls(weight, mean, (w[:, None] * (X - mean) ** 2).sum(axis=0), False)
 
-    def __add__(self, other: _Moments) -> _Moments:
+    def __add__(self, other: _Spread) -> _Spread:
         weight = self.weight + other.weight
         if not weight > 0.0:
             return self
         step = other.mean - self.mean
         mean = self.mean + step * (other.weight / weight)
         between = step**2 * (self.weight * other.weight / weight)
-        return _Moments(weight, mean, self.squares + other.squares + between, self.sparse)
+        return _Spread(weight, mean, self.squares + other.squares + between, self.sparse)
 
-    def copy(self) -> _Moments:
+    def copy(self) -> _Spread:
         return self
 
 
 @dataclass(frozen=True)
-class _ColumnMoments(LeafRead[TreeSum]):
+class _SpreadRead(LeafRead[TreeSum]):
     """Moments of complete leaves."""
 
     def sums_of(self, chunk: Chunk) -> TreeSum:
         leaf = self.leaf_of(chunk)
-        parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
+        parts = [_Spread.of(part.X, part.weights) for part in chunk.cut(leaf)]
         leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
         leaves[:] = parts
         return TreeSum.of_leaves(chunk.start // leaf, leaves)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.certificates.softmax.sums import ClassTotals
+from dualcore.certificates.softmax.totals import ClassTotals
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import Leaves, TreeSum

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from dualcore.certificates import Certificate
-from dualcore.certificates import certify as certify_one_score
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Pass
+from dualcore.solvers.certifiers import certify_one_score
 from dualcore.solvers.softmax.certify import certify_classes
 
 

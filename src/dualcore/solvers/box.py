@@ -8,15 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.certificates import dual_point, lower_bound
-from dualcore.certificates.bundle import Bundle, unbounded_features
-from dualcore.certificates.narrow import Narrow
-from dualcore.certificates.newton import NewtonMethod, choose_newton
-from dualcore.certificates.plane import NewtonResult
+from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.moving.bundle import Bundle
+from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
+from dualcore.solvers.moving.narrow import Narrow
+from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -36,7 +37,7 @@ _WIDE = 2e8
 _NOTHING = 1e-6
 
 
-class _Scored(NamedTuple):
+class _ScoredModel(NamedTuple):
     """A model, its risk and the multiplier there."""
 
     value: float
@@ -44,10 +45,10 @@ class _Scored(NamedTuple):
     model: tuple[FloatArray, float]
 
 
-def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _Scored:
+def _scored(problem: Problem, data: Data, model: tuple[FloatArray, float]) -> _ScoredModel:
     """Return a model with its risk, or a little more: it is only a start."""
     least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, sharpness=_START)
-    return _Scored(least.value + problem.penalty(model[0]), least.multiplier, model)
+    return _ScoredModel(least.value + problem.penalty(model[0]), least.multiplier, model)
 
 
 class BoxSolver(Solver):

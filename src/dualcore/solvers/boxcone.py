@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates.coneprogram import Affine, ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
+from dualcore.solvers.coneprogram import Affine, ConeProgram
 
 __all__ = ["hypercube_model"]
 
@@ -38,7 +38,7 @@ _PATIENCE = 4
 _FAR = 100.0
 
 
-class _Pieces(NamedTuple):
+class _LossPieces(NamedTuple):
     """Linear pieces of the loss, each for one row: ``slope * t + offset`` under a label that stays or flips."""
 
     rows: npt.NDArray[np.intp]
@@ -46,13 +46,13 @@ class _Pieces(NamedTuple):
     offset: FloatArray
     flipped: npt.NDArray[np.bool_]
 
-    def joined(self, other: _Pieces) -> _Pieces:
+    def joined(self, other: _LossPieces) -> _LossPieces:
         rows = np.concatenate([self.rows, other.rows])
         slope, offset = np.concatenate([self.slope, other.slope]), np.concatenate([self.offset, other.offset])
-        return _Pieces(rows, slope, offset, np.concatenate([self.flipped, other.flipped]))
+        return _LossPieces(rows, slope, offset, np.concatenate([self.flipped, other.flipped]))
 
-    def kept(self, keep: npt.NDArray[np.bool_ | np.intp]) -> _Pieces:
-        return _Pieces(self.rows[keep], self.slope[keep], self.offset[keep], self.flipped[keep])
+    def kept(self, keep: npt.NDArray[np.bool_ | np.intp]) -> _LossPieces:
+        return _LossPieces(self.rows[keep], self.slope[keep], self.offset[keep], self.flipped[keep])
 
 
 class _Small(NamedTuple):
@@ -63,7 +63,7 @@ class _Small(NamedTuple):
     masses: FloatArray
 
 
-class _Found(NamedTuple):
+class _HypercubeModel(NamedTuple):
     """A model, what the programme promises for it, how far below that each piece lies, and how long Clarabel took."""
 
     coef: FloatArray
@@ -105,14 +105,14 @@ def hypercube_model(
         rows = np.flatnonzero(short > 0.01 * tol * np.maximum(moves.upper, 1e-3))
         flipped = (moves.label != small.y)[rows] if problem.is_classification else np.zeros(rows.size, dtype=bool)
         slope = np.asarray(problem.loss.slope(moves.signal[rows]))
-        pieces = pieces.joined(_Pieces(rows, slope, _offsets(problem.loss, slope), flipped))
+        pieces = pieces.joined(_LossPieces(rows, slope, _offsets(problem.loss, slope), flipped))
         found = _solve(problem, box, small, pieces, tol, max_iter)
         count += found.iterations
         work += found.iterations * pieces.rows.size * X.shape[1]
     return best.coef, best.intercept, count
 
 
-def _first_pieces(problem: Problem, n: int) -> _Pieces:
+def _first_pieces(problem: Problem, n: int) -> _LossPieces:
     """Return all pieces of a polyhedral loss, or tangents that hold a curved one at both ends and between."""
     loss = problem.loss
     slopes = np.linspace(*loss.slope_range, 3)
@@ -120,14 +120,16 @@ def _first_pieces(problem: Problem, n: int) -> _Pieces:
     flips = (False, True) if problem.is_classification and np.isfinite(problem.geometry.label_cost) else (False,)
     ways = [(slope, offset, flip) for slope, offset in lines for flip in flips]
     slope, offset, flipped = (np.repeat(np.array(column), n) for column in zip(*ways, strict=True))
-    return _Pieces(np.tile(np.arange(n), len(ways)), slope, offset, flipped.astype(bool))
+    return _LossPieces(np.tile(np.arange(n), len(ways)), slope, offset, flipped.astype(bool))
 
 
 def _offsets(loss: Loss, slope: FloatArray) -> FloatArray:
     return -np.asarray(loss.conjugate(slope))
 
 
-def _solve(problem: Problem, box: BoxFamily, small: _Small, pieces: _Pieces, tol: float, max_iter: int) -> _Found:
+def _solve(
+    problem: Problem, box: BoxFamily, small: _Small, pieces: _LossPieces, tol: float, max_iter: int
+) -> _HypercubeModel:
     X, y, n = small.X, small.y, small.y.size
     program = ConeProgram()
     coef, level, lam = program.variables(X.shape[1]), program.variables(1), program.variables(1)
@@ -159,7 +161,7 @@ def _solve(problem: Problem, box: BoxFamily, small: _Small, pieces: _Pieces, tol
     slack = np.empty(pieces.rows.size)
     for at, room in spare:
         slack[at] = found.value(room)
-    return _Found(
+    return _HypercubeModel(
         found.value(coef), float(found.value(level)[0]), multiplier, found.value(epigraph), slack, found.iterations
     )
 

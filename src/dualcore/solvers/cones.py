@@ -1,4 +1,4 @@
-"""What all our cone programs share; `dualcore.certificates.coneprogram` writes them down.
+"""What all our cone programs share; `dualcore.solvers.coneprogram` writes them down.
 
 A `Scene` is a cone program with the model in it: coefficients and intercept of the scaled rows, the bound on the dual
 norm, radius and ridge. Losses add their rows to it.
@@ -15,11 +15,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint
-from dualcore.certificates.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
+from dualcore.solvers.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution
 
 # Iterations of Clarabel for a step of a descent. Columns that are dependent but for rounding take all of them and leave
 # a step that is too short: after so many of those in a row the descent ends.

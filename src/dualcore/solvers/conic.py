@@ -19,7 +19,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
-from dualcore.certificates.coneprogram import SOLVED, Affine, ConeSolution, Place
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -27,6 +26,7 @@ from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared,
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxcone import hypercube_model
+from dualcore.solvers.coneprogram import SOLVED, Affine, ConeSolution, Place
 from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
 from dualcore.solvers.rootmean import descend
 

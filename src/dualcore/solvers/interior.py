@@ -16,7 +16,7 @@ from dualcore.solvers.activerows import ActiveRows, fix_rows
 from dualcore.solvers.barrier import MaxCone, norm_cone, ratio
 from dualcore.solvers.base import Iterate, RawSolution, tell
 from dualcore.solvers.design import Design
-from dualcore.solvers.newton import DenseNewton, NewtonSystem, ThinNewton
+from dualcore.solvers.newtonsystem import DenseNewton, NewtonSystem, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
 # How far along a step to the boundary to go.

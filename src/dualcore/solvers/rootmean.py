@@ -23,12 +23,12 @@ import scipy.sparse as sp
 from scipy.optimize import minimize_scalar
 
 from dualcore.certificates import DualPoint, lower_bound
-from dualcore.certificates.coneprogram import SOLVED, ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import LinfNorm
 from dualcore.problem.losses import Squared
 from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.coneprogram import SOLVED, ConeProgram
 from dualcore.solvers.cones import DUAL_BOUNDS, MOST_INEXACT, ScaledRows, bound_step, solve_step
 
 # Widths of the smoothing, as shares of the mean, for p < 2.
@@ -50,7 +50,7 @@ _CANDIDATES, _LAST = 8, 3
 _CUTS = 20
 
 
-class Place(NamedTuple):
+class RootMeanPoint(NamedTuple):
     """A scaled model: coefficients, then the level where there is one, and what is minimised there."""
 
     x: FloatArray
@@ -60,7 +60,7 @@ class Place(NamedTuple):
     cost: float
 
 
-class Step(NamedTuple):
+class RootMeanStep(NamedTuple):
     """Where a local model has its minimum (if ``exact``; near it, if not), the relative decrease, the rows' slopes."""
 
     change: FloatArray
@@ -93,7 +93,7 @@ class Outcome:
     finished: bool
 
 
-class Descent:
+class RootMeanDescent:
     """A problem of a power of the residual, or of the squared hinge without flips, in the units of ``design``."""
 
     def __init__(self, problem: Problem, design: ScaledRows) -> None:
@@ -122,15 +122,15 @@ class Descent:
 
     # What is minimised
 
-    def at(self, x: FloatArray, width: float = 0.0) -> Place:
+    def at(self, x: FloatArray, width: float = 0.0) -> RootMeanPoint:
         """Evaluate a model; ``width`` smooths the residuals."""
         return self._evaluate(x, np.asarray(self.rows @ x) + self.offset, width)
 
-    def _evaluate(self, x: FloatArray, signal: FloatArray, width: float) -> Place:
+    def _evaluate(self, x: FloatArray, signal: FloatArray, width: float) -> RootMeanPoint:
         mean, steepness = self._mean(signal, width), self._steepness(x)
         root = mean + self.problem.radius * steepness
         cost = root if self.problem.ridge == 0.0 else root**self.p + 0.5 * float(self.ridge @ x[: self.m] ** 2)
-        return Place(x, signal, mean, steepness, float(cost))
+        return RootMeanPoint(x, signal, mean, steepness, float(cost))
 
     def _steepness(self, x: FloatArray) -> float:
         coef = self.design.unit * x[: self.m] / self.design.scale
@@ -147,11 +147,11 @@ class Descent:
         # Divided by the largest, or high powers would overflow.
         return top * float(self.masses @ (size / top) ** self.p) ** (1.0 / self.p) if top > 0.0 else 0.0
 
-    def risk(self, place: Place) -> float:
+    def risk(self, place: RootMeanPoint) -> float:
         """Return the worst-case risk, without its ridge, in scaled units."""
         return float((place.mean + self.problem.radius * place.steepness) ** self.p)
 
-    def _line(self, place: Place, promised: float) -> tuple[float, float]:
+    def _line(self, place: RootMeanPoint, promised: float) -> tuple[float, float]:
         """Return the risk, ridge included, in the units of the data, and how much less the local model promises."""
         total = self.design.unit**self.p * (place.cost if self.problem.ridge > 0.0 else place.cost**self.p)
         return total, total * max(promised, 0.0) * (1.0 if self.problem.ridge > 0.0 else self.p)
@@ -195,14 +195,14 @@ class Descent:
             best = self._separated(best, slopes) if self.one_sided else self._fitted(best)
         return Outcome(best.x, tuple(slopes[::-1]), tuple(history), finished)
 
-    def step(self, place: Place, width: float = 0.0) -> Step:
+    def step(self, place: RootMeanPoint, width: float = 0.0) -> RootMeanStep:
         """Minimise the local model of the mean with the exact description of everything else."""
         near = self._expand(place, width)
         if self.problem.radius == 0.0 and self.problem.ridge == 0.0:
             reach = -near.along / (1.0 - (near.power - 2.0) * float(near.along @ near.along))
             change = np.asarray(np.linalg.lstsq(near.triangle, reach, rcond=1e-14)[0], dtype=np.float64)
             promised = 1.0 - self._ahead(near, near.mean * change) / near.mean
-            return Step(near.mean * change, promised, self._of_rows(near.slopes))
+            return RootMeanStep(near.mean * change, promised, self._of_rows(near.slopes))
         return self._conic_step(place, near)
 
     @staticmethod
@@ -210,7 +210,7 @@ class Descent:
         """Return the value of the local model of the mean after a change."""
         return float(np.hypot(near.mean + near.gradient @ change, np.linalg.norm(near.factor @ change)))
 
-    def _conic_step(self, place: Place, near: _Expansion) -> Step:
+    def _conic_step(self, place: RootMeanPoint, near: _Expansion) -> RootMeanStep:
         problem, p, m = self.problem, self.p, self.m
         program = ConeProgram()
         # Steps are measured in units of the mean, but near an exact fit, where it vanishes, of the data's scale.
@@ -251,12 +251,14 @@ class Descent:
         found, exact = solve_step(program)
         change = reach * found.value(slide) / sizes
         if not np.isfinite(change).all():
-            return Step(np.zeros(place.x.size), 0.0, None, exact=False)
+            return RootMeanStep(np.zeros(place.x.size), 0.0, None, exact=False)
         promised = self._promised(place, near, change, root, penalty)
         duals = -found.multipliers[others] / max(float(found.multipliers[price][0]), np.finfo(np.float64).tiny)
-        return Step(change, promised, self._slopes(near, duals), exact)
+        return RootMeanStep(change, promised, self._slopes(near, duals), exact)
 
-    def _promised(self, place: Place, near: _Expansion, change: FloatArray, root: float, penalty: float) -> float:
+    def _promised(
+        self, place: RootMeanPoint, near: _Expansion, change: FloatArray, root: float, penalty: float
+    ) -> float:
         """Return how much less the local model is, relatively."""
         x = place.x + change
         ahead = self._ahead(near, change) + self.problem.radius * self._steepness(x)
@@ -287,7 +289,7 @@ class Descent:
         table, factor = self.whole
         return np.asarray(table @ np.linalg.lstsq(factor, slopes, rcond=1e-14)[0])
 
-    def _expand(self, place: Place, width: float) -> _Expansion:
+    def _expand(self, place: RootMeanPoint, width: float) -> _Expansion:
         p, w, u, mean = self.p, self.masses, place.signal, place.mean
         size = self._size(u, width)
         if mean <= _NOISE * self.scale:  # residuals of rounding: their shares mean nothing, their squares will do
@@ -323,11 +325,11 @@ class Descent:
         factor = triangle - shrink * np.outer(along, along @ triangle)
         return _Expansion(mean, p, gradient, factor, triangle, along, shrink, lift * turn, slopes)
 
-    def _search(self, here: Place, change: FloatArray, width: float) -> Place:
+    def _search(self, here: RootMeanPoint, change: FloatArray, width: float) -> RootMeanPoint:
         """Return the place of least cost along a step; the full one where that is good enough."""
         moved = np.asarray(self.rows @ change)
 
-        def ahead(length: float) -> Place:
+        def ahead(length: float) -> RootMeanPoint:
             x = here.x + length * change
             signal = here.signal + length * moved if length != 1.0 else np.asarray(self.rows @ x) + self.offset
             return self._evaluate(x, signal, width)
@@ -353,7 +355,7 @@ class Descent:
                     break
         return min(full, shorter, key=lambda place: place.cost)
 
-    def _cleaned(self, place: Place, width: float) -> Place:
+    def _cleaned(self, place: RootMeanPoint, width: float) -> RootMeanPoint:
         """Return a place without the coefficients that are rounding beside the others, where that is better.
 
         Where the dual norm is a sum most coefficients vanish, but for what Clarabel leaves of them.
@@ -365,14 +367,14 @@ class Descent:
         clean = self.at(np.append(np.where(small, 0.0, place.x[: self.m]), place.x[self.m :]), width)
         return clean if clean.cost < place.cost else place
 
-    def _fitted(self, place: Place) -> Place:
+    def _fitted(self, place: RootMeanPoint) -> RootMeanPoint:
         """Return the exact fit nearest to a place, where there is one and it is better."""
         if sp.issparse(self.rows):
             return place
         fit = self.at(place.x - np.linalg.lstsq(self.rows, place.signal, rcond=1e-14)[0])
         return fit if fit.cost < place.cost else place
 
-    def _separated(self, place: Place, slopes: list[FloatArray]) -> Place:
+    def _separated(self, place: RootMeanPoint, slopes: list[FloatArray]) -> RootMeanPoint:
         """Return the model of least norm among those of margin 1 on every row, where that is better.
 
         Only the rows of least margin bind: more are added until the others keep theirs. What a bound needs joins
@@ -428,7 +430,7 @@ def descend(
     problem: Problem, data: Data, design: ScaledRows, start: tuple[FloatArray, float] | None, max_iter: int
 ) -> RawSolution:
     """Descend from a model, or from none, and return the best one found with the slopes that bound it best."""
-    descent = Descent(problem, design)
+    descent = RootMeanDescent(problem, design)
     model = (np.zeros(data.rows.m), design.centre) if start is None else start
     found = descent.run(design.scaled(*model, fit_intercept=problem.fit_intercept), max_iter=max_iter)
     coef, intercept = design.model(found.x)

@@ -10,8 +10,8 @@ import numpy as np
 from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
+from dualcore.solvers.normal import Normal
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000

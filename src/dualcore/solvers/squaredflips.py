@@ -19,10 +19,10 @@ import scipy.sparse as sp
 from scipy.optimize import brentq
 
 from dualcore.certificates import Bound, DualPoint, RowBounds
-from dualcore.certificates.coneprogram import ConeProgram
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import Iterate, RawSolution
+from dualcore.solvers.coneprogram import ConeProgram
 from dualcore.solvers.cones import MOST_INEXACT, ScaledRows, bound_step, solve_step, spread_dual
 from dualcore.solvers.rootmean import descend
 
@@ -56,7 +56,7 @@ class _Branch(NamedTuple):
     second: FloatArray  # (6, n): tt, t lam, t k, lam lam, lam k, k k
 
 
-class Place(NamedTuple):
+class FlipPoint(NamedTuple):
     """A scaled model with its dual norm and multiplier, and the smoothed risk there."""
 
     x: FloatArray
@@ -66,7 +66,7 @@ class Place(NamedTuple):
     cost: float
 
 
-class _Model(NamedTuple):
+class _QuadraticModel(NamedTuple):
     """The second-order model at a place, in (coefficients, intercept, lam, k), and what smoothing costs there."""
 
     gradient: FloatArray
@@ -96,20 +96,20 @@ class FlipDescent:
         self.ridge = problem.ridge / design.scale**2
         self.prices, self.rows = design.prices(problem.geometry.norm), design.table(problem)
 
-    def start(self, coef: FloatArray, intercept: float) -> Place:
+    def start(self, coef: FloatArray, intercept: float) -> FlipPoint:
         """Return a model of the data with its best multiplier, not evaluated yet."""
         x = self.design.scaled(coef, intercept, fit_intercept=self.problem.fit_intercept)
         t = np.asarray(self.rows @ x)
         size = self._steepness(x)
         multiplier = self.problem.form.minimise(t, self.masses, size).multiplier
-        return Place(x, size, multiplier, t, np.inf)
+        return FlipPoint(x, size, multiplier, t, np.inf)
 
     def _steepness(self, x: FloatArray) -> float:
         return float(self.problem.geometry.norm.dual(x[: self.m] / self.design.scale))
 
     # What is minimised
 
-    def at(self, x: FloatArray, near: float, width: float, t: FloatArray | None = None) -> Place:
+    def at(self, x: FloatArray, near: float, width: float, t: FloatArray | None = None) -> FlipPoint:
         """Evaluate a model at its best multiplier, which is looked for from ``near`` on.
 
         Where a few rows are all but decided the best multiplier is a curved function of their margins: a step that held
@@ -123,7 +123,7 @@ class FlipDescent:
         share = self._share(gain, width)
         rows = stay + (width * share * share + np.maximum(gain - width, 0.0))
         cost = float(self.masses @ rows) + self.price * multiplier + 0.5 * float(self.ridge @ x[: self.m] ** 2)
-        return Place(x, size, multiplier, t, cost)
+        return FlipPoint(x, size, multiplier, t, cost)
 
     def _best_multiplier(self, t: FloatArray, size: float, near: float, width: float) -> float:
         """Return where the derivative in the multiplier, which never falls, is zero."""
@@ -206,7 +206,7 @@ class FlipDescent:
             ),
         )
 
-    def expand(self, place: Place, width: float) -> _Model:
+    def expand(self, place: FlipPoint, width: float) -> _QuadraticModel:
         """Return the second-order model at a place."""
         w, lam, k = self.masses, place.multiplier, place.steepness
         stay, flip = self._branches(place.t, lam, k)
@@ -236,9 +236,9 @@ class FlipDescent:
         hessian[:width_x, width_x:], hessian[width_x:, :width_x] = cross, cross.T
         ll, lk, kk = second[3:] @ w
         hessian[width_x:, width_x:] = [[ll, lk], [lk, kk]]
-        return _Model(gradient, hessian, width * float(w @ (share * (1.0 - share))))
+        return _QuadraticModel(gradient, hessian, width * float(w @ (share * (1.0 - share))))
 
-    def dual(self, place: Place, width: float) -> DualPoint:
+    def dual(self, place: FlipPoint, width: float) -> DualPoint:
         """Return the slopes of the smoothed risk as a dual point of the rows that carry mass.
 
         The shares are multiplied by what makes them spend the budget to the last digit. Of a row far out the gain is a
@@ -254,7 +254,7 @@ class FlipDescent:
 
     # Steps
 
-    def step(self, place: Place, near: _Model) -> _Step:
+    def step(self, place: FlipPoint, near: _QuadraticModel) -> _Step:
         """Minimise the local model with the exact description of the dual norm."""
         width = place.x.size
         diagonal = np.diag(near.hessian)
@@ -283,7 +283,7 @@ class FlipDescent:
             return _Step(np.zeros(width + 2), 0.0, exact=False)
         return _Step(change, -float(near.gradient @ change + 0.5 * change @ near.hessian @ change), exact)
 
-    def search(self, here: Place, step: _Step, width: float, first: float = 1.0) -> tuple[Place, float]:
+    def search(self, here: FlipPoint, step: _Step, width: float, first: float = 1.0) -> tuple[FlipPoint, float]:
         """Return a place of less cost along a step, or the same place; and the length, ``first`` being the longest."""
         size, change = here.x.size, step.change
         moved = np.asarray(self.rows @ change[:size])
@@ -297,8 +297,8 @@ class FlipDescent:
         return here, length
 
     def minimise(
-        self, here: Place, width: float, tol: float, max_iter: int, history: list[Iterate]
-    ) -> tuple[Place, float]:
+        self, here: FlipPoint, width: float, tol: float, max_iter: int, history: list[Iterate]
+    ) -> tuple[FlipPoint, float]:
         """Descend with one width, and return what the smoothing costs as well; every step joins the history."""
         here, roughness = self.at(here.x, here.multiplier, width, here.t), 0.0
         inexact, length = 0, 1.0

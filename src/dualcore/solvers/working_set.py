@@ -46,7 +46,7 @@ _MISS = 0.05
 _STEP = 0.1
 
 
-class _Model(NamedTuple):
+class _WorkingModel(NamedTuple):
     """A model, and for every row which linear piece is the largest there, and by how much."""
 
     coef: FloatArray
@@ -145,7 +145,7 @@ def solve_working_set(
     return None
 
 
-def _width(here: _Model, share: float) -> float:
+def _width(here: _WorkingModel, share: float) -> float:
     """Return the lead below which a share of the rows lies."""
     if here.lead is None:
         return 0.0
@@ -153,19 +153,21 @@ def _width(here: _Model, share: float) -> float:
     return float(np.partition(here.lead, nearest)[nearest])
 
 
-def _evaluate(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, intercept: float) -> _Model:
+def _evaluate(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, intercept: float) -> _WorkingModel:
     z, size = problem.signal(coef, intercept, data), problem.size(coef)
     value, lam = problem.form.minimise(z, data.weights, size)
     now = pieces(z)
     if not now:
-        return _Model(coef, intercept, z, lam, value + problem.penalty(coef), None, None)
+        return _WorkingModel(coef, intercept, z, lam, value + problem.penalty(coef), None, None)
     heights = np.stack([piece.value - piece.price * lam for piece in now])
     top = heights.argmax(axis=0)
     heights.partition(len(now) - 2, axis=0)
-    return _Model(coef, intercept, z, lam, value + problem.penalty(coef), top, heights[-1] - heights[-2])
+    return _WorkingModel(coef, intercept, z, lam, value + problem.penalty(coef), top, heights[-1] - heights[-2])
 
 
-def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Model, after: _Model) -> _Model | None:
+def _shorten(
+    problem: Problem, pieces: Pieces, data: Data, before: _WorkingModel, after: _WorkingModel
+) -> _WorkingModel | None:
     """Return ``after`` if the risk is lower there, else a point between the two where it is; None if there is none."""
     step, here = 1.0, after
     while here.value > before.value:
@@ -179,7 +181,7 @@ def _shorten(problem: Problem, pieces: Pieces, data: Data, before: _Model, after
 
 
 def _small_problem(
-    problem: Problem, pieces: Pieces, data: Data, here: _Model, active: npt.NDArray[np.bool_], scales: FloatArray
+    problem: Problem, pieces: Pieces, data: Data, here: _WorkingModel, active: npt.NDArray[np.bool_], scales: FloatArray
 ) -> tuple[Problem, Data, FixedRows]:
     """Return the active rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
     z, masses, fixed = here.z, data.masses, ~active
@@ -216,7 +218,12 @@ def _small_problem(
 
 
 def _dual(
-    problem: Problem, pieces: Pieces, found: RawSolution, before: _Model, after: _Model, active: npt.NDArray[np.bool_]
+    problem: Problem,
+    pieces: Pieces,
+    found: RawSolution,
+    before: _WorkingModel,
+    after: _WorkingModel,
+    active: npt.NDArray[np.bool_],
 ) -> DualPoint | None:
     """Return the small problem's dual point, completed with the pieces and slopes of the fixed rows."""
     if found.dual is None:

@@ -11,7 +11,7 @@ from dualcore.data.sources.local import LocalSource
 from dualcore.data.sources.rows import RememberedRows, target_and_masses
 from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
-from dualcore.solvers.descent.oracle import Columns
+from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 
@@ -409,6 +409,6 @@ def test_bounds_hold_on_random_problems():
 def test_the_columns_of_the_pilot_are_those_of_the_engine():
     X, y = classes()
     _, oracle = oracle_of(Problem("logistic", radius=0.1), X, y)
-    assert isinstance(oracle.columns, Columns)
+    assert isinstance(oracle.columns, ColumnScaling)
     np.testing.assert_allclose(oracle.columns.scale, X.std(axis=0), rtol=0.1)
     oracle.close()

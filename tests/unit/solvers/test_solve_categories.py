@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, certify, solve
-from dualcore.certificates.onehot import OneHotRows
 from dualcore.problem.families.categories import CategoriesFamily
+from dualcore.solvers.moving.onehot import OneHotRows
 
 
 def drawn(rng, n, sizes, n_numbers=1):

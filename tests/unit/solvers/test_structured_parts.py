@@ -9,7 +9,7 @@ from dualcore import Problem
 from dualcore.solvers import design as design_module
 from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design
-from dualcore.solvers.newton import DenseNewton, ThinNewton
+from dualcore.solvers.newtonsystem import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import LogCosh, Probit

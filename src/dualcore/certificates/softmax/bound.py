@@ -24,14 +24,14 @@ from dualcore.certificates.softmax.levels import ClassLevelSet
 from dualcore.certificates.softmax.transport import Transport, routing_cost
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Step", "balance", "lower_bound", "spread_bound"]
+__all__ = ["NewtonStep", "balance", "lower_bound", "spread_bound"]
 
 # Dual points this close to the risk are worth another price for what is left of their moment, if the price so far
 # takes more than this share of the risk.
 _NEAR, _DIGITS = 1e-3, 1e-8
 
 
-class Step(NamedTuple):
+class NewtonStep(NamedTuple):
     """A Newton step and the dual point that comes with it.
 
     Attributes
@@ -52,7 +52,7 @@ class Step(NamedTuple):
     transport: Transport
 
 
-def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) -> Bound:
+def lower_bound(design: ClassDesign, W: FloatArray, step: NewtonStep, upper: float) -> Bound:
     """Return a lower bound on the optimal risk, from a model and the Newton step taken from it; reads the data twice.
 
     The probabilities of the model are moved by the step's tilt to first order, which makes their moment that of the
@@ -69,7 +69,7 @@ def lower_bound(design: ClassDesign, W: FloatArray, step: Step, upper: float) ->
         keep, give = balance(mean_chance, mean_label)
     freed = (1.0 - keep) @ moment_chance
     moment = keep[:, None] * moment_chance + give[:, None] * freed - moment_label
-    point = _Point(W, step, keep, give, moment, _entropy(design, W, step, keep, give, 1.0), budget)
+    point = _ClassDualPoint(W, step, keep, give, moment, _entropy(design, W, step, keep, give, 1.0), budget)
     level_set = ClassLevelSet(design, upper)
     priced = _priced_apart(design, level_set, point)
     if problem.radius == 0.0 and problem.ridge == 0.0:
@@ -109,11 +109,11 @@ def spread_bound(design: ClassDesign) -> Bound:
     return Bound(max(value - rounding, 0.0), rounding)
 
 
-class _Point(NamedTuple):
+class _ClassDualPoint(NamedTuple):
     """A dual point: how its probabilities come about, their moment (K, width), entropy, and what they may cost."""
 
     W: FloatArray
-    step: Step
+    step: NewtonStep
     keep: FloatArray
     give: FloatArray
     moment: FloatArray
@@ -125,7 +125,7 @@ class _Point(NamedTuple):
         return _balanced_chances(block, W=self.W, step=self.step, keep=self.keep, give=self.give)
 
 
-def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _Point) -> Bound:
+def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _ClassDualPoint) -> Bound:
     """Return the bound in which radius, ridge, free features and intercept each price their part of the moment."""
     problem, m, upper = design.problem, design.scale.size, level_set.upper
     W, step, moment, budget, value = point.W, point.step, point.moment, point.budget, point.entropy
@@ -161,7 +161,7 @@ def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _Point) 
 
 
 def _balanced_chances(
-    block: FloatArray, *, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray
+    block: FloatArray, *, W: FloatArray, step: NewtonStep, keep: FloatArray, give: FloatArray
 ) -> FloatArray:
     chance = _chances(block, W, step.tilt)
     return np.asarray(chance * keep + (chance @ (1.0 - keep))[:, None] * give)
@@ -178,7 +178,9 @@ def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
     return np.asarray(np.where(usable, moved, chance) / np.where(usable, total, 1.0))
 
 
-def _sums(design: ClassDesign, W: FloatArray, step: Step) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _sums(
+    design: ClassDesign, W: FloatArray, step: NewtonStep
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return mean probabilities and labels (K,) and their moments (K, width)."""
     masses, n_classes = design.data.masses, W.shape[0]
     chances, labels = np.zeros(n_classes), np.zeros(n_classes)
@@ -204,7 +206,9 @@ def balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArr
     return (keep, lack / total) if total > 0.0 else (np.ones(found.size), np.zeros(found.size))
 
 
-def _entropy(design: ClassDesign, W: FloatArray, step: Step, keep: FloatArray, give: FloatArray, share: float) -> float:
+def _entropy(
+    design: ClassDesign, W: FloatArray, step: NewtonStep, keep: FloatArray, give: FloatArray, share: float
+) -> float:
     """Return ``sum_i w_i H(u_i + share (p_i - u_i))`` with the balanced probabilities."""
     total = 0.0
     for part, block in design.blocks():

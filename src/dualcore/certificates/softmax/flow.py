@@ -18,7 +18,7 @@ from dualcore.certificates.softmax.bound import balance
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.levels import ClassLevelSet
 from dualcore.certificates.softmax.products import ClassProducts
-from dualcore.certificates.softmax.widest import Smoothed, Widest
+from dualcore.certificates.softmax.widest import SmoothedMaximum, Widest
 from dualcore.data.arrays import FloatArray
 
 __all__ = ["SmoothPoint", "flow_bound", "movable_prices", "priced_bound"]
@@ -38,7 +38,7 @@ class SmoothPoint(NamedTuple):
     labels: FloatArray | None
     widest: Widest
     width: float
-    found: Smoothed
+    found: SmoothedMaximum
 
     def mixed(self, other: SmoothPoint, share: float) -> SmoothPoint:
         """Return ``share`` of this point and the rest of another; the shares of pairs stay those of this one."""

@@ -21,7 +21,7 @@ from scipy.spatial.distance import cdist
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
-__all__ = ["Smoothed", "Widest", "widest_for"]
+__all__ = ["SmoothedMaximum", "Widest", "widest_for"]
 
 # How much of an even spread the shares get when a rest is routed along them.
 _SPREADS = (1e-3, 0.1, 1.0)
@@ -30,7 +30,7 @@ _SPREADS = (1e-3, 0.1, 1.0)
 _SIGN_WIDTH, _MOST_SIGNS = 1.25, 20_000_000
 
 
-class Smoothed(NamedTuple):
+class SmoothedMaximum(NamedTuple):
     """A smoothed maximum: its value, its gradient of shape (K, m), and the shares behind it."""
 
     value: float
@@ -57,7 +57,7 @@ class Widest(ABC):
         """Return ``max_{j,k} ||U_j - U_k||_*``."""
 
     @abstractmethod
-    def at(self, U: FloatArray, width: float) -> Smoothed:
+    def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         """Return the smoothed maximum for the prior of now."""
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Widest(ABC):
         """Take shares as the next prior, which keeps ``floor`` of an even one."""
 
     @abstractmethod
-    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+    def cost(self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray) -> float:
         """Return the cost of a flow of divergence ``budget * found.gradient + rest``; columns of ``rest`` sum to 0."""
 
     def capped(self, U: FloatArray, most: float) -> FloatArray:
@@ -73,7 +73,7 @@ class Widest(ABC):
         return U
 
     @abstractmethod
-    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+    def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         """Return about how much second derivative every number has, shape (K, m) or one that spreads to it."""
 
 
@@ -102,11 +102,11 @@ class _ByPair(Widest):
         total = float(share.sum())
         return top + width * float(np.log(total)), share / total
 
-    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+    def cost(self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray) -> float:
         return min(self._routed(U, width, found, budget, rest, spread) for spread in _SPREADS)
 
     def _routed(
-        self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray, spread: float
+        self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray, spread: float
     ) -> float:
         """Send the rest along pairs in proportion to their shares, mixed with an even spread."""
         shares = self._of_pairs(found)
@@ -123,7 +123,7 @@ class _ByPair(Widest):
         # What rounding left goes from every class to every other.
         return total + sum(float(self._norms(left[j] - left[:j]).sum()) for j in range(1, len(left))) / len(left)
 
-    def _of_pairs(self, found: Smoothed) -> FloatArray:
+    def _of_pairs(self, found: SmoothedMaximum) -> FloatArray:
         """Return the shares of the pairs, shape (K, K)."""
         return np.asarray(found.shares[0] if isinstance(found.shares, tuple) else found.shares)
 
@@ -146,13 +146,13 @@ class _Lengths(_ByPair):
         square = np.diag(gram)
         return np.sqrt(np.maximum(square[:, None] + square - 2.0 * gram, 0.0) + (0.1 * width) ** 2)
 
-    def at(self, U: FloatArray, width: float) -> Smoothed:
+    def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         size = self._sizes(U, width)
         value, share = self._shares(size, width)
         pull = share / size
-        return Smoothed(value, 2.0 * (pull.sum(axis=1)[:, None] * U - pull @ U), share)
+        return SmoothedMaximum(value, 2.0 * (pull.sum(axis=1)[:, None] * U - pull @ U), share)
 
-    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+    def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         return 2.0 * np.asarray((found.shares / self._sizes(U, width)).sum(axis=1, keepdims=True))
 
     def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
@@ -164,7 +164,7 @@ class _Lengths(_ByPair):
         return np.asarray(np.linalg.norm(flow, axis=1))
 
 
-class _Sums(_ByPair):
+class _AbsoluteSums(_ByPair):
     """The linf norm: differences have the sum of their sizes.
 
     Each size is ``|d| = max s d`` over s in [-1, 1], smoothed with a prior t of its own: ``max s d - e (s - t)^2 / 2``.
@@ -187,14 +187,16 @@ class _Sums(_ByPair):
         sign = np.clip(tilt + apart / small, -1.0, 1.0)
         return sign * apart - 0.5 * small * (sign - tilt) ** 2, sign
 
-    def at(self, U: FloatArray, width: float) -> Smoothed:
+    def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         sizes, slopes = np.empty((self.n_classes, self.n_classes)), []
         for j in range(self.n_classes):
             size, slope = self._each(U, width, j)
             sizes[j] = size.sum(axis=1)
             slopes.append(slope)
         value, share = self._shares(sizes, width)
-        return Smoothed(value, np.stack([2.0 * share[j] @ slopes[j] for j in range(self.n_classes)]), (share, U, width))
+        return SmoothedMaximum(
+            value, np.stack([2.0 * share[j] @ slopes[j] for j in range(self.n_classes)]), (share, U, width)
+        )
 
     def renew(self, shares: Any, floor: float) -> None:
         share, U, width = shares
@@ -202,7 +204,7 @@ class _Sums(_ByPair):
             self.tilt = np.stack([self._each(U, width, j)[1] for j in range(self.n_classes)])
         super().renew(share, floor)
 
-    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+    def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         small = self._small(width)
         slopes = (self._each(U, width, j)[1] for j in range(self.n_classes))
         return np.stack([2.0 * found.shares[0][j] @ (np.abs(s) < 1.0) / small for j, s in enumerate(slopes)])
@@ -232,27 +234,27 @@ class _Ranges(Widest):
     def _small(self, width: float) -> float:
         return 0.25 * width * self.prior.size
 
-    def at(self, U: FloatArray, width: float) -> Smoothed:
+    def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         small = self._small(width)
         flow = L1Norm().project((self.prior + U / small).ravel(), 2.0).reshape(U.shape)
         value = float((flow * U).sum()) - 0.5 * small * float(((flow - self.prior) ** 2).sum())
-        return Smoothed(value, flow, flow)
+        return SmoothedMaximum(value, flow, flow)
 
     def renew(self, shares: Any, floor: float) -> None:
         self.prior = shares
 
-    def cost(self, U: FloatArray, width: float, found: Smoothed, budget: float, rest: FloatArray) -> float:
+    def cost(self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray) -> float:
         return 0.5 * float(np.abs(budget * found.gradient + rest).sum())
 
     def capped(self, U: FloatArray, most: float) -> FloatArray:
         middle = 0.5 * (U.max(axis=0) + U.min(axis=0))
         return np.clip(U, middle - 0.5 * most, middle + 0.5 * most)
 
-    def curvature(self, U: FloatArray, width: float, found: Smoothed) -> FloatArray:
+    def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         return np.full((1, 1), 1.0 / self._small(width))  # most numbers are at the bound in the end
 
 
 def widest_for(norm: Norm, n_classes: int, n_features: int) -> Widest:
     """Return the widest difference for a feature norm."""
-    kind = _Ranges if isinstance(norm, L1Norm) else _Lengths if isinstance(norm, L2Norm) else _Sums
+    kind = _Ranges if isinstance(norm, L1Norm) else _Lengths if isinstance(norm, L2Norm) else _AbsoluteSums
     return kind(n_classes, n_features)

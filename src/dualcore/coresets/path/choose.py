@@ -19,11 +19,11 @@ from dualcore.data.keys import seed_from
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
-from dualcore.problem.constant import best_constant
 from dualcore.problem.families import Family
 from dualcore.reading.rowdata import source_data
 from dualcore.solvers import solve
 from dualcore.solvers.choose import choose_solver
+from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent import DescentSolver
 
 Indices = npt.NDArray[np.int64]

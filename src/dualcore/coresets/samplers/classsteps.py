@@ -21,7 +21,7 @@ from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flow import SmoothPoint
-from dualcore.certificates.softmax.sums import ClassSums, sums_bound
+from dualcore.certificates.softmax.totals import ClassSums, sums_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
@@ -30,8 +30,8 @@ from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.softmax.certify import FarColumns, size_fault
-from dualcore.solvers.softmax.descent import Descent
-from dualcore.solvers.softmax.objective import Lean
+from dualcore.solvers.softmax.descent import ClassDescent
+from dualcore.solvers.softmax.smoothrisk import Lean
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
@@ -109,7 +109,7 @@ class ClassSteps:
         self._far = FarColumns.of(problem, Data(rows, y, weights))
         design = ClassDesign.of(problem, self._far.data)
         self._shift = design.shift if self._far.centre is None else design.shift + self._far.centre
-        self._descent = Descent(design, _START_TOL, _START_EVALUATIONS)
+        self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
         if rows.n < design.shape[0] * design.shape[1]:
             self._damping = _DAMPING
         with np.errstate(under="ignore"):

@@ -27,7 +27,7 @@ from dualcore.solvers import Solution, Status
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
-from dualcore.solvers.descent.oracle import Columns
+from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.proximal import proximal_target
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
@@ -88,7 +88,7 @@ class TiltedSteps:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.message = problem, TILTED_MESSAGE
         self.risk, self.multiplier, self.n_reads = np.inf, 0.0, 0
-        self._columns = Columns(np.zeros(0), np.ones(0))
+        self._columns = ColumnScaling(np.zeros(0), np.ones(0))
         self._here: Seen | None = None
         self._pairs: list[tuple[Seen, Seen]] = []
         self._width = 0.0
@@ -104,7 +104,7 @@ class TiltedSteps:
     def start(self, X: Any, y: FloatArray, weights: FloatArray) -> Anchor:
         """Return the model without coefficients, its multiplier such that no row flips."""
         m, problem = X.shape[1], self.problem
-        intercept = self._oracle(X, y, weights, Columns(np.zeros(m), np.ones(m))).constant(0.0)
+        intercept = self._oracle(X, y, weights, ColumnScaling(np.zeros(m), np.ones(m))).constant(0.0)
         coef, multiplier = np.zeros(m), 0.0
         if problem.family.flips:
             t = np.array([abs(intercept)])
@@ -175,15 +175,15 @@ class TiltedSteps:
         )
         return self._anchor(line.point(float(np.exp(found.x))))
 
-    def _oracle(self, X: Any, y: FloatArray, weights: FloatArray, columns: Columns) -> MemoryOracle:
+    def _oracle(self, X: Any, y: FloatArray, weights: FloatArray, columns: ColumnScaling) -> MemoryOracle:
         X = X.astype(np.float64) if sp.issparse(X) else np.asarray(X, dtype=np.float64)
         return MemoryOracle(self.problem, Data(as_rows(X), y, weights), columns)
 
-    def _find_columns(self, reading: ClosedReading) -> Columns:
+    def _find_columns(self, reading: ClosedReading) -> ColumnScaling:
         centre, spread = reading.columns()
         if not self.problem.fit_intercept:
             spread, centre = np.sqrt(spread**2 + centre**2), np.zeros_like(centre)
-        return Columns(centre, np.where(spread > _CONSTANT * (np.abs(centre) + spread), spread, 1.0))
+        return ColumnScaling(centre, np.where(spread > _CONSTANT * (np.abs(centre) + spread), spread, 1.0))
 
     def _anchor(self, point: Point) -> Anchor:
         coef, intercept = self._columns.model(point)

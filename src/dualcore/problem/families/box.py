@@ -34,7 +34,7 @@ from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BoxFamily", "Way"]
+__all__ = ["BoxFamily", "MoveDirection"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
@@ -48,7 +48,7 @@ _UP = np.array([[False], [True]])
 _EVERYWHERE = 0.2
 
 
-class Way(NamedTuple):
+class MoveDirection(NamedTuple):
     """One way for the rows of a block: from ``start`` the signal moves to ``side``, the score along ``push``."""
 
     start: FloatArray
@@ -199,7 +199,7 @@ class BoxFamily(MovingFamily):
         best, push = search_ways(up, down, self.geometry.norm, search)
         return best.lower, best.upper, best.cost, best.cost, residual + push * best.gain, y, push, best.key
 
-    def _choose(self, pairs: list[tuple[Way, Path]], multiplier: float) -> tuple[FloatArray, ...]:
+    def _choose(self, pairs: list[tuple[MoveDirection, Path]], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
         found: tuple[FloatArray, ...] = ()
         for way, path in pairs:
@@ -249,20 +249,20 @@ class BoxFamily(MovingFamily):
 
     def paths(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
-    ) -> Iterator[tuple[Way, Path]]:
+    ) -> Iterator[tuple[MoveDirection, Path]]:
         """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
         within = self._within(X)
         for way in self._ways(X @ coef + intercept, y):
             yield way, self._path(X, coef, way.push, least, within=within)
 
-    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[Way]:
+    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[MoveDirection]:
         if self.is_classification:
-            yield Way(y * score, -1.0, -y, y, 0.0)
+            yield MoveDirection(y * score, -1.0, -y, y, 0.0)
             if np.isfinite(self.geometry.label_cost):
-                yield Way(-y * score, -1.0, y, -y, self.geometry.label_cost)
+                yield MoveDirection(-y * score, -1.0, y, -y, self.geometry.label_cost)
         else:
             for side in (1.0, -1.0):
-                yield Way(score - y, side, np.full(y.size, side), y, 0.0)
+                yield MoveDirection(score - y, side, np.full(y.size, side), y, 0.0)
 
     def _path(
         self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False

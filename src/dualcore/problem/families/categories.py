@@ -24,7 +24,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.box import BoxFamily, Way
+from dualcore.problem.families.box import BoxFamily, MoveDirection
 from dualcore.problem.families.boxmoves import Path
 from dualcore.problem.families.categorypath import CategoryPath, Reach, reach_of
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
@@ -223,7 +223,7 @@ class CategoriesFamily(BoxFamily):
 
     def paths(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
-    ) -> Iterator[tuple[Way, Path]]:
+    ) -> Iterator[tuple[MoveDirection, Path]]:
         for way in self._ways(X @ coef + intercept, y):
             gains, costs = self._items(X, coef, way.push)
             yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))

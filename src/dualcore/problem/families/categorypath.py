@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.box import Way
+from dualcore.problem.families.box import MoveDirection
 from dualcore.problem.families.boxmoves import Best, Path, best_corner
 from dualcore.problem.families.boxsums import Side, of_rows
 from dualcore.problem.losses import Loss
@@ -23,7 +23,7 @@ class Reach(NamedTuple):
     chord: FloatArray
 
 
-def reach_of(loss: Loss, way: Way, gains: FloatArray, costs: FloatArray, least: float) -> Reach:
+def reach_of(loss: Loss, way: MoveDirection, gains: FloatArray, costs: FloatArray, least: float) -> Reach:
     """Return the reach of rows at multipliers from ``least`` on.
 
     No slope on a path is steeper than the one behind all that is on it, and what the steepest does not pay for is not

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
-from dualcore.solvers.descent.oracle import Columns
+from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.rowsums import Point
 
 # Numbers in a block: a few MiB, so that both products of an evaluation find it in the cache.
@@ -27,7 +27,7 @@ _FAR = 16.0
 class Operator:
     """Products with the centred and scaled columns, a block at a time."""
 
-    def __init__(self, columns: Columns, blocks: Blocks, *, wide: bool) -> None:
+    def __init__(self, columns: ColumnScaling, blocks: Blocks, *, wide: bool) -> None:
         self.columns, self.sparse, self.wide = columns, blocks.sparse, wide
         far = np.abs(columns.centre) > _FAR * columns.scale
         self.explicit = not blocks.sparse and bool(far.any())

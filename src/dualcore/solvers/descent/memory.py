@@ -18,7 +18,7 @@ from dualcore.data.sources.rows import KnownRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.blocks import Operator, blocks_of
-from dualcore.solvers.descent.oracle import Certified, Columns, Oracle, RowSample, sides
+from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
 
@@ -39,7 +39,7 @@ class MemoryOracle(Oracle):
 
     fits_sizes = True
 
-    def __init__(self, problem: Problem, data: Data, columns: Columns | None = None) -> None:
+    def __init__(self, problem: Problem, data: Data, columns: ColumnScaling | None = None) -> None:
         self.problem, self.data = problem, data
         self.n_rows, self.n_features = data.rows.n, data.rows.m
         self.masses = data.masses
@@ -364,7 +364,7 @@ class MemoryOracle(Oracle):
     def with_problem(self, problem: Problem) -> MemoryOracle:
         return MemoryOracle(problem, self.data, self.columns)
 
-    def _find_columns(self) -> Columns:
+    def _find_columns(self) -> ColumnScaling:
         m = self.n_features
         centred = self.problem.fit_intercept
         if self._blocks.sparse:
@@ -381,7 +381,7 @@ class MemoryOracle(Oracle):
                 centre, spread = self._moments(centred)
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
-        return Columns(centre, np.where(spread > tiny, spread, 1.0))
+        return ColumnScaling(centre, np.where(spread > tiny, spread, 1.0))
 
     def _quick_moments(self) -> tuple[FloatArray, FloatArray]:
         """Return the means of dense columns and of their squares from one pass, in the precision of the data.

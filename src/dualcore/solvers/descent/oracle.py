@@ -19,7 +19,7 @@ from dualcore.problem.forms import Minimum
 from dualcore.solvers.descent.rowsums import Point, RowSums
 
 
-class Columns(NamedTuple):
+class ColumnScaling(NamedTuple):
     """How the engine's columns follow from the data's: ``(x - centre) / scale``."""
 
     centre: FloatArray
@@ -73,7 +73,7 @@ class Oracle(ABC):
     problem: Problem
     n_rows: int
     n_features: int
-    columns: Columns
+    columns: ColumnScaling
     n_evaluations: int = 0  # passes so far
     certifies_freely: bool = False  # whether the certificate of a point that was just evaluated costs no pass
     # Whether `fit_sizes` can: the scores of all rows are at hand between the two products of an evaluation.

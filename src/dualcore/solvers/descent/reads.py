@@ -24,7 +24,7 @@ from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample, sides
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
 
 
-class Model(NamedTuple):
+class UnscaledPoint(NamedTuple):
     """A point in the units of the data."""
 
     coef: FloatArray
@@ -32,7 +32,7 @@ class Model(NamedTuple):
     size: float
 
 
-class _Sums(NamedTuple):
+class _ChunkSums(NamedTuple):
     """What a chunk adds at one model; the moments are those of slopes that are positive and negative, shape (2, m)."""
 
     value: float
@@ -42,28 +42,28 @@ class _Sums(NamedTuple):
     moments: FloatArray
 
 
-class _Part(NamedTuple):
+class _ChunkResult(NamedTuple):
     """What a chunk gives: its first row, the sums and the scores at each model, and the squares of its columns."""
 
     start: int
-    sums: list[_Sums]
+    sums: list[_ChunkSums]
     scores: FloatArray
     squares: FloatArray | None
 
 
 @dataclass(frozen=True)
-class _Evaluation:
+class _ChunkEvaluation:
     """Evaluates models on a chunk. It travels to the workers of a cluster: a problem and a few models, no rows."""
 
     problem: Problem
-    models: tuple[Model, ...]
+    models: tuple[UnscaledPoint, ...]
     width: float
     total_weight: float
     level: float
     unit: float
     squares: bool
 
-    def __call__(self, chunk: Chunk) -> _Part:
+    def __call__(self, chunk: Chunk) -> _ChunkResult:
         function = RowFunction(self.problem, self.width)
         X, n = chunk.X, chunk.y.size
         y = chunk.y if self.problem.is_classification else (chunk.y - self.level) / self.unit
@@ -77,10 +77,10 @@ class _Evaluation:
             sums.append((parts.value, parts.flipped, parts.roughness))
         moments = np.asarray(X.T @ vectors.T, dtype=np.float64).T
         found = [
-            _Sums(*known, vectors[2 * k : 2 * k + 2].sum(axis=1), moments[2 * k : 2 * k + 2])
+            _ChunkSums(*known, vectors[2 * k : 2 * k + 2].sum(axis=1), moments[2 * k : 2 * k + 2])
             for k, known in enumerate(sums)
         ]
-        return _Part(chunk.start, found, scores, weighted_squares(X, masses) if self.squares else None)
+        return _ChunkResult(chunk.start, found, scores, weighted_squares(X, masses) if self.squares else None)
 
 
 class _Seen(NamedTuple):
@@ -88,7 +88,7 @@ class _Seen(NamedTuple):
 
     point: Point
     width: float
-    model: Model
+    model: UnscaledPoint
     sums: RowSums
     moments: FloatArray
     scores: FloatArray
@@ -147,13 +147,13 @@ class ReadsOracle(Oracle):
     def _read(self, points: Sequence[Point], width: float) -> None:
         """Evaluate points on every row: one read."""
         self.n_evaluations += 1
-        models = tuple(Model(*self.columns.model(point), point.size) for point in points)
-        task = _Evaluation(
+        models = tuple(UnscaledPoint(*self.columns.model(point), point.size) for point in points)
+        task = _ChunkEvaluation(
             self.problem, models, width, self.total_weight, self.level, self.unit, squares=not self._sized
         )
         scores = np.empty((len(points), self.n_rows))
         squares = np.zeros(self.n_features)
-        totals: list[_Sums] | None = None
+        totals: list[_ChunkSums] | None = None
         for part in self.rows.source.map(task):
             scores[:, part.start : part.start + part.scores.shape[0]] = part.scores.T
             totals = part.sums if totals is None else [_added(*pair) for pair in zip(totals, part.sums, strict=True)]
@@ -169,7 +169,7 @@ class ReadsOracle(Oracle):
             for k, (point, model, sums) in enumerate(zip(points, models, totals, strict=True))
         ]
 
-    def _row_sums(self, sums: _Sums) -> RowSums:
+    def _row_sums(self, sums: _ChunkSums) -> RowSums:
         total = float(sums.totals.sum())
         coef = (sums.moments.sum(axis=0) - total * self.columns.centre) / self.columns.scale
         return RowSums(sums.value, coef, total, sums.flipped, sums.roughness)
@@ -220,6 +220,6 @@ class ReadsOracle(Oracle):
         return MemoryOracle(problem, self.pilot, self.columns)
 
 
-def _added(one: _Sums, other: _Sums) -> _Sums:
+def _added(one: _ChunkSums, other: _ChunkSums) -> _ChunkSums:
     pairs: Any = zip(one, other, strict=True)
-    return _Sums(*(mine + theirs for mine, theirs in pairs))
+    return _ChunkSums(*(mine + theirs for mine, theirs in pairs))

@@ -14,9 +14,9 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.problem.normal import CentredRows, exact_dot, far_centre
-from dualcore.solvers.softmax.descent import Descent
-from dualcore.solvers.softmax.newton import newton_step
+from dualcore.solvers.normal import CentredRows, exact_dot, far_centre
+from dualcore.solvers.softmax.classnewton import newton_step
+from dualcore.solvers.softmax.descent import ClassDescent
 
 __all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classes", "size_fault"]
 
@@ -74,7 +74,7 @@ def _by_newton(design: ClassDesign, W: FloatArray, upper: float, multiplier: flo
 
 
 def _by_descent(design: ClassDesign, W: FloatArray, upper: float, multiplier: float, best: Bound) -> tuple[Bound, int]:
-    descent = Descent(design, _TIGHT, _EVALUATIONS_TO_CERTIFY, W, known=upper)
+    descent = ClassDescent(design, _TIGHT, _EVALUATIONS_TO_CERTIFY, W, known=upper)
     descent.run()
     return max(best, descent.lower), descent.n_passes
 

@@ -18,13 +18,13 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
-from dualcore.solvers.softmax.memory import Memory
-from dualcore.solvers.softmax.metric import Metric, sample_gram, sample_rows
-from dualcore.solvers.softmax.objective import SmoothRisk, Valued
+from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram, sample_rows
+from dualcore.solvers.softmax.lbfgs import Memory
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 from dualcore.solvers.softmax.walls import FixedWalls
 from dualcore.solvers.softmax.within import BoundedSteps
 
-__all__ = ["Descent"]
+__all__ = ["ClassDescent"]
 
 # Relative widths: the first, and the factor from round to round.
 _FIRST_WIDTH, _NARROWER = 0.1, 0.5
@@ -64,7 +64,7 @@ _TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
 _CHANGED = 2.0
 
 
-class Descent:
+class ClassDescent:
     """A run: the best model, the best lower bound and the last one, and how it came there.
 
     Parameters
@@ -148,7 +148,7 @@ class Descent:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
                 curvature, extra, memory = found, held, Memory(self.W.size)
-                metric = Metric.of(design, self.gram, curvature, extra)
+                metric = ClassMetric.of(design, self.gram, curvature, extra)
             here = self._round(here, metric, memory)
             if self._is_over(here):
                 break
@@ -170,7 +170,7 @@ class Descent:
         self._keep(self.risk.at(self.W, self.width, self.scale))
         walls, W, due, over = FixedWalls(self.risk, self.scale), self.W, 0, False
 
-        def is_enough(here: Valued) -> bool:
+        def is_enough(here: SmoothRiskValue) -> bool:
             nonlocal due, over
             self._keep(here)
             if self.iterations >= min(due, self.max_evaluations):
@@ -198,7 +198,7 @@ class Descent:
         while True:
             found = _mean_curvature(here, design)
             if metric is None or _differ(found, curvature):
-                curvature, metric = found, Metric.of(design, self.gram, found, ridge)
+                curvature, metric = found, ClassMetric.of(design, self.gram, found, ridge)
             gap = min(self.upper - max(self.lower.value, 0.0), 1.0)
             enough = self.strictness * max(_DONE_BOUNDED * gap, 1e-3 * self.tol * here.risk)
             here = steps.round(here.W, self.width, metric, enough, _MOST, self.max_evaluations)
@@ -206,7 +206,7 @@ class Descent:
             if self._is_over(here):
                 break
 
-    def _is_over(self, here: Valued) -> bool:
+    def _is_over(self, here: SmoothRiskValue) -> bool:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
         before = self.upper
         self._bound(here)
@@ -223,7 +223,7 @@ class Descent:
     def onward(self, W: FloatArray, rounds: int) -> FloatArray:
         """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
         here = self.risk.at(W, self.width, self.scale)
-        metric = Metric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
+        metric = ClassMetric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
         memory = Memory(W.size)
         for number in range(rounds):
             if number:
@@ -240,7 +240,7 @@ class Descent:
             return False
         masses = design.data.masses[chosen]
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
-        small = Descent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
+        small = ClassDescent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
         small.run()
         risk = self.risk
         if not self.W[:, : risk.price.size].any() or (
@@ -260,14 +260,14 @@ class Descent:
         if not problem.family.flips or isinstance(self.design.norm, L1Norm) or self.W[:, : risk.price.size].any():
             return False
         fixed = replace(self.design, problem=problem.replace(label_cost=np.inf))
-        plain = Descent(fixed, _START_UNCHANGED, self.max_evaluations, self.W)
+        plain = ClassDescent(fixed, _START_UNCHANGED, self.max_evaluations, self.W)
         plain.run()
         risk.n_evaluations += plain.iterations
         risk.products.n_passes += plain.risk.products.n_passes
         self.W, self.scale, self.width, risk.widest = plain.W, plain.scale, plain.width, plain.risk.widest
         return True
 
-    def _size(self, here: Valued) -> float:
+    def _size(self, here: SmoothRiskValue) -> float:
         """Return about how large the widest difference will be in the end: as large as the pairs with shares are."""
         U = self.risk.unit(here.W)
         return max(float((here.found.gradient * U).sum()), 0.1 * self.risk.widest.exact(U))
@@ -280,7 +280,7 @@ class Descent:
             at = risk.at(self.W, self.width, 1.0)
             # The multiplier is at most the risk over the radius: the larger it is, the less a radius curves.
             held = self.design.problem.radius**2 / (at.risk * self.design.shape[0]) * risk.inverse**2
-            metric = Metric.of(
+            metric = ClassMetric.of(
                 self.design, self.gram, _mean_curvature(at, self.design), held + self.design.ridge[0, : risk.price.size]
             )
             step = metric.outward(-metric.gradient(at.gradient))
@@ -290,14 +290,14 @@ class Descent:
             if best.risk < at.risk:
                 self.W = best.W
 
-    def _extra(self, at: Valued) -> FloatArray:
+    def _extra(self, at: SmoothRiskValue) -> FloatArray:
         """Return the curvature that radius and ridge add to a feature, the mean over classes."""
         risk, m = self.risk, self.risk.price.size
         bend = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
         held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
-    def _round(self, here: Valued, metric: Metric, memory: Memory) -> Valued:
+    def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: Memory) -> SmoothRiskValue:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
@@ -327,8 +327,8 @@ class Descent:
         return here
 
     def _search(
-        self, here: Valued, metric: Metric, z: FloatArray, direction: FloatArray, slope: float
-    ) -> tuple[Valued, FloatArray] | None:
+        self, here: SmoothRiskValue, metric: ClassMetric, z: FloatArray, direction: FloatArray, slope: float
+    ) -> tuple[SmoothRiskValue, FloatArray] | None:
         """Return the first point of a shrinking step that gains enough; None where none does."""
         length = 1.0
         for _ in range(20):
@@ -339,20 +339,20 @@ class Descent:
             length *= float(np.clip(-0.5 * slope * length / (rise - slope * length), 0.1, 0.5))
         return None
 
-    def _capped(self, here: Valued) -> FloatArray:
+    def _capped(self, here: SmoothRiskValue) -> FloatArray:
         """Return the model with its widest difference no wider than the shares say, where that is easily done."""
         U = self.risk.unit(here.W)
         out, most = here.W.copy(), float((here.found.gradient * U).sum())
         out[:, : self.risk.price.size] += (self.risk.widest.capped(U, most) - U) * self.risk.price
         return out
 
-    def _keep(self, here: Valued) -> bool:
+    def _keep(self, here: SmoothRiskValue) -> bool:
         """Keep a model if it is the best so far; return whether the gap is within tolerance."""
         if here.risk < self.upper:
             self.W, self.upper = here.W, here.risk
         return self.closed
 
-    def _bound(self, here: Valued) -> None:
+    def _bound(self, here: SmoothRiskValue) -> None:
         self._keep(here)
         point = self.risk.point(here)
         self.last = flow_bound(self.risk.products, point, self.upper)
@@ -373,7 +373,7 @@ def _differ(one: float, other: float) -> bool:
     return not other / _CHANGED <= one <= other * _CHANGED
 
 
-def _mean_curvature(at: Valued, design: ClassDesign) -> float:
+def _mean_curvature(at: SmoothRiskValue, design: ClassDesign) -> float:
     """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed changes of label add to it."""
     scores = at.scores - at.scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from dualcore.certificates.softmax.widest import Smoothed
+from dualcore.certificates.softmax.widest import SmoothedMaximum
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.softmax.objective import SmoothRisk, Valued
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["FixedWalls"]
 
@@ -51,7 +51,9 @@ class FixedWalls:
     def __init__(self, risk: SmoothRisk, scale: float) -> None:
         self.risk, self.scale = risk, scale
 
-    def run(self, W: FloatArray, width: float, is_enough: Callable[[Valued], bool]) -> tuple[Valued, bool]:
+    def run(
+        self, W: FloatArray, width: float, is_enough: Callable[[SmoothRiskValue], bool]
+    ) -> tuple[SmoothRiskValue, bool]:
         """Descend from a model until ``is_enough``, which is asked after every step, or until no step gains.
 
         Returns the last point, with the flow between classes that belongs to it, and whether it was enough.
@@ -99,7 +101,7 @@ class FixedWalls:
             return self._with_flow(last), True
         return self._with_flow(last), False
 
-    def _unit(self, here: Valued) -> float:
+    def _unit(self, here: SmoothRiskValue) -> float:
         """Return a unit of coefficients of about unit spread in which the loss is curved as along the whole model."""
         risk = self.risk
         levels = here.W[:, risk.price.size :].sum(axis=1)
@@ -109,7 +111,7 @@ class FixedWalls:
         ratio = max(all_along, 0.0) / max(one, 1e-300)
         return float(np.clip(_UNIT * np.sqrt(ratio), _LEAST_UNIT, _MOST_UNIT)) if ratio > 0.0 else 1.0
 
-    def _with_flow(self, here: Valued) -> Valued:
+    def _with_flow(self, here: SmoothRiskValue) -> SmoothRiskValue:
         """Put the flow between classes into a point: what the gradient of the loss has at the bounds."""
         risk, m = self.risk, self.risk.price.size
         U, slope = risk.unit(here.W), here.gradient[:, :m]
@@ -117,4 +119,4 @@ class FixedWalls:
         flow = np.where(at_bound, -slope * risk.price, 0.0)
         cost = 0.5 * float(np.abs(flow).sum())
         flow = flow / cost if cost > 0.0 else flow
-        return here._replace(found=Smoothed(self.scale, flow, flow))
+        return here._replace(found=SmoothedMaximum(self.scale, flow, flow))

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates.softmax.widest import Smoothed
+from dualcore.certificates.softmax.widest import SmoothedMaximum
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.softmax.metric import Metric
-from dualcore.solvers.softmax.objective import SmoothRisk, Valued
+from dualcore.solvers.softmax.classmetric import ClassMetric
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["BoundedSteps"]
 
@@ -45,8 +45,8 @@ class BoundedSteps:
         self._steps, self._changes = np.empty((0, shape[0] * shape[1] + 1)), np.empty((0, shape[0] * shape[1] + 1))
 
     def round(
-        self, W: FloatArray, width: float, metric: Metric, enough: float, most: int, max_evaluations: int
-    ) -> Valued:
+        self, W: FloatArray, width: float, metric: ClassMetric, enough: float, most: int, max_evaluations: int
+    ) -> SmoothRiskValue:
         """Return where steps lead that end once they gain less than ``enough``, or after ``most`` evaluations."""
         risk, m = self.risk, self.risk.price.size
         U = risk.unit(W)
@@ -87,23 +87,23 @@ class BoundedSteps:
         self.scale = bound
         return self._with_flow(here, bound, signs)
 
-    def _signs(self, here: Valued, bound: float) -> FloatArray:
+    def _signs(self, here: SmoothRiskValue, bound: float) -> FloatArray:
         """Return the signs of the coefficients that the gradient holds at their bounds, 0 for the others: (K, m)."""
         risk = self.risk
         U, slope = risk.unit(here.W), here.gradient[:, : risk.price.size]
         signs = np.sign(U) * ((np.abs(U) >= 0.5 * bound * (1.0 - _AT)) & (slope * U < 0.0))
         return np.asarray(np.where(risk.price > 0.0, signs, 0.0))
 
-    def _with_flow(self, here: Valued, bound: float, signs: FloatArray) -> Valued:
+    def _with_flow(self, here: SmoothRiskValue, bound: float, signs: FloatArray) -> SmoothRiskValue:
         """Put the flow between classes into a point: what the gradient of the loss has at the bounds."""
         flow = np.where(signs != 0.0, -here.gradient[:, : signs.shape[1]] * self.risk.price, 0.0)
         cost = 0.5 * float(np.abs(flow).sum())
         flow = flow / cost if cost > 0.0 else flow
-        return here._replace(found=Smoothed(bound, flow, flow))
+        return here._replace(found=SmoothedMaximum(bound, flow, flow))
 
     def _search(
-        self, here: Valued, bound: float, change: FloatArray, wider: float, width: float
-    ) -> tuple[Valued, float] | None:
+        self, here: SmoothRiskValue, bound: float, change: FloatArray, wider: float, width: float
+    ) -> tuple[SmoothRiskValue, float] | None:
         """Return the first projected point of a shrinking step that gains enough, and its bound."""
         risk, m, length = self.risk, self.risk.price.size, 1.0
         held = risk.price > 0.0
@@ -126,7 +126,7 @@ class BoundedSteps:
         return out
 
     def _direction(
-        self, gradient: FloatArray, metric: Metric, along: FloatArray, free: npt.NDArray[np.bool_], stiff: float
+        self, gradient: FloatArray, metric: ClassMetric, along: FloatArray, free: npt.NDArray[np.bool_], stiff: float
     ) -> FloatArray:
         """Return the limited-memory BFGS formula's inverse second derivative times a gradient."""
         steps, changes = np.where(free, self._steps, 0.0), self._reduced(self._changes, along, free)
@@ -154,7 +154,7 @@ class BoundedSteps:
         self._steps, self._changes = self._steps[:0], self._changes[:0]
 
 
-def _divided(given: FloatArray, metric: Metric, free: npt.NDArray[np.bool_], stiff: float) -> FloatArray:
+def _divided(given: FloatArray, metric: ClassMetric, free: npt.NDArray[np.bool_], stiff: float) -> FloatArray:
     """Return the metric's inverse times a gradient, on the free numbers; the bound has a scale of its own."""
     inner = metric.outward(metric.gradient(given[:-1].reshape(metric.shape)))
     return np.where(free, np.append(inner, given[-1] / stiff if stiff > 0.0 else 0.0), 0.0)

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
-from dualcore.certificates.softmax.bound import Step, lower_bound
+from dualcore.certificates.softmax.bound import NewtonStep, lower_bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.transport import Transport, routing_cost
@@ -222,7 +222,7 @@ def test_no_dual_point_exceeds_the_optimum(norm, name):
             rows = np.sort(rng.choice(40, size=5, replace=False))
             flips = Flips(rows, (y[rows] + 1 + rng.integers(3, size=5)) % 4, rng.uniform(size=5))
             flips = flips.within(problem.radius, data, problem.geometry.label_cost)
-        step = Step(
+        step = NewtonStep(
             W,
             rng.normal(size=W.shape) * rng.choice([0.0, 0.1, 1.0]),
             flips,

@@ -16,7 +16,7 @@ from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
-from dualcore.solvers.softmax.descent import Descent
+from dualcore.solvers.softmax.descent import ClassDescent
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -193,7 +193,7 @@ def test_descent_goes_on_where_nothing_bounds_the_risk():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
     """Rows that are all but separable take dozens of steps, and a bound of free coefficients costs more than a step."""
-    from dualcore.solvers.softmax import solve as module
+    from dualcore.solvers.softmax import solveclasses as module
 
     rng, calls = np.random.default_rng(0), []
     y = np.arange(300) % 4
@@ -224,7 +224,7 @@ def test_bounds_along_the_way_stay_below_the_cone_program(norm, label_cost):
     best = solve(problem, X, y, solver="conic").value
     data = problem.validate(X, y.astype(float))
     for evaluations in (3, 8, 20, 60):
-        descent = Descent(ClassDesign.of(problem, data), 1e-9, evaluations)
+        descent = ClassDescent(ClassDesign.of(problem, data), 1e-9, evaluations)
         descent.run()
         assert descent.lower.value <= best * (1.0 + 1e-8)
         assert descent.upper >= best * (1.0 - 1e-8)
@@ -238,10 +238,10 @@ def test_rounds_end_later_where_the_gradient_costs_the_bound_most(lost, monkeypa
 
     X, y = make(4, n=200, m=8, seed=3)
     problem = Problem("softmax", n_classes=4, norm="linf", radius=0.02)
-    run = Descent(ClassDesign.of(problem, problem.validate(X, y.astype(float))), 1e-9, 200)
+    run = ClassDescent(ClassDesign.of(problem, problem.validate(X, y.astype(float))), 1e-9, 200)
     values = []
-    original = Descent._bound
-    monkeypatch.setattr(Descent, "_bound", lambda self, here: values.append(here.value) or original(self, here))
+    original = ClassDescent._bound
+    monkeypatch.setattr(ClassDescent, "_bound", lambda self, here: values.append(here.value) or original(self, here))
     monkeypatch.setattr(module, "flow_bound", lambda *given: Bound(values[-1] - lost, 0.0))
     run.run()
     assert (run.strictness < 0.1) == (lost > 0.0)

@@ -10,8 +10,8 @@ import pytest
 from dualcore import Problem, solve
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
-from dualcore.solvers.softmax.descent import Descent
-from dualcore.solvers.softmax.objective import SmoothRisk
+from dualcore.solvers.softmax.descent import ClassDescent
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk
 from dualcore.solvers.softmax.walls import FixedWalls
 
 
@@ -56,7 +56,7 @@ def test_a_start_far_too_large_shrinks_to_the_optimum():
     problem, X, y, design = design_of(radius=0.5)
     best = solve(problem, X, y, solver="conic").value
     far = np.random.default_rng(1).normal(size=design.shape) * 1e4
-    run = Descent(design, 1e-4, 2000, far)
+    run = ClassDescent(design, 1e-4, 2000, far)
     run.run()
     assert run.upper <= best * (1.0 + 1e-3)
     assert run.lower.value <= best * (1.0 + 1e-8)

@@ -10,9 +10,9 @@ from dualcore import Problem, solve
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.solvers.softmax import descent as module
-from dualcore.solvers.softmax.descent import Descent
-from dualcore.solvers.softmax.metric import Metric, sample_gram
-from dualcore.solvers.softmax.objective import SmoothRisk
+from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram
+from dualcore.solvers.softmax.descent import ClassDescent
+from dualcore.solvers.softmax.smoothrisk import SmoothRisk
 from dualcore.solvers.softmax.within import BoundedSteps
 
 CHANGES = pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_models_and_bounds_are_those_of_the_cone_program(change, radius):
     problem, X, y, design = design_of(change, radius)
     best = solve(problem, X, y, solver="conic").value
     for evaluations in (5, 20, 400):
-        run = Descent(design, 1e-5, evaluations)
+        run = ClassDescent(design, 1e-5, evaluations)
         run.run()
         assert run.lower.value <= best * (1.0 + 1e-8)
         assert run.upper >= best * (1.0 - 1e-8)
@@ -66,7 +66,7 @@ def test_models_and_bounds_are_those_of_the_cone_program(change, radius):
 def test_a_round_ends_within_its_bound_and_its_flow_costs_one():
     _, _, _, design = design_of({})
     risk = SmoothRisk(ClassProducts(design))
-    metric = Metric.of(design, sample_gram(design), 0.1, design.ridge[0, :5])
+    metric = ClassMetric.of(design, sample_gram(design), 0.1, design.ridge[0, :5])
     steps = BoundedSteps(risk, 1.0)
     here = steps.round(np.zeros(design.shape), 0.05, metric, 1e-12, 500, 500)
     U = risk.unit(here.W)

@@ -1,0 +1,116 @@
+"""Where the optimum of a problem on a box must lie: what prices the slopes that a bound leaves over."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+
+__all__ = ["BoxLevelSet", "find_region", "unbounded_features"]
+
+
+class BoxLevelSet(NamedTuple):
+    """Bounds on every model at least as good as the one known, features centred.
+
+    ``coef`` (m,): of each coefficient. ``units`` (m,) and ``reach``: ``sum_j units_j |theta_j| <= reach``, far
+    stronger than the bounds on each. ``level``: of the centred intercept. ``low``, ``high``: of the multiplier.
+    """
+
+    coef: FloatArray
+    units: FloatArray
+    reach: float
+    level: float
+    low: float
+    high: float
+
+
+def find_region(
+    problem: Problem, box: BoxFamily, data: Data, centre: FloatArray, middle: float, spread: FloatArray, upper: float
+) -> BoxLevelSet:
+    r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
+
+    With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
+    mass across the box (``D`` its size) makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a
+    wall is held by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    """
+    m, w, sigma = data.rows.m, data.masses, problem.radius
+    alpha, beta = _growth(problem)
+    low, high = box.support.spread(m)
+    width = high - low
+    prices = box.prices(m)
+    movable = np.isfinite(prices)
+    walled = movable & np.isfinite(width) & (width > 0.0)
+    # A constant feature does nothing that an intercept does not.
+    bound = np.where((width > 0.0) | (not problem.fit_intercept), np.inf, 0.0)
+    rates = [rate for rate, _ in box.runaway(np.zeros(m))]
+    runs = movable & np.isinf(width)
+    bound[runs] = upper / sigma * prices[runs] / min(rates)
+    held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
+    bound = np.minimum(bound, held)
+    span = box.span(np.where(walled, width, 0.0))
+    share = min(1.0, sigma / span) if span > 0.0 else 1.0
+    if problem.is_classification:
+        sides = [data.y > 0.0, data.y < 0.0]
+        mass = [float(w[side].sum()) for side in sides]
+        means = np.array(
+            [data.rows.transpose_dot(np.where(side, w, 0.0)) / part for side, part in zip(sides, mass, strict=True)]
+        )
+        both = 2.0 * min(mass)
+        apart = 0.5 * np.abs(means[0] - means[1])
+        others = ~walled & (bound > 0.0)
+        sway = float(apart[others] @ bound[others])
+        reach = 2.0 * ((upper / (share * both) + beta) / alpha + sway)
+    else:
+        mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
+        reach = 2.0 * (upper / share + beta) / alpha
+    bound[walled] = np.minimum(reach / width[walled], held)
+    levels = box.levels(m) & walled
+    if not problem.fit_intercept and levels.any():
+        # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
+        others = ~levels & (bound > 0.0)
+        rise = float(np.max((upper / np.array(mass) + beta) / alpha + np.abs(means[:, others]) @ bound[others]))
+        if not problem.is_classification:
+            rise += abs(float(w @ data.y))
+        bound[levels] = np.minimum(2.0 * reach + rise, held)
+    if problem.ridge == 0.0:
+        bound[box.pinned(m, fit_intercept=problem.fit_intercept)] = 0.0
+    units = np.where(walled, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
+    rest = ~walled & (bound > 0.0)
+    total = float((units * bound)[walled].sum())
+    together = box.crowd * reach if problem.fit_intercept or not levels.any() else np.inf
+    size = min(together if walled.any() else 0.0, total) + float((units * bound)[rest].sum())
+    size = min(size, float(np.linalg.norm(units)) * held)
+    level = 0.0
+    if problem.fit_intercept:
+        off = np.abs(means - centre)
+        swings = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
+        at_most = np.divide(off, units, out=np.zeros_like(off), where=units > 0.0).max(axis=1, initial=0.0) * size
+        swings = np.minimum(swings, at_most)
+        level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
+        if not problem.is_classification:
+            level += abs(float(w @ data.y) - middle)
+    return BoxLevelSet(bound, units, size, level, box.floor(), upper / sigma)
+
+
+def _growth(problem: Problem) -> tuple[float, float]:
+    """Return ``alpha > 0`` and ``beta`` with ``L(t) >= alpha |t| - beta`` on the sides where the loss rises."""
+    loss, far = problem.loss, 1.0
+    sides = (-1.0,) if problem.is_classification else (-1.0, 1.0)
+    while True:
+        points = np.array([side * far for side in sides])
+        value, slope = loss.value(points), loss.slope(points) * points / far
+        if float(slope.min()) > 0.25 * min(abs(end) for end in loss.slope_range if end) or far > 1e12:
+            return float(slope.min()), float(np.max(slope * far - value))
+        far *= 2.0
+
+
+def unbounded_features(problem: Problem, n_features: int) -> npt.NDArray[np.bool_]:
+    """Return which coefficients nothing bounds: without ridge, those of features that no adversary can move."""
+    if problem.ridge > 0.0:
+        return np.zeros(n_features, dtype=bool)
+    return problem.family.unbounded_features(n_features, fit_intercept=problem.fit_intercept)

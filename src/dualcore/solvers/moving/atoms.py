@@ -1,0 +1,343 @@
+"""The optimum where the adversary changes categories, and a bound on it, by an interior point on a few atoms a row.
+
+Over the atoms known so far (`AtomSet`), the row's own place among them, the problem is a convex programme,
+
+    min  radius lam + sum_i w_i s_i + penalty   with   s_i >= L(t_a) - lam c_a  for every atom a of row i ,
+
+and a primal-dual method follows its central path: a predictor and a corrector a step, from one factor of the size of
+the model, as the ``s_i`` are eliminated row by row. Of rows with no atom but their own place ``s_i`` is the loss there,
+which is smooth: together they are a quadratic function of the model between two passes over the rows. A pass adds the
+atoms that the model asks for. The multipliers are a distribution inside the ball, and with the slopes of the loss they
+make a plane below the risk of every model. Its least value in the region that must hold the optimum is a rigorous lower
+bound. Slopes are moved a little so that their moment balances; what is left of it is priced by the region.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import DenseRows
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import CategoriesFamily
+from dualcore.solvers.factor import DampedFactor
+from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits, Rest
+from dualcore.solvers.moving.result import NewtonResult
+
+# The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
+_FIRST, _WAIT = 0.3, 0.3
+# A look waits until this share of the imbalance of the moments is left; a step takes the share of its length away.
+_UNBALANCED = 0.5
+# The last complementarity, relative to the tolerance: less would only make new atoms harder to take up.
+_LAST = 0.2
+_MOST_STEPS, _PATIENCE = 200, 5
+# Share of the way to the nearest limit that a step takes, and of the slack that curvature may take from it.
+_NEAR, _KEPT = 0.98, 0.5
+# Of the mass of rows with several atoms, the share whose multipliers may take less of a step than the model does: a few
+# rows in thousands would hold all others back.
+_LEFT = 0.01
+# New atoms are higher than what is known by this share of the mean complementarity.
+_HIGHER = 0.1
+# Complementarity, relative to the tolerance, from which on bounds are computed.
+_CLOSE = 2.0
+# Where a model is far worse than the best one, this share of the way to it is taken.
+_BACK = 0.1
+# Atoms with less than this share are forgotten where there are many numbers in them.
+_LEAST_SHARE, _MOST_NUMBERS = 1e-6, 20_000_000
+# Fewer numbers than these are quick by planes.
+_FEW_NUMBERS = 1000
+# A risk of this share of that of no model at all is nothing but rounding.
+_NOTHING = 1e-14
+# How near the first multiplier is to the best one, by the risk, and on how many rows it is looked for.
+_SHARPNESS, _SOME_ROWS = 1e-3, 1500
+
+
+def can_use_atoms(problem: Problem, data: Data) -> bool:
+    """Whether there are categories, some data, a loss without kinks, and no number with a wall on one side only."""
+    family, small = problem.family, data.rows.n * data.rows.m < _FEW_NUMBERS
+    if not isinstance(family, CategoriesFamily) or small or problem.loss.kinks:
+        return False
+    low, high = family.support.spread(data.rows.m)
+    half = np.isfinite(low) != np.isfinite(high)
+    return not half.any()
+
+
+class _AtomPoint(NamedTuple):
+    """A place on the path: the model, the members' values, and the multipliers of atoms and limits."""
+
+    x: FloatArray
+    s: FloatArray
+    z: FloatArray
+    y: FloatArray
+
+
+class _AtomDirection(NamedTuple):
+    """A change of a point, and those of what must stay positive: slacks of atoms and of limits, to first order."""
+
+    x: FloatArray
+    s: FloatArray
+    z: FloatArray
+    y: FloatArray
+    gap: FloatArray
+    slack: FloatArray
+
+
+def _longest(at: FloatArray, change: FloatArray) -> FloatArray:
+    """Return the share of a change that leaves what is positive so; at most 1."""
+    return np.divide(-_NEAR * at, change, out=np.ones(at.size), where=change < -_NEAR * at)
+
+
+class _System:
+    """Newton's equations at a point, factored."""
+
+    def __init__(self, atoms: AtomSet, rest: Rest, point: _AtomPoint, soft: float) -> None:
+        self.atoms, self.point, self.masses = atoms, point, atoms.masses
+        self.rest, self.below = rest, rest.foreseen(np.append(point.x[: atoms.m], point.x[-2]))[1]
+        self.heights, self.limits = atoms.heights(point.x), atoms.limits(point.x, soft)
+        self.gap = point.s[atoms.owner] - self.heights.value
+        self.stiff = point.z / self.gap
+        self.total = atoms.total(self.stiff)
+        self.steep = self.stiff * self.heights.slope
+        self.mean = self._mean()
+        self.free = atoms.free
+        self.factor = DampedFactor(self._matrix()[np.ix_(self.free, self.free)])
+
+    def _mean(self) -> FloatArray:
+        """Return the sum of stiffness times gradient of every member's atoms."""
+        atoms, k = self.atoms, self.atoms.members.size
+        number = np.arange(atoms.owner.size)
+        out = np.empty((k, atoms.width + 2))
+        out[:, :-2] = sp.csr_array((self.steep, (atoms.owner, number)), shape=(k, number.size)) @ atoms.X
+        out[:, -2] = atoms.total(self.steep)
+        out[:, -1] = -atoms.total(self.stiff * atoms.costs)
+        return out
+
+    def _matrix(self) -> FloatArray:
+        atoms, heights = self.atoms, self.heights
+        H = np.empty((atoms.width + 2, atoms.width + 2))
+        H[:-1, :-1] = atoms.gram(self.point.z * heights.curvature + self.steep * heights.slope)
+        H[:-1, -1] = H[-1, :-1] = -atoms.moment(self.steep * atoms.costs)
+        H[-1, -1] = float(self.stiff @ atoms.costs**2)
+        part = self.mean / np.sqrt(self.total)[:, None]
+        H -= part.T @ part
+        model = np.append(np.arange(atoms.m), atoms.width)
+        H[np.ix_(model, model)] += self.rest.hessian
+        H[model[:-1], model[:-1]] += atoms.problem.ridge
+        jacobian = self.limits.jacobian
+        H += (jacobian.T @ (jacobian * (self.point.y / self.limits.slack)[:, None])).toarray()
+        if self.limits.curvature is not None:
+            H -= self.point.y[-1] * self.limits.curvature
+        return H
+
+    def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
+        """Return the step to products of slack and multiplier as given."""
+        atoms, point = self.atoms, self.point
+        z, y = atom_goal / self.gap, limit_goal / self.limits.slack
+        over = (atoms.total(z) - self.masses) / self.total
+        gradient = np.append(atoms.moment(z * self.heights.slope), atoms.problem.radius - float(z @ atoms.costs))
+        gradient[: atoms.m] += self.below[:-1] + atoms.problem.ridge * point.x[: atoms.m]
+        gradient[-2] += self.below[-1]
+        gradient -= self.limits.jacobian.T @ y + self.mean.T @ over
+        step = np.zeros(gradient.size)
+        step[self.free] = self.factor.solve(-gradient[self.free])
+        rise = self.heights.slope * atoms.along(step[:-1]) - step[-1] * atoms.costs
+        value = over + atoms.total(self.stiff * rise) / self.total
+        widened = value[atoms.owner] - rise
+        slack = self.limits.jacobian @ step
+        return _AtomDirection(
+            step,
+            value,
+            z - point.z - self.stiff * widened,
+            y - point.y - point.y / self.limits.slack * slack,
+            widened,
+            slack,
+        )
+
+    def longest(self, step: _AtomDirection) -> tuple[float, FloatArray]:
+        """Return the share of a step to take, and the share of it that the multipliers of each member can take.
+
+        Everything stays positive there, to first order, except in a few of the members.
+        """
+        atoms, point = self.atoms, self.point
+        of_limits = _longest(self.limits.slack, step.slack).min(initial=1.0)
+        length = float(min(_longest(point.y, step.y).min(initial=1.0), of_limits))
+        of_shares = -atoms.highest(-_longest(point.z, step.z))
+        of_row = np.minimum(of_shares, -atoms.highest(-_longest(self.gap, step.gap)))
+        short = np.flatnonzero(of_row < length)
+        if short.size:
+            short = short[np.argsort(of_row[short], kind="stable")]
+            allowed = _LEFT * float(self.masses.sum())
+            first = int(np.searchsorted(np.cumsum(self.masses[short]), allowed, side="right"))
+            length = float(of_row[short[first]]) if first < short.size else length
+        return length, of_shares
+
+
+class _Path:
+    """The central path over atoms that grow in number.
+
+    Rows that are no members are a quadratic function, which is renewed at every look; where the curvature of the loss
+    jumps, at every step.
+    """
+
+    def __init__(self, atoms: AtomSet, x: FloatArray, upper: float, least: float) -> None:
+        self.atoms, self.least = atoms, least
+        x = atoms.settled(x)
+        above = float(x[-1]) - max(atoms.family.kappa(x[: atoms.m]), atoms.family.floor())
+        x[-1] += max(_FIRST * upper / (atoms.problem.radius * atoms.n_limits) - above, 0.0)
+        self.rest = atoms.rest(x, atoms.own(x))
+        value = atoms.heights(x).value
+        s = atoms.highest(value) + _FIRST * upper
+        z = 1.0 / (s[atoms.owner] - value)
+        z *= (atoms.masses / atoms.total(z))[atoms.owner]
+        # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
+        self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.open.size, 1)
+        slack = atoms.limits(x, self.soft).slack
+        self.point = _AtomPoint(x, s, z, _FIRST * upper / slack / slack.size)
+
+    def measure(self) -> tuple[Limits, float]:
+        """Return the limits here, and the sum of the products of slack and multiplier."""
+        x, s, z, y = self.point
+        limits = self.atoms.limits(x, self.soft)
+        return limits, float(z @ (s[self.atoms.owner] - self.atoms.heights(x).value) + y @ limits.slack)
+
+    def _weights(self) -> tuple[FloatArray, FloatArray]:
+        """Return how a complementarity is shared by atoms and limits."""
+        return self.atoms.masses[self.atoms.owner], np.full(self.point.y.size, 1.0 / self.point.y.size)
+
+    def mean(self, total: float) -> float:
+        """Return what an atom has of a total, a unit of mass."""
+        by_atom, by_limit = self._weights()
+        return total / float(by_atom.sum() + by_limit.sum())
+
+    def advance(self) -> float:
+        """Take one step, and return the share of it that was taken."""
+        atoms, point = self.atoms, self.point
+        total = self.measure()[-1]
+        by_atom, by_limit = self._weights()
+        mean = self.mean(total)
+        self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.open.size, 1)))
+        if atoms.problem.loss.bends:
+            self.rest = atoms.rest(point.x, atoms.own(point.x))
+        system = _System(atoms, self.rest, point, self.soft)
+        first = system.direction(np.zeros(by_atom.size), np.zeros(by_limit.size))
+        length = system.longest(first)[0]
+        after = float(
+            np.maximum(point.z + length * first.z, 0.0) @ np.maximum(system.gap + length * first.gap, 0.0)
+            + (point.y + length * first.y) @ (system.limits.slack + length * first.slack)
+        )
+        goal = max(mean * min(max(after / total, 0.0), 1.0) ** 3, min(mean, self.mean(self.least)))
+        step = system.direction(by_atom * goal - first.z * first.gap, by_limit * goal - first.y * first.slack)
+        length, of_shares = system.longest(step)
+        if length < 0.1:  # far from the path: back towards it first
+            step = system.direction(by_atom * mean, by_limit * mean)
+            length, of_shares = system.longest(step)
+        for _ in range(20):
+            x, s = point.x + length * step.x, point.s + length * step.s
+            # Where a norm or heights curve upwards, the multiplier and the values rise too: both are free to.
+            short = _KEPT * (system.limits.slack + length * step.slack) - atoms.limits(x, self.soft).slack
+            raised = max(float(short.max()), 0.0)
+            x[-1] += raised
+            wanted = np.maximum(_KEPT * (system.gap + length * step.gap), (1.0 - _NEAR) * system.gap)
+            lift = np.maximum(atoms.highest(wanted + atoms.heights(x).value) - s, 0.0)
+            if float(system.masses @ lift) + atoms.problem.radius * raised <= total:
+                break
+            length *= 0.5
+        z = point.z + np.minimum(length, of_shares)[atoms.owner] * step.z
+        self.point = _AtomPoint(x, s + lift, z, point.y + length * step.y)
+        return length
+
+    def look(self, own: Heights, mean: float) -> float:
+        """Return the objective here, and take up the atoms that are higher than those known.
+
+        ``own``: the heights of the rows here.
+        """
+        atoms, (x, s, z, y) = self.atoms, self.point
+        k, known = s.size, z.size
+        value = atoms.look(x, own, _HIGHER * mean)
+        if atoms.owner.size > known:
+            before = atoms.used
+            x = atoms.settled(x)
+            heights = atoms.heights(x).value
+            least = atoms.highest(heights) + mean
+            s = np.append(np.maximum(s, least[:k]), least[k:])
+            gap = (s[atoms.owner] - heights)[known:]
+            share = np.minimum(0.1, mean / gap)
+            share[atoms.home[k:] - known] = 1.0
+            if (before != atoms.used).any():
+                slack = atoms.limits(x, self.soft).slack
+                y = mean / slack / slack.size
+            self.point = _AtomPoint(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
+        self.rest = atoms.rest(x, own)
+        return value
+
+    def retreat(self, best: FloatArray, mean: float) -> None:
+        """Go most of the way back to a better model, with the atoms that were missing."""
+        atoms = self.atoms
+        x = atoms.settled(best + _BACK * (self.point.x - best))
+        short = _BACK * atoms.limits(self.point.x, self.soft).slack - atoms.limits(x, self.soft).slack
+        of_multiplier = np.r_[: atoms.n_numeric, atoms.linear.shape[0] : short.size]
+        x[-1] += max(float(short[of_multiplier].max()), 0.0)
+        self.point = self.point._replace(x=x, s=atoms.highest(atoms.heights(x).value) + mean)
+        self.rest = atoms.rest(x, atoms.own(x))
+
+    def forget(self) -> None:
+        """Drop the atoms that nothing is moved to, where there are many."""
+        atoms, z = self.atoms, self.point.z
+        if atoms.X.size <= _MOST_NUMBERS:
+            return
+        keep = z > _LEAST_SHARE * atoms.masses[atoms.owner]
+        keep[atoms.home] = True
+        atoms.forget(keep)
+        self.point = self.point._replace(z=z[keep])
+
+
+def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    family = CategoriesFamily.of(problem.family)
+    if problem.ridge == 0.0:
+        coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
+    atoms = AtomSet(problem, family, data)
+    some = np.unique(np.linspace(0, data.rows.n - 1, min(data.rows.n, _SOME_ROWS)).astype(np.intp))
+    weights = None if data.weights is None else data.masses[some] / max(float(data.masses[some].sum()), 1e-300)
+    rows = DenseRows(atoms.dense(some))
+    multiplier = family.search(rows, data.y[some], weights, coef, intercept, sharpness=_SHARPNESS)[0].multiplier
+    multiplier = max(multiplier, family.kappa(coef), family.floor())
+    best = np.append(atoms.extremes.lifted(coef), [intercept, multiplier])
+    upper = atoms.look(best, atoms.own(best), 0.0)
+    at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
+    unit = float(data.masses @ problem.loss.value(at_rest))
+    if not unit > 0.0 or not upper > _NOTHING * unit:  # no share of rounding is a slack
+        return NewtonResult(coef, intercept, multiplier, upper, 0.0, 0.0, [(0.0, upper)])
+    path = _Path(atoms, best, upper, _LAST * tol * upper)
+    lower, rounding, awaited, since, left = 0.0, 0.0, np.inf, 0, 1.0  # no loss is negative
+    history: list[tuple[float, float]] = []
+    for step in range(_MOST_STEPS):
+        length = path.advance()
+        limits, total = path.measure()
+        since, left = since + 1, left * (1.0 - length)
+        ends = length == 0.0 or step == _MOST_STEPS - 1
+        early = total > awaited if total > 2.0 * path.least else left > _UNBALANCED
+        if early and since < _PATIENCE and not ends:
+            continue
+        x, _, z, y = path.point
+        own = atoms.own(x)
+        # A bound is no nearer than the complementarity: far from the end it is not worth its sums.
+        if total <= _CLOSE * tol * upper or ends:
+            known, off = atoms.bound(x, own, z, limits, y, upper)
+            if known - off > lower:
+                lower, rounding = known - off, off
+        path.forget()
+        value = path.look(own, path.mean(total))
+        if value < upper:
+            upper, best = value, x
+        elif value > upper + 2.0 * total:
+            path.retreat(best, path.mean(total))
+        path.least = _LAST * tol * upper
+        history.append((lower, upper))
+        since, left, awaited = 0, 1.0, _WAIT * path.measure()[-1]
+        if upper - lower <= 0.9 * tol * abs(upper) or ends:
+            break
+    return NewtonResult(best[: atoms.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

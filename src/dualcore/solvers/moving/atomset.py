@@ -1,0 +1,406 @@
+"""Rows and the places they were moved to, as a convex programme whose constraints are these *atoms*.
+
+Every place to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
+models: ``h_i >= L(t_a) - lam c_a``. Groups of categories that changed are written by their extremes (`Extremes`), so
+that an atom stands for all categories that the group may have been changed to. Rows that were moved nowhere so far have
+the loss where they are: a smooth function of the model. The others are *members*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.certificates.plane import Plane, PlaneBound
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.geometry import L1Norm, L2Norm
+from dualcore.solvers.factor import solve_damped
+from dualcore.solvers.moving.extremes import Extremes
+from dualcore.solvers.moving.onehot import OneHotRows
+
+# Rows whose atom with all groups changed is known from the beginning.
+_FIRST_ROWS = 200
+# Rows that get an atom at a look: this many, or one in so many.
+_MOST_NEW, _SHARE_NEW = 2000, 20
+# Times that slopes are moved towards balance.
+_REPAIRS = 3
+
+
+class Heights(NamedTuple):
+    """Of atoms or rows at a point: ``L(t_a) - lam c_a``, its slope in the score, and the curvature of the loss."""
+
+    value: FloatArray
+    slope: FloatArray
+    curvature: FloatArray
+
+
+class Rest(NamedTuple):
+    """The loss of the rows that are no members, to second order about a point (coefficients, intercept)."""
+
+    at: FloatArray
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+
+    def foreseen(self, model: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient at another point."""
+        step = model - self.at
+        change = self.hessian @ step
+        return self.value + float(step @ (self.gradient + 0.5 * change)), self.gradient + change
+
+
+class Limits(NamedTuple):
+    """What must not be negative at a point, its Jacobian, and the Hessian of the last one where that is curved."""
+
+    slack: FloatArray
+    jacobian: sp.csr_array
+    curvature: FloatArray | None
+
+
+def _widest(rows: Rows) -> FloatArray:
+    out = np.zeros(rows.m)
+    for _, X in rows.dense_blocks():
+        out = np.maximum(out, np.abs(X).max(axis=0, initial=0.0))
+    return out
+
+
+class _Places:
+    """Some rows and the features of atoms, as one table with a column of ones."""
+
+    def __init__(self, rows: Rows | OneHotRows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
+        self.rows, self.which, self.X = rows, which, X
+
+    def _by_row(self, values: FloatArray) -> FloatArray:
+        out = np.zeros(self.rows.n)
+        out[self.which] = values[: self.which.size]
+        return out
+
+    def along(self, direction: FloatArray) -> FloatArray:
+        """Return ``(x, 1) . direction``."""
+        rows = self.rows.dot(direction[:-1])[self.which]
+        return np.asarray(np.append(rows, self.X @ direction[:-1]) + direction[-1])
+
+    def moment(self, slope: FloatArray) -> FloatArray:
+        """Return ``sum slope (x, 1)``."""
+        own = self.rows.transpose_dot(self._by_row(slope))
+        return np.append(own + slope[self.which.size :] @ self.X, slope.sum())
+
+    def gram(self, weight: FloatArray) -> FloatArray:
+        """Return ``sum weight (x, 1) (x, 1)'``."""
+        m = self.X.shape[1]
+        out = np.empty((m + 1, m + 1))
+        out[:-1, :-1] = self.rows.gram(self._by_row(weight))
+        out[:-1, :-1] += (self.X * weight[self.which.size :, None]).T @ self.X
+        out[-1] = out[:, -1] = self.moment(weight)
+        return out
+
+
+class AtomSet:
+    """Rows, the atoms they were moved to, and what limits a point.
+
+    A point holds coefficients, extremes, intercept and multiplier. A row with a moved atom is a member; its own place
+    is an atom then, too.
+    """
+
+    def __init__(self, problem: Problem, family: CategoriesFamily, data: Data) -> None:
+        self.problem, self.family, self.data = problem, family, data
+        self.n, self.m = data.rows.n, data.rows.m
+        self.w = data.masses
+        self.extremes = Extremes(family, self.m)
+        self.width = self.extremes.width
+        # Sums over all rows are those of their categories where that is cheaper.
+        self.rows = OneHotRows(data.rows, family.columns) if OneHotRows.pays(family.columns) else data.rows
+        #: no feature of a row is larger
+        self.widest = self.rows.widest if isinstance(self.rows, OneHotRows) else _widest(data.rows)
+        #: rows of the members, in the order in which they were found; the number of each row among them
+        self.members, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
+        #: atom of every member's own place
+        self.home = np.empty(0, dtype=np.intp)
+        #: atoms, their members, labels and costs
+        self.X, self.owner = np.empty((0, self.width)), np.empty(0, dtype=np.intp)
+        self.labels, self.costs = np.empty(0), np.empty(0)
+        self.below = PlaneBound(problem, family, data)
+        self.open = np.flatnonzero(self.below.open)
+        self.rates = problem.loss.lipschitz / family.prices(self.m)[self.open]
+        pinned = family.pinned(self.m, fit_intercept=problem.fit_intercept)
+        self.free_coef = ~pinned | (problem.ridge > 0.0)
+        self.used: npt.NDArray[np.bool_] = np.zeros(self.width - self.m, dtype=bool)
+        self._add_far()
+        self._limit()
+
+    @property
+    def masses(self) -> FloatArray:
+        """Mass of every member."""
+        return self.w[self.members]
+
+    @property
+    def others(self) -> FloatArray:
+        """Mass of every row that is no member; 0 of the others."""
+        out = self.w.copy()
+        out[self.members] = 0.0
+        return out
+
+    @property
+    def free(self) -> npt.NDArray[np.bool_]:
+        """Which entries of a point can change."""
+        return np.concatenate([self.free_coef, self.used, [self.problem.fit_intercept, True]])
+
+    # Atoms
+
+    def _add(self, X: FloatArray, rows: npt.NDArray[np.intp], label: FloatArray, cost: FloatArray) -> None:
+        """Add moved atoms of rows, and the own places of those that become members."""
+        new = np.unique(rows[self.number[rows] < 0])
+        self.number[new] = self.members.size + np.arange(new.size)
+        self.members = np.append(self.members, new)
+        self.home = np.append(self.home, self.owner.size + np.arange(new.size))
+        own = np.hstack([self.dense(new), np.zeros((new.size, self.width - self.m))])
+        self.X = np.vstack([self.X, own, X])
+        self.owner = np.concatenate([self.owner, self.number[new], self.number[rows]])
+        self.labels = np.concatenate([self.labels, self.data.y[new], label])
+        self.costs = np.concatenate([self.costs, np.zeros(new.size), cost])
+
+    def _add_far(self) -> None:
+        """Add atoms with all groups changed: without any the programme may have no optimum, as of separable rows."""
+        heavy = np.flatnonzero(self.w > 0.0)
+        rows = heavy[np.unique(np.linspace(0, heavy.size - 1, min(heavy.size, _FIRST_ROWS)).astype(np.intp))]
+        own = self.dense(rows)
+        y, cost = self.data.y[rows], np.full(rows.size, self.extremes.price)
+        sides = [y < 0.0] if self.problem.is_classification else [np.full(rows.size, up) for up in (False, True)]
+        for up in sides:
+            self._add(self.extremes.all_changed(own, up), rows, y, cost)
+
+    def dense(self, rows: npt.NDArray[np.intp]) -> FloatArray:
+        """Return a few rows as an array."""
+        own = self.data.rows.take(rows)
+        return np.asarray(own.toarray() if hasattr(own, "toarray") else own, dtype=np.float64)
+
+    def look(self, x: FloatArray, own: Heights, least: float) -> float:
+        """Return the objective at a point, and add the atoms higher than those known by more than ``least``.
+
+        ``own``: the heights of the rows there.
+        """
+        coef, intercept, multiplier = x[: self.m], float(x[-2]), float(x[-1])
+        known, total = own.value.copy(), float(self.w @ own.value)
+        known[self.members] = self.highest(self.heights(x).value)
+        better: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
+        for rows, X in self._movable(x):
+            y, w = self.data.y[rows], self.w[rows]
+            moves = self.family.moves(X, y, coef, intercept, multiplier)
+            total += float(w @ (moves.upper - own.value[rows]))
+            moved = (moves.cost > 0.0) & (w > 0.0)  # an unmoved row is known, but for rounding
+            missed = np.where(moved, w * (moves.lower - known[rows] - least), 0.0)
+            better.append((rows[missed > 0.0], missed[missed > 0.0]))
+        new, missed = (np.concatenate(each) for each in zip(*better, strict=True)) if better else (self.home[:0],) * 2
+        most = max(_MOST_NEW, self.n // _SHARE_NEW)
+        if new.size > most:  # the point is far off: those that matter most, others later
+            new = np.sort(new[np.argsort(-missed, kind="stable")[:most]])
+        if new.size:
+            X, y = self.dense(new), self.data.y[new]
+            led = self.family.moves(X, y, coef, intercept, multiplier, points=True)
+            cost = led.cost - led.travel + self.family.lengths(led.X - X)  # of where the move led
+            self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost)
+        return self.problem.radius * multiplier + total + self.problem.penalty(coef)
+
+    def _movable(self, x: FloatArray) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
+        """Yield the rows whose best move may be another than to stay, block by block: their numbers and features."""
+        family, step = self.family, self.data.rows.block_rows
+        if isinstance(self.rows, OneHotRows) and not family.has_walls:
+            score = self.rows.dot(x[: self.m]) + x[-2]
+            may = np.flatnonzero(family.may_move(self.rows.codes, score, self.data.y, x[: self.m], float(x[-1])))
+            for start in range(0, may.size, step):
+                rows = may[start : start + step]
+                yield rows, self.dense(rows)
+        else:
+            for part, X in self.data.rows.dense_blocks():
+                yield np.arange(part.start, part.stop), X
+
+    def forget(self, keep: npt.NDArray[np.bool_]) -> None:
+        """Drop atoms; the own places of members stay."""
+        self.home = (np.cumsum(keep) - 1)[self.home]
+        self.X, self.owner = self.X[keep], self.owner[keep]
+        self.labels, self.costs = self.labels[keep], self.costs[keep]
+
+    def heights(self, x: FloatArray) -> Heights:
+        """Return the heights of all atoms, their slopes in the score, and their curvatures."""
+        out = self._heights(self.along(x[:-1]), self.labels)
+        return out._replace(value=out.value - x[-1] * self.costs)
+
+    def own(self, x: FloatArray) -> Heights:
+        """Return the heights of all rows where they are."""
+        return self._heights(self.rows.dot(x[: self.m]) + x[-2], self.data.y)
+
+    def _heights(self, score: FloatArray, labels: FloatArray) -> Heights:
+        signed = self.problem.is_classification
+        t = score * labels if signed else score - labels
+        value, slope = self.problem.loss.value_and_slope(t)
+        return Heights(value, slope * labels if signed else slope, self.problem.loss.curvature(t))
+
+    def rest(self, x: FloatArray, own: Heights) -> Rest:
+        """Return the loss of the rows that are no members, about a point; ``own`` are the heights of all rows there."""
+        w = self.others
+        slope, curvature = w * own.slope, w * own.curvature
+        hessian = np.empty((self.m + 1, self.m + 1))
+        hessian[:-1, :-1] = self.rows.gram(curvature)
+        hessian[-1] = hessian[:, -1] = np.append(self.rows.transpose_dot(curvature), curvature.sum())
+        gradient = np.append(self.rows.transpose_dot(slope), slope.sum())
+        return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)
+
+    def highest(self, values: FloatArray) -> FloatArray:
+        """Return the largest value of each member's atoms."""
+        out = values[self.home]
+        np.maximum.at(out, self.owner, values)
+        return out
+
+    def total(self, values: FloatArray) -> FloatArray:
+        """Return the sum over each member's atoms."""
+        return np.bincount(self.owner, values, self.members.size).astype(np.float64)
+
+    def along(self, direction: FloatArray) -> FloatArray:
+        """Return ``(x_a, 1) . direction`` of every atom."""
+        return np.asarray(self.X @ direction[:-1] + direction[-1])
+
+    def moment(self, slope: FloatArray) -> FloatArray:
+        """Return ``sum_a slope_a (x_a, 1)`` over atoms."""
+        return np.append(slope @ self.X, slope.sum())
+
+    def gram(self, weight: FloatArray) -> FloatArray:
+        """Return ``sum_a weight_a (x_a, 1) (x_a, 1)'`` over atoms."""
+        out = np.empty((self.width + 1, self.width + 1))
+        out[:-1, :-1] = (self.X * weight[:, None]).T @ self.X
+        out[-1] = out[:, -1] = self.moment(weight)
+        return out
+
+    # What limits a point
+
+    def settled(self, x: FloatArray) -> FloatArray:
+        """Return a point whose extremes are on their sides of the coefficients; those in no atom follow them."""
+        self.used = np.asarray(self.X[:, self.m :].any(axis=0))
+        self._limit()
+        return np.append(self.extremes.settle(x[:-2], self.used), x[-2:])
+
+    def _limit(self) -> None:
+        """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""
+        at, size = self.open, self.width + 2
+        limits = [sp.csr_array(([1.0], ([0], [size - 1])), shape=(1, size))]
+        if at.size and isinstance(self.problem.geometry.norm, L1Norm):
+            number = np.arange(at.size)
+            place = np.tile(number, 2), np.concatenate([at, np.full(at.size, size - 1)])
+            for side in (1.0, -1.0):
+                entries = np.concatenate([side * self.rates, np.ones(at.size)])
+                limits.append(sp.csr_array((entries, place), shape=(at.size, size)))
+        self.n_numeric = sum(limit.shape[0] for limit in limits)
+        order = self.extremes.order[self.used[self.extremes.of - self.m]]
+        limits.append(sp.hstack([order, sp.csr_array((order.shape[0], 2))]))
+        self.linear = sp.csr_array(sp.vstack(limits))
+
+    @property
+    def n_limits(self) -> int:
+        """Number of `limits`."""
+        curved = self.open.size > 0 and not isinstance(self.problem.geometry.norm, L1Norm)
+        return int(self.linear.shape[0]) + curved
+
+    def limits(self, x: FloatArray, soft: float) -> Limits:
+        """Return what must not be negative; ``soft`` rounds the corners of a norm."""
+        slack = self.linear @ x
+        slack[0] -= self.family.floor()
+        at, norm = self.open, self.problem.geometry.norm
+        if not at.size or isinstance(norm, L1Norm):
+            return Limits(slack, self.linear, None)
+        part = self.rates * x[at]
+        gradient, curvature = np.zeros(x.size), np.zeros((x.size, x.size))
+        gradient[-1] = 1.0
+        if isinstance(norm, L2Norm):
+            length = float(np.sqrt(part @ part + soft * soft))
+            gradient[at] = -self.rates * part / length
+            steep = self.rates * part
+            curvature[np.ix_(at, at)] = np.outer(steep, steep) / length**3 - np.diag(self.rates**2 / length)
+        else:
+            sizes = np.sqrt(part * part + soft * soft)
+            length = float(sizes.sum())
+            gradient[at] = -self.rates * part / sizes
+            curvature[at, at] = -(self.rates**2) * soft * soft / sizes**3
+        jacobian = sp.csr_array(sp.vstack([self.linear, sp.csr_array(gradient[None, :])]))
+        return Limits(np.append(slack, x[-1] - length), jacobian, curvature)
+
+    # The bound
+
+    def bound(
+        self, x: FloatArray, own: Heights, z: FloatArray, limits: Limits, y: FloatArray, upper: float
+    ) -> tuple[float, float]:
+        """Return what shares and slopes say of every model in the region, and what rounding may have added.
+
+        ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. Of a member's mass each of
+        its atoms has a share in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of
+        the limits; those of the extremes say in which proportions the categories are used. ``upper`` is a risk that is
+        known to be possible.
+        """
+        problem, data, m = self.problem, self.data, self.m
+        shown, last = self.used[self.extremes.of - m], self.linear.shape[0]
+        by_limit = np.zeros(shown.size)
+        by_limit[shown] = y[self.n_numeric : last]
+        X = self.X[:, :m] + self.X[:, m:] @ self.extremes.targets(by_limit)
+        numeric = np.r_[: self.n_numeric, last : y.size]
+        wanted = (limits.jacobian[numeric].T @ y[numeric])[:m] - problem.ridge * x[:m]
+        share = z * (self.masses / self.total(z))[self.owner]
+        spent = float(share @ self.costs)
+        if spent > problem.radius:  # some of what moved goes back
+            back = np.where(self.costs > 0.0, (1.0 - problem.radius / spent) * share, 0.0)
+            share = share - back
+            share[self.home] += self.total(back)
+        # Rows that are no members, then the atoms.
+        alone = np.flatnonzero(self.others)
+        share, labels = np.append(self.w[alone], share), np.append(data.y[alone], self.labels)
+        slope, curvature = (
+            share * np.append(rows[alone], atoms) for rows, atoms in zip(own[1:], self.heights(x)[1:], strict=True)
+        )
+        mixed = self._balanced(_Places(self.rows, alone, X), share, slope, curvature, labels, wanted)
+        used = share > 0.0
+        signs = labels if problem.is_classification else np.ones(labels.size)
+        steep = np.zeros(share.size)
+        steep[used] = np.clip(mixed[used] / share[used] * signs[used], *problem.loss.slope_range)
+        mixed = steep * signs * share
+        conjugate = share[used] * problem.loss.conjugate(steep[used])
+        target = np.zeros(0) if problem.is_classification else mixed * (labels - self.below.middle)
+        plane = Plane(
+            -float(conjugate.sum()) - float(target.sum()),
+            float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
+            _Places(self.rows, alone, X).moment(mixed),
+            float(np.abs(mixed).sum()),
+            float(share[alone.size :] @ self.costs),
+            np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),
+            share.size,
+        )
+        return self.below.least(plane, x[:m], upper)
+
+    def _balanced(
+        self,
+        places: _Places,
+        share: FloatArray,
+        slope: FloatArray,
+        curvature: FloatArray,
+        labels: FloatArray,
+        wanted: FloatArray,
+    ) -> FloatArray:
+        """Return slopes times shares whose moment is as wanted.
+
+        A slope moves by the curvature of the loss times the change of its score along a direction that takes the
+        gradient away.
+        """
+        free = np.append(self.free_coef, self.problem.fit_intercept)
+        K = places.gram(curvature)[np.ix_(free, free)]
+        direction = np.zeros(self.m + 1)
+        least, most = self.problem.loss.slope_range
+        sign = labels if self.problem.is_classification else 1.0
+        for _ in range(_REPAIRS):
+            left = np.append(wanted, 0.0) - places.moment(slope)
+            direction[free] = solve_damped(K, left[free])
+            slope = slope + curvature * places.along(direction)
+            slope = np.clip(slope * sign, least * share, most * share) * sign
+        return slope

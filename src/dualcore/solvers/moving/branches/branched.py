@@ -1,0 +1,218 @@
+r"""A smoothed worst case on a box, from the branches of rows: its value, derivatives, and the plane of its shares.
+
+The maximum over the branches of a row (`dualcore.solvers.moving.branches.finding`) is smoothed,
+
+    h ~ mu log sum_b exp(h_b / mu) .
+
+The shares of the branches, their moves and the slopes there are a distribution inside the ball, and its plane bounds
+every model from below (`dualcore.certificates.plane`). At the minimum of the smoothed sum its slopes vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates.plane import Plane
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+from dualcore.problem.geometry import L2Norm, LinfNorm, Norm
+from dualcore.solvers.moving.branches.curvature import BranchCurvature
+from dualcore.solvers.moving.branches.finding import Branch, Finder, L2Finder, LinfFinder, RowDirection
+from dualcore.solvers.moving.smoothed import SmoothedObjective
+
+__all__ = ["Atoms", "BranchSums", "Branched"]
+
+# Branches this many widths below the best of their row have no share.
+_NEGLIGIBLE = 30.0
+
+_FINDERS: dict[type[Norm], type[Finder]] = {L2Norm: L2Finder, LinfNorm: LinfFinder}
+
+
+class Atoms(NamedTuple):
+    """Moved rows: number of the row, its mass times its slope in the score, and how far it went."""
+
+    row: npt.NDArray[np.intp]
+    steep: FloatArray
+    level: FloatArray
+
+
+class BranchSums(NamedTuple):
+    """The smoothed objective: value, gradient, Hessian, the plane of its shares, their atoms.
+
+    ``secant``: what moves add to the gradient, over the coefficients.
+    """
+
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+    plane: Plane
+    atoms: Atoms
+    secant: FloatArray
+
+
+class _BranchTotals:
+    """What is summed over the rows."""
+
+    def __init__(self, m: int) -> None:
+        self.gradient, self.secant, self.hessian = np.zeros(m + 2), np.zeros(m + 2), np.zeros((m + 2, m + 2))
+        self.value = self.offset = self.size = self.steepness = self.spent = 0.0
+        self.count = 0
+        self.atoms: list[Atoms] = []
+
+
+class Branched(SmoothedObjective):
+    """The objective with a smoothed maximum over the branches.
+
+    Parameters
+    ----------
+    problem : Problem
+    family : BoxFamily
+    data : Data
+    farthest : ndarray of shape (m,), optional
+        No coefficient of interest is larger. Where the Hessian is next to singular a step may lead anywhere, to points
+        without numbers too.
+    """
+
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data, farthest: FloatArray | float = np.inf) -> None:
+        super().__init__(problem, family, data)
+        self.farthest = farthest
+        prices = family.prices(self.m)
+        self.low, self.high = family.support.spread(self.m)
+        movable = np.isfinite(prices) & (self.high > self.low)
+        self.columns, self.prices = np.flatnonzero(movable), prices[movable]
+        self.finder = _FINDERS[type(problem.geometry.norm)](problem, data.rows.n)
+        self.widest = np.where(movable, np.maximum(np.abs(self.low), np.abs(self.high)), 0.0)
+        for _, X in data.rows.dense_blocks():
+            self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
+
+    @property
+    def mu(self) -> float:
+        """The width of the smoothed maximum."""
+        return self.finder.mu
+
+    def set_width(self, mu: float) -> None:
+        """Choose the width of the smoothed maximum."""
+        self.finder.mu = mu
+
+    def keep_branches(self, keeps: bool) -> None:
+        """Choose whether only branches near those of the last sums are looked for, or all of them."""
+        self.finder.keeps = keeps
+
+    @property
+    def jump(self) -> float:
+        """By how much the objective may jump: where two branches of a curved loss meet one of them is lost."""
+        return 2.0 * self.mu * float(self.w.max()) if self.problem.loss.pieces is None else 0.0
+
+    # Branches of a block
+
+    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[RowDirection]:
+        if not self.problem.is_classification:
+            for number, side in enumerate((1.0, -1.0)):
+                yield RowDirection(number, np.full(y.size, side), side * (score - y), side, 0.0, number == 0)
+            return
+        yield RowDirection(0, -y, -y * score, -1.0, 0.0, True)
+        if self.problem.family.flips:
+            yield RowDirection(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
+
+    def sides(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the sizes of the coefficients of features that move, per unit of cost, and which way each goes."""
+        coef = x[self.columns]
+        return np.abs(coef) / self.prices, np.where(coef < 0.0, -1.0, 1.0)
+
+    def _caps(self, X: FloatArray, push: FloatArray, side: FloatArray) -> FloatArray:
+        """Return how far features may go, in units of cost."""
+        low, high = self.low[self.columns], self.high[self.columns]
+        ends = np.stack([np.where(side > 0.0, high, low), np.where(side > 0.0, low, high)])
+        caps = ends.take((push < 0.0).astype(np.intp), axis=0)
+        caps -= X if self.columns.size == self.m else X[:, self.columns]
+        caps *= side * self.prices
+        caps *= push[:, None]
+        return np.asarray(np.maximum(caps, 0.0, out=caps))
+
+    def branches(self, part: slice, X: FloatArray, x: FloatArray) -> list[Branch]:
+        """Return the branches of a block."""
+        sizes, side = self.sides(x)
+        out: list[Branch] = []
+        for way in self._ways(X @ x[: self.m] + x[-2], self.data.y[part]):
+            out += self.finder.find(way, part, sizes, self._caps(X, way.push, side), float(x[-1]))
+        return [branch for branch in out if branch.row.size]
+
+    # Sums
+
+    def value(self, x: FloatArray) -> float:
+        """Return the smoothed objective; infinite too far away, and where the multiplier is not above the least one."""
+        if not self.slack(x) > 0.0 or (np.abs(x[: self.m]) > self.farthest).any():
+            return float(np.inf)
+        total = 0.0
+        for part, X in self.blocks():
+            best, weight, _ = _soft(self.branches(part, X, x), X.shape[0], self.mu)
+            total += float(self.w[part] @ (best + self.mu * np.log(weight)))
+        return self.complete(x, self.mu, total)
+
+    def sums(self, x: FloatArray) -> BranchSums:
+        """Return the smoothed objective and its derivatives, one pass over the rows."""
+        totals = _BranchTotals(self.m)
+        self.finder.begin()
+        for part, X in self.blocks():
+            self._add(totals, part, X, x)
+        self.finder.end()
+        gradient, H = totals.gradient, totals.hessian
+        moment, widest = gradient[:-1].copy(), 2.0 * self.widest
+        plane = Plane(totals.offset, totals.size, moment, totals.steepness, totals.spent, widest, totals.count)
+        self.complete_derivatives(x, self.mu, gradient, H)
+        atoms = Atoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
+        return BranchSums(self.complete(x, self.mu, totals.value), gradient, H, plane, atoms, totals.secant)
+
+    def _add(self, totals: _BranchTotals, part: slice, X: FloatArray, x: FloatArray) -> None:
+        """Add the sums of a block."""
+        problem, m, mu, w, y = self.problem, self.m, self.mu, self.w[part], self.data.y[part]
+        blocks = self.branches(part, X, x)
+        best, total, weights = _soft(blocks, X.shape[0], mu)
+        totals.value += float(w @ (best + mu * np.log(total)))
+        sizes, side = self.sides(x)
+        per_cost, columns = side / self.prices, self.columns
+        pushes, portions = np.zeros(X.shape[0]), []
+        for branch, weight in zip(blocks, weights, strict=True):
+            row, push = branch.row, branch.way.push[branch.row]
+            portion = weight / total[row]
+            share = w[row] * portion
+            steep = share * branch.slope
+            pushes += np.bincount(row, steep * push, X.shape[0])
+            level = np.zeros(row.size)
+            if branch.found is not None:
+                moment, level = steep @ branch.found.move, branch.found.cost
+                totals.gradient[columns] += per_cost * moment
+                totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-100)
+            totals.atoms.append(Atoms(part.start + row, steep * push, level))
+            totals.gradient[m] += float(steep @ push)
+            totals.gradient[-1] -= float(share @ branch.cost)
+            own = np.clip(branch.way.sign * branch.slope, *problem.loss.slope_range)
+            conjugate = share * problem.loss.conjugate(own)
+            goal = np.zeros(0) if problem.is_classification else steep * push * (y[row] - self.below.middle)
+            totals.offset -= float(conjugate.sum()) + float(goal.sum())
+            totals.size += float(np.abs(conjugate).sum()) + float(np.abs(goal).sum())
+            totals.steepness += float(np.abs(steep).sum())
+            totals.spent += float(share @ branch.cost)
+            totals.count += row.size
+            portions.append(portion)
+        totals.gradient[:m] += X.T @ pushes
+        BranchCurvature(problem.loss, mu, columns, sizes, per_cost, X, w, totals.hessian).add(blocks, portions)
+
+
+def _soft(blocks: list[Branch], n: int, mu: float) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
+    """Return the best branch of every row, the sum of the weights of all relative to it, and these weights."""
+    best, total, weights = np.full(n, -np.inf), np.zeros(n), []
+    for branch in blocks:
+        np.maximum.at(best, branch.row, branch.value)
+    for branch in blocks:
+        off = (branch.value - best[branch.row]) / mu
+        weight = np.where(off < -_NEGLIGIBLE, 0.0, np.exp(np.maximum(off, -_NEGLIGIBLE)))
+        weight *= np.where(off < 0.0, branch.fade, 1.0)
+        total += np.bincount(branch.row, weight, n)
+        weights.append(weight)
+    return best, total, weights

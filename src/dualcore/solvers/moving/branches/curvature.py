@@ -1,0 +1,168 @@
+"""The Hessian of the smoothed worst case: how branches bend, how their moves follow the model, where branches meet."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem.losses import Loss
+from dualcore.solvers.moving.branches.finding import STIFF, Branch
+from dualcore.solvers.moving.branches.rowmoves import Follow
+
+__all__ = ["BranchCurvature"]
+
+# Shares of a row below this have no curvature.
+_LIGHT = 1e-6
+# Where moves follow the model faster, as those of a coefficient next to zero, the Hessian is as good as infinite.
+_LARGEST = 1e15
+
+Places = npt.NDArray[np.intp]
+Table = npt.NDArray[np.float32]
+
+
+class BranchCurvature:
+    """The Hessian of the sum over the rows of a block, added to that of others; its products in single precision.
+
+    Parameters
+    ----------
+    loss : Loss
+    mu : float
+        The width of the smoothed maximum.
+    columns : ndarray of shape (c,)
+        Features that move.
+    sizes, per_cost : ndarray of shape (c,)
+        Sizes of their coefficients per unit of cost, and how far a unit of cost takes them.
+    X : ndarray of shape (n, m)
+        The rows of the block.
+    w : ndarray of shape (n,)
+        Their masses.
+    hessian : ndarray of shape (m + 2, m + 2)
+        What is added to.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        mu: float,
+        columns: Places,
+        sizes: FloatArray,
+        per_cost: FloatArray,
+        X: FloatArray,
+        w: FloatArray,
+        hessian: FloatArray,
+    ) -> None:
+        self.loss, self.mu, self.columns, self.sizes, self.per_cost = loss, mu, columns, sizes, per_cost
+        self.X, self.w, self.H = X.astype(np.float32), w, hessian
+
+    def add(self, blocks: list[Branch], portions: list[FloatArray]) -> None:
+        """Add the curvature of branches, given the shares of their rows, and that of the maximum over them."""
+        tables, gradients, rows, shares = [], [], [], []
+        for branch, portion in zip(blocks, portions, strict=True):
+            heavy = np.flatnonzero((portion > _LIGHT) & (self.w[branch.row] > 0.0))
+            if not heavy.size:
+                continue
+            signals = self._signals(branch, heavy)
+            tables += self._single(branch, heavy, self.w[branch.row[heavy]] * portion[heavy], signals)
+            signals *= _column(branch.slope[heavy])
+            signals[:, -1] -= branch.cost[heavy].astype(np.float32)
+            gradients.append(signals)
+            rows.append(branch.row[heavy])
+            shares.append(portion[heavy])
+        if not gradients:  # no row has mass
+            return
+        tables += self._ties(np.concatenate(gradients), np.concatenate(rows), np.concatenate(shares))
+        table = np.concatenate(tables)
+        with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
+            self.H += table.T @ table
+
+    def _signals(self, branch: Branch, which: Places) -> Table:
+        """Return the derivatives of signals at fixed moves."""
+        row, m = branch.row[which], self.X.shape[1]
+        push = branch.way.push[row].astype(np.float32)
+        out = np.zeros((row.size, m + 2), dtype=np.float32)
+        np.multiply(self.X[row], push[:, None], out=out[:, :m])
+        if branch.found is not None:
+            out[:, self.columns] += (self.per_cost * branch.found.move[which]).astype(np.float32)
+        out[:, m] = push
+        return out
+
+    def _single(self, branch: Branch, which: Places, share: FloatArray, signals: Table) -> list[Table]:
+        """Add what is diagonal of branches on their own, and return rows whose products are the rest."""
+        a, tables = branch.slope[which], list[Table]()
+        bend = np.zeros(a.size)
+        if self.loss.pieces is None:
+            bend = self.loss.curvature(branch.way.sign * branch.signal[which])
+        if branch.found is not None and branch.moves is not None:
+            columns, per_cost, H = self.columns, self.per_cost, self.H
+            follow = branch.moves.follow(a, branch.found.some(which), branch.row[which])
+            H[columns, columns] += ((share * a * a) @ follow.single) * per_cost**2
+            if follow.shift is not None:
+                shifted = follow.single * follow.shift
+                across = -((share * a) @ shifted) * per_cost
+                H[columns, -1] += across
+                H[-1, columns] += across
+                H[-1, -1] += float(share @ (shifted * follow.shift).sum(axis=1))
+                tables.append(self._together(follow, a, share, signals.shape))
+                if bend.any():
+                    signals, bend = self._answered(follow, a, bend, signals)
+        if bend.any():
+            tables.append(signals * _column(np.sqrt(share * bend)))
+        return tables
+
+    def _together(self, follow: Follow, a: FloatArray, share: FloatArray, shape: tuple[int, ...]) -> Table:
+        root = np.sqrt(share * _given(follow.weight))
+        out = np.zeros(shape, dtype=np.float32)
+        out[:, self.columns] = _held(_given(follow.together) * self.per_cost * (root * a)[:, None])
+        out[:, -1] = _held(-root * _given(follow.fixed))
+        return out
+
+    def _answered(self, follow: Follow, a: FloatArray, bend: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
+        """Return how signals change where moves answer the slope of the loss, and how sharply the loss then bends."""
+        along = follow.single * self.sizes
+        last = -np.vecdot(along, _given(follow.shift))
+        part = _given(follow.weight) * (_given(follow.together) @ self.sizes)
+        along += part[:, None] * _given(follow.together)
+        last -= part * _given(follow.fixed)
+        signals = signals.copy()
+        signals[:, self.columns] += _held(a[:, None] * along * self.per_cost).astype(np.float32)
+        signals[:, -1] += _held(last).astype(np.float32)
+        return signals, bend / np.maximum(1.0 - bend * (along @ self.sizes), STIFF)
+
+    def _ties(self, gradients: Table, rows: Places, shares: FloatArray) -> list[Table]:
+        """Return rows whose products are the covariance of the gradients of a row's branches, over the width."""
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
+        count = np.diff(np.append(first, rows.size))
+        two, more = first[count == 2], count > 2
+        one, other = order[two], order[two + 1]
+        pairs = gradients[one] - gradients[other]
+        pairs *= _column(np.sqrt(self.w[rows[two]] * shares[one] * shares[other] / self.mu))
+        if not more.any():
+            return [pairs]
+        segment = np.repeat(np.where(more, np.cumsum(more) - 1, -1), count)
+        at, segment = order[segment >= 0], segment[segment >= 0]
+        begin = np.append(0, np.cumsum(count[more]))
+        portion = shares[at] / np.bincount(segment, shares[at])[segment]
+        table = gradients[at]
+        mean = sp.csr_array((portion.astype(np.float32), np.arange(at.size), begin), shape=(begin.size - 1, at.size))
+        table -= (mean @ table)[segment]
+        table *= _column(np.sqrt(self.w[rows[first[more]]][segment] * shares[at] / self.mu))
+        return [pairs, table]
+
+
+def _column(factors: FloatArray) -> Table:
+    return factors.astype(np.float32)[:, None]
+
+
+def _held(entries: FloatArray) -> FloatArray:
+    """Return entries whose squares are numbers in single precision."""
+    return np.clip(entries, -_LARGEST, _LARGEST)
+
+
+def _given(part: FloatArray | None) -> FloatArray:
+    if part is None:
+        raise ValueError("only moves that answer the model have this part")
+    return part

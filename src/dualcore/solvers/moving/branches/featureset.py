@@ -1,0 +1,130 @@
+r"""Features outside a working set on a box with linf: whether they can stay out, and what a bound pays for them.
+
+A model whose coefficient of a feature is zero does not say how an atom moves along it, and with linf a move up to the
+atom's level is free. So the moment of the feature, ``sum_a q_a s_a x_aj``, may be anything in an interval. Where zero
+lies in it the feature is no loss to the bound; where it does not, the coefficient wants to be something else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.certificates.plane import Plane
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import choose_columns
+from dualcore.problem import Data, Problem
+from dualcore.problem.families import BoxFamily
+from dualcore.solvers.moving.branches.branched import Atoms, Branched, BranchSums
+
+__all__ = ["WorkingSet"]
+
+# Coefficients of this share of the largest are zero to begin with; by how much the set grows at once, and features at
+# least.
+_ZERO, _GROWTH, _FEWEST = 1e-3, 0.5, 10
+# An atom with less of a row's mass is left where it is: its moves would not be worth the time.
+_LIGHT = 1e-6
+
+
+class WorkingSet:
+    """The smoothed objective over some features, of which there are more and more; the others have no coefficient.
+
+    With linf alone: there a coefficient of zero is an edge of the risk, and most are zero. Else all are in the set.
+
+    Parameters
+    ----------
+    problem : Problem
+    data : Data
+    centre : ndarray of shape (m,)
+        What slopes are measured from, times the slope of the intercept: the means of the features.
+    coef : ndarray of shape (m,)
+        Features with a coefficient are in the set from the beginning, and those that no adversary moves.
+    farthest : ndarray of shape (m,), optional
+        As of `Branched`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        data: Data,
+        centre: FloatArray,
+        coef: FloatArray,
+        farthest: FloatArray | float = np.inf,
+    ) -> None:
+        self.problem, self.data, self.centre, self.m = problem, data, centre, data.rows.m
+        self.farthest = np.broadcast_to(farthest, self.m)
+        family = BoxFamily.of(problem.family)
+        self.low, self.high = family.support.spread(self.m)
+        self.prices = family.prices(self.m)
+        size = np.abs(coef) / self.prices
+        used = (size > _ZERO * size.max(initial=0.0)) | np.isinf(self.prices) | (self.low == self.high)
+        if not used.any():  # a model of zeros names none, and a problem needs some
+            used[np.argsort(-self._relevance(), kind="stable")[:_FEWEST]] = True
+        self.features = np.flatnonzero(used | (not family.is_free))
+        self.smoothed = self._narrowed()
+
+    def _relevance(self) -> FloatArray:
+        """Return how much every feature has in common with the target, per unit of cost."""
+        w, y = self.data.masses, self.data.y
+        return np.abs(self.data.rows.transpose_dot(w * (y - float(w @ y)))) / self.prices
+
+    def _narrowed(self) -> Branched:
+        problem, data = self.problem, self.data
+        if self.features.size < self.m:
+            problem = problem.narrowed(self.features, self.m)
+            data = data._replace(rows=choose_columns(data.rows, self.features))
+        return Branched(problem, BoxFamily.of(problem.family), data, self.farthest[self.features])
+
+    def inside(self, x: FloatArray) -> FloatArray:
+        """Return a point without the features that are not in the set."""
+        return np.append(x[self.features], x[-2:])
+
+    def whole(self, x: FloatArray) -> FloatArray:
+        """Return a point of all features."""
+        out = np.zeros(self.m + 2)
+        out[self.features], out[-2:] = x[:-2], x[-2:]
+        return out
+
+    def grow(self, x: FloatArray, wanted: FloatArray) -> FloatArray:
+        """Take features in, those that are wanted most first, and return the point in the larger set."""
+        new = np.argsort(-wanted, kind="stable")[: max(int(_GROWTH * self.features.size), _FEWEST)]
+        x, mu = self.whole(x), self.smoothed.mu
+        self.features = np.union1d(self.features, new[wanted[new] > 0.0])
+        self.smoothed = self._narrowed()
+        self.smoothed.set_width(mu)
+        return self.inside(x)
+
+    def widened(self, sums: BranchSums) -> tuple[Plane, FloatArray]:
+        """Return the plane over all features, and how much each wants to be in the set, shape (m,)."""
+        wanted, plane, rows = np.zeros(self.m), sums.plane, self.data.rows
+        if self.features.size == self.m:
+            return plane, wanted
+        pushes = np.bincount(sums.atoms.row, sums.atoms.steep, rows.n).astype(np.float64)
+        moment = np.append(rows.transpose_dot(pushes), plane.moment[-1])
+        moment[self.features] = plane.moment[:-1]
+        others = np.setdiff1d(np.arange(self.m), self.features)
+        slope = moment[others] - self.centre[others] * moment[-1]
+        room = self._room(sums.atoms, others, np.sign(slope))
+        moment[others] -= np.sign(slope) * np.minimum(np.abs(slope), room)
+        wanted[others] = np.maximum(np.abs(slope) - room, 0.0)
+        widest = 2.0 * np.maximum(np.abs(self.low), np.abs(self.high))
+        widest[self.features] = plane.widest
+        return plane._replace(moment=moment, widest=widest), wanted
+
+    def _room(self, atoms: Atoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
+        """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
+        heavy = np.flatnonzero(np.abs(atoms.steep) > _LIGHT * self.data.masses[atoms.row])
+        heavy = heavy[np.argsort(atoms.row[heavy], kind="stable")]
+        row, steep, level = atoms.row[heavy], atoms.steep[heavy], atoms.level[heavy]
+        low, high, price = self.low[others], self.high[others], self.prices[others]
+        out = np.zeros(others.size)
+        for part, X in self.data.rows.dense_blocks():
+            first, last = np.searchsorted(row, [part.start, part.stop])
+            block = X[:, others]
+            for push in (1.0, -1.0):
+                own = first + np.flatnonzero(steep[first:last] * push > 0.0)
+                room = block[row[own] - part.start]
+                room = np.where(push * sign < 0.0, high - room, room - low)  # the way that takes the moment back
+                np.minimum(room, np.divide.outer(level[own], price), out=room)
+                out += np.abs(steep[own]) @ np.maximum(room, 0.0)
+        return out

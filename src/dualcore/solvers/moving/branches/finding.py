@@ -1,0 +1,275 @@
+r"""Branches of rows: the moves that earn more than all others near them.
+
+Where the signal ``e`` of a row may gain ``u.v`` by a move ``v``, its dual loss is
+
+    h = max over v of  l(e + u.v) - lam ||v|| = max over slopes a of  a e - l*(a) + G(a u, lam) .
+
+With linf a row moves up to one of its walls, and every wall is a branch. With l2 and a polyhedral loss every linear
+piece is one, its slope held fixed. With l2 and a curved loss a branch is a slope ``a`` that the loss has after the move
+that answers it: to stay, to climb from there, to come from far.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Problem
+from dualcore.solvers.moving.branches.rowmoves import L2Moves, LinfMoves, Moved, RowMoves
+
+__all__ = ["STIFF", "Branch", "Finder", "L2Finder", "LinfFinder", "RowDirection"]
+
+Places = npt.NDArray[np.intp]
+
+# The least slope of the equation for a stationary slope: where it is less two branches are about to meet. From the
+# second on a step with the derivative does not pass a solution for another one.
+STIFF, _SAFE = 0.05, 0.3
+# Above it, by so much, a branch that is not the best of its row loses its weight.
+_FADING = 0.25
+# Steps that find a stationary slope, the first of them without derivative, and how near it is.
+_ANSWERS, _PLAIN, _NEAR = 20, 2, 3e-6
+# Slopes that differ by less, relative to the largest, are one branch.
+_SAME = 1e-7
+# Levels this many widths below the best of their row have no share.
+_NEGLIGIBLE = 16.0
+
+
+class RowDirection(NamedTuple):
+    """A direction for the rows of a block: ``e`` rises along ``push``, the loss is ``L(sign e)``, and its price.
+
+    ``stays``: whether a row that goes nowhere belongs to it; both sides of a residual stay alike.
+    """
+
+    number: int
+    push: FloatArray
+    e: FloatArray
+    sign: float
+    price: float
+    stays: bool
+
+
+class Branch(NamedTuple):
+    """Branches of rows of a block, all the same way: slope and signal after the move, its cost, and what it is worth.
+
+    ``fade``: a factor of the weight where another branch of the row is better, so that one that is lost is not missed.
+    """
+
+    way: RowDirection
+    row: Places
+    slope: FloatArray
+    signal: FloatArray
+    value: FloatArray
+    cost: FloatArray
+    found: Moved | None = None
+    moves: RowMoves | None = None
+    fade: FloatArray | float = 1.0
+
+
+class Finder(ABC):
+    """Finds branches, a block at a time.
+
+    Parameters
+    ----------
+    problem : Problem
+    n_rows : int
+    """
+
+    def __init__(self, problem: Problem, n_rows: int) -> None:
+        self.loss, self.radius, self.n_rows = problem.loss, problem.radius, n_rows
+        #: the width of the smoothed maximum
+        self.mu = 1.0
+        #: whether only branches near those of the last sums are looked for
+        self.keeps = False
+
+    def along(self, way: RowDirection, e: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the loss and its slope as functions of the signal along a way."""
+        value, slope = self.loss.value_and_slope(way.sign * e)
+        return value, way.sign * slope
+
+    @abstractmethod
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+        """Yield the branches of the rows of a block that go a way."""
+
+    def at_rest(self, way: RowDirection, row: Places, slope: FloatArray, value: FloatArray, lam: float) -> Branch:
+        """Return the branches of rows that stay where they are."""
+        value = value - lam * way.price if way.price else value
+        return Branch(way, row, slope, way.e[row], value, np.full(row.size, way.price))
+
+    def begin(self) -> None:  # noqa: B027  (nothing to note where nothing is remembered)
+        """Take note that sums over all rows begin."""
+
+    def end(self) -> None:  # noqa: B027
+        """Take note that they are complete."""
+
+
+class LinfFinder(Finder):
+    """Every wall of a row is a branch; one that is far from the best is left out."""
+
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+        # Rounded edges take about a width from the risk.
+        moves = LinfMoves(sizes, caps, lam, self.mu / (self.radius * max(sizes.size, 1)))
+        level, gain = moves.levels()
+        signal, costs = way.e[:, None] + gain, lam * (level + way.price)
+        if self.loss.pieces is None:
+            value, slope = self.along(way, signal)
+            yield self._near_best(way, moves, value - costs, slope, signal, level, gain, first=int(not way.stays))
+            return
+        for rate, offset in self.loss.pieces:
+            rate = way.sign * rate
+            # A flat piece is never left for another way; a falling one belongs to the other side of the residual.
+            if rate > 0.0:
+                slope = np.broadcast_to(rate, signal.shape)
+                yield self._near_best(way, moves, rate * signal + offset - costs, slope, signal, level, gain)
+            elif rate == 0.0 and way.number == 0:
+                every = np.arange(way.e.size)
+                yield self.at_rest(way, every, np.zeros(every.size), np.full(every.size, offset), lam)
+
+    def _near_best(
+        self,
+        way: RowDirection,
+        moves: LinfMoves,
+        value: FloatArray,
+        slope: FloatArray,
+        signal: FloatArray,
+        level: FloatArray,
+        gain: FloatArray,
+        first: int = 0,
+    ) -> Branch:
+        least = np.nanmax(value, axis=1) - _NEGLIGIBLE * self.mu
+        with np.errstate(invalid="ignore"):
+            row, k = np.nonzero(value[:, first:] >= least[:, None])
+        at = row, k + first
+        found = moves.up_to(level[at], gain[at], row)
+        return Branch(way, row, slope[at], signal[at], value[at], found.cost + way.price, found, moves)
+
+
+class L2Finder(Finder):
+    """Linear pieces of the loss, or slopes that it has after the moves that answer them."""
+
+    def __init__(self, problem: Problem, n_rows: int) -> None:
+        super().__init__(problem, n_rows)
+        # By way, shape (2, n): the slopes of climbing from rest and of coming from far, to begin with and found now.
+        self._known: dict[int, FloatArray] = {}
+        self._now: dict[int, FloatArray] | None = None
+        # By way and branch, shape (n,): keys of the last moves, with which the search for the next begins.
+        self._keys: dict[tuple[int, int], FloatArray] = {}
+
+    def begin(self) -> None:
+        if not self.keeps:
+            self._known = {}
+        self._now = {}
+
+    def end(self) -> None:
+        if self.keeps and self._now is not None:
+            self._known = self._now
+        self._now = None
+
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+        moves = L2Moves(sizes, caps, lam)
+        return self._maxima(way, moves, part) if self.loss.pieces is None else self._pieces(way, moves, part)
+
+    def _last_keys(self, way: RowDirection, number: int, part: slice) -> FloatArray:
+        return self._keys.setdefault((way.number, number), np.zeros(self.n_rows))[part]
+
+    def _pieces(self, way: RowDirection, moves: L2Moves, part: slice) -> Iterator[Branch]:
+        """Yield two branches for every linear piece that rises: the row stays, or goes as far as pays."""
+        every = np.arange(way.e.size)
+        for number, (slope, offset) in enumerate(self.loss.pieces or ()):
+            rate = way.sign * slope
+            if rate < 0.0 or (rate == 0.0 and way.number):
+                continue
+            rates = np.full(every.size, rate)
+            yield self.at_rest(way, every, rates, rate * way.e + offset, moves.lam)
+            if rate > 0.0:
+                keys = self._last_keys(way, number, part)
+                found = moves.respond(rates, every, keys, at_walls=True)
+                keys[:] = found.key
+                signal = way.e + found.gain
+                yield self._moving(way, every, rates, signal, rate * signal + offset, found, moves)
+
+    def _maxima(self, way: RowDirection, moves: L2Moves, part: slice) -> Iterator[Branch]:
+        """Yield the local maxima of a curved loss."""
+        every, same = np.arange(way.e.size), _SAME * self.loss.lipschitz
+        value, slope = self.along(way, way.e)
+        low, high = np.maximum(slope, 0.0), np.maximum(self.along(way, way.e + moves.longest())[1], 0.0)
+        known = self._known.get(way.number)
+        if known is not None:
+            low, high = known[:, part]
+        climbs = (low > 0.0) & moves.pays(low, every)
+        rest = every[~climbs & way.stays]
+        yield self.at_rest(way, rest, slope[rest], value[rest], moves.lam)
+        low = np.where(climbs, low, np.maximum(slope, 0.0))
+        row = every[climbs]
+        if row.size:
+            low[row], found = self._stationary(way, moves, part, row, low[row], 0, sure=known is not None)
+            yield self._curved(way, moves, row, found)
+        new, row = low.copy(), np.flatnonzero(moves.pays(high, every) & (high > low + same))
+        if row.size:
+            new[row], found = self._stationary(way, moves, part, row, high[row], 1, sure=known is not None)
+            apart = (new[row] > low[row] + same) & moves.pays(new[row], row)
+            new[row[~apart]] = low[row[~apart]]
+            yield self._curved(way, moves, row[apart], found.some(np.flatnonzero(apart)))
+        if self._now is not None:
+            self._now.setdefault(way.number, np.zeros((2, self.n_rows)))[:, part] = low, new
+
+    def _stationary(
+        self, way: RowDirection, moves: L2Moves, part: slice, row: Places, slope: FloatArray, number: int, *, sure: bool
+    ) -> tuple[FloatArray, Moved]:
+        """Return slopes of the loss after the moves that answer them, from a side on, and these moves.
+
+        Steps without a derivative come nearer from their side. Newton's steps may pass a solution; from then on the
+        slope lies between two that are known. ``sure``: the slopes to begin with are near.
+        """
+        e, keys = way.e[row], self._last_keys(way, number, part)
+        slope, left = slope.copy(), np.arange(row.size)
+        # Slopes on either side of a solution; below 0 and above the largest where none is known.
+        none, most = -1.0, self.loss.lipschitz
+        low, high = np.full(row.size, none), np.full(row.size, 2.0 * most)
+        out = found = moves.respond(slope, row, keys[row])
+        for count in range(_ANSWERS):
+            here, signal = slope[left], e[left] + found.gain
+            off = here - np.maximum(self.along(way, signal)[1], 0.0)
+            far = np.abs(off) > _NEAR * self.loss.lipschitz
+            if not far.any():
+                break
+            low[left], high[left] = np.where(off < 0.0, here, low[left]), np.where(off > 0.0, here, high[left])
+            if sure or count >= _PLAIN:
+                stiff = 1.0 - self.loss.curvature(way.sign * signal) * moves.growth(here, found, row[left])
+                off = off / np.maximum(stiff, STIFF if sure else _SAFE)
+            following = np.clip(here - off, 0.0, most)
+            lies_between = (low[left] > none) & (high[left] < 2.0 * most)
+            outside = lies_between & ((following <= low[left]) | (following >= high[left]))
+            following = np.where(outside, 0.5 * (low[left] + high[left]), following)
+            left = left[far]
+            slope[left] = following[far]
+            found = moves.respond(slope[left], row[left], out.key[left])
+            for whole, new in zip(out, found, strict=True):
+                whole[left] = new
+        keys[row] = out.key
+        return slope, out
+
+    def _curved(self, way: RowDirection, moves: L2Moves, row: Places, found: Moved) -> Branch:
+        signal = way.e[row] + found.gain
+        value, slope = self.along(way, signal)
+        bend = self.loss.curvature(way.sign * signal)
+        stiff = 1.0 - bend * moves.growth(np.maximum(slope, 0.0), found, row)
+        fade = np.clip((stiff - STIFF) / _FADING, 0.0, 1.0)
+        return self._moving(way, row, slope, signal, value, found, moves)._replace(fade=fade)
+
+    def _moving(
+        self,
+        way: RowDirection,
+        row: Places,
+        slope: FloatArray,
+        signal: FloatArray,
+        value: FloatArray,
+        found: Moved,
+        moves: L2Moves,
+    ) -> Branch:
+        cost = found.cost + way.price
+        return Branch(way, row, slope, signal, value - moves.lam * cost, cost, found, moves)

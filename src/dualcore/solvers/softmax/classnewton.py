@@ -1,0 +1,232 @@
+"""Newton's method for softmax problems, through small cone programs that hold few rows or none.
+
+One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the
+differences of coefficients and the rows near a change of label, enters a cone program as it is. Its solution is the
+next model; its multipliers, with the probabilities moved to first order, are a dual point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.special import softmax
+
+from dualcore.certificates.softmax.bound import NewtonStep
+from dualcore.certificates.softmax.design import ClassDesign
+from dualcore.certificates.softmax.flips import Flips
+from dualcore.certificates.softmax.transport import Transport
+from dualcore.data.arrays import FloatArray
+from dualcore.solvers.coneprogram import Affine, ConeProgram
+from dualcore.solvers.softmax.curvedprogram import CurvedProgram, bound_differences
+from dualcore.solvers.softmax.openrows import OpenRows, choose_open
+
+__all__ = ["FLAT", "newton_step"]
+
+# A share of the mean curvature: directions that have none stay at rest.
+_DAMPING = 1e-10
+# The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
+FLAT, _MOST_AXES = 1e-13, 400
+
+
+class Expansion(NamedTuple):
+    """The mean loss to second order, and what decides on changes of label."""
+
+    gradient: FloatArray
+    curvature: FloatArray
+    gain: FloatArray
+    tie: FloatArray
+    lowest: npt.NDArray[np.int64]
+
+
+def newton_step(
+    design: ClassDesign, W: FloatArray, multiplier: float, tol: float, *, flat: float = FLAT, stretch: float = 1.0
+) -> NewtonStep:
+    """Read the data once at ``W`` and solve the problem to second order around it.
+
+    Parameters
+    ----------
+    multiplier : float
+        That of the risk at ``W``.
+    tol : float
+    flat : float
+        Curvature below this share of the largest counts as none when the dual point is corrected.
+    stretch : float, default=1.0
+        Factor on the objective while the cone program is solved; small risks want a large one.
+    """
+    problem, m = design.problem, design.scale.size
+    basis, n_classes = design.basis, W.shape[0]
+    here = _expand(design, W)
+    flips, open_rows = Flips.none(), None
+    if design.problem.family.flips:
+        flips, open_rows = choose_open(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
+    ridge = design.ridge
+    penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
+    total, factor = _factor(here.curvature + penalty, W.shape)
+    slope = (here.gradient + _moment(design, flips) + (ridge * W) @ basis).ravel()
+    if problem.radius == 0.0:
+        change, transport = -cho_solve(factor, slope), Transport(np.zeros((n_classes, m)), 0.0)
+    else:
+        program = CurvedProgram()
+        step, lam = program.variables(W.size), program.variables(1)
+        program.minimise_form(total, step)
+        spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
+        # The bound on differences in units of its cost: one of it costs one, whatever the radius.
+        program.minimise(step.mapped(slope[None, :]) + (1.0 - spent / problem.radius) * lam)
+        program.nonnegative(lam)
+        coef = _coefficients(program, basis[:m], step, W[:, :m])
+        priced = type(design.norm)(_prices(design) / problem.radius)
+        read_flow = bound_differences(program, priced, lam, coef, n_classes, m)
+        read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
+        found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100, stretch=stretch)
+        change, transport = found.value(step), read_flow(found)
+        transport = transport._replace(cost=transport.cost * problem.radius)
+        if read_flips is not None:
+            flips = flips.joined(read_flips(found.multipliers))
+            flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
+    # A dual point wants its moment to the last digit, a cone program gives eight.
+    wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
+    wanted[:, :m] += transport.moment
+    excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
+    tilt = _correct(here.curvature, factor, change, excess, flat)
+    return NewtonStep(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+
+
+def _prices(design: ClassDesign) -> FloatArray:
+    return np.ones(design.scale.size) if design.norm.weights is None else design.norm.weights
+
+
+def _correct(
+    curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray, flat: float
+) -> FloatArray:
+    """Return the change, corrected until ``curvature @ change = -excess`` where there is curvature.
+
+    Without curvature there is nothing to correct: moves there, however long, only cost digits.
+    """
+    tilt = change.copy()
+    if excess.size > _MOST_AXES:
+        for _ in range(3):
+            tilt -= cho_solve(factor, excess + curvature @ tilt)
+        return tilt
+    values, axes = np.linalg.eigh(curvature)
+    curved = values > flat * values[-1]
+    values, axes = values[curved], axes[:, curved]
+    for _ in range(3):
+        tilt -= axes @ ((axes.T @ (excess + curvature @ tilt)) / values)
+    return tilt
+
+
+def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: FloatArray) -> Affine:
+    """Return the coefficients after the step, of shape (K, m), class by class; ``basis`` of shape (m, width)."""
+    n_classes, m = coef.shape
+    moved = step.mapped(sp.csr_array(sp.kron(sp.eye_array(n_classes), sp.csr_array(basis))))
+    if np.count_nonzero(basis) <= m:
+        return moved + coef.ravel()
+    # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
+    unit = np.tile(np.abs(basis).max(axis=1), n_classes)
+    out = program.variables(n_classes * m)
+    program.zero((moved + coef.ravel()).mapped(sp.diags_array(1.0 / unit)) - out)
+    return out.mapped(sp.diags_array(unit))
+
+
+def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
+    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor.
+
+    Moving all classes alike changes no loss: such moves are given the mean curvature, and so are not made.
+    """
+    mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
+    curvature = curvature + mean * np.kron(np.full((shape[0], shape[0]), 1.0 / shape[0]), np.eye(shape[1]))
+    for damping in _DAMPING * 100.0 ** np.arange(6):
+        damped = curvature + damping * mean * np.eye(len(curvature))
+        try:
+            return damped, cho_factor(damped, lower=True)
+        except LinAlgError:
+            continue
+    raise FloatingPointError("The curvature of the softmax loss is no number: check the features for huge values.")
+
+
+def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
+    """Read the data once; gradient and curvature are in the coordinates of the basis."""
+    data, masses, size = design.data, design.data.masses, W.size
+    gradient, curvature = np.zeros(W.shape), np.zeros((size, size))
+    diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
+    gain, tie, lowest = np.zeros(data.rows.n), np.zeros(data.rows.n), np.zeros(data.rows.n, dtype=np.int64)
+    for part, block in design.blocks():
+        scores, w, own = block @ W.T, masses[part], design.code[part]
+        block = block @ design.basis
+        chance = softmax(scores, axis=1)
+        joint = np.einsum("ik,ij->ikj", chance * np.sqrt(w)[:, None], block).reshape(block.shape[0], size)
+        curvature -= joint.T @ joint
+        for k in range(W.shape[0]):
+            diagonal[k] += block.T @ (block * (w * chance[:, k])[:, None])
+        residual = w[:, None] * chance
+        residual[np.arange(own.size), own] -= w
+        gradient += residual.T @ block
+        if design.problem.family.flips:
+            two = np.partition(scores, 1, axis=1)[:, :2]
+            lowest[part], tie[part] = scores.argmin(axis=1), two[:, 1] - two[:, 0]
+            gain[part] = scores[np.arange(own.size), own] - two[:, 0]
+    for k in range(W.shape[0]):
+        part = slice(k * W.shape[1], (k + 1) * W.shape[1])
+        curvature[part, part] += diagonal[k]
+    return Expansion(gradient, curvature, gain, tie, lowest)
+
+
+def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
+    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, in the basis."""
+    out = np.zeros(design.shape)
+    if flips.row.size:
+        rows, index = np.unique(flips.row, return_inverse=True)
+        features = design.rows(design.data.rows.take(rows)) @ design.basis
+        push = np.zeros((rows.size, design.shape[0]))
+        weight = design.data.masses[flips.row] * flips.share
+        np.add.at(push, (index, design.code[flips.row]), weight)
+        np.add.at(push, (index, flips.label), -weight)
+        out = push.T @ features
+    return out
+
+
+def _leave_open(
+    program: ConeProgram, design: ClassDesign, rows: OpenRows, lam: Affine, step: Affine
+) -> Callable[[FloatArray], Flips]:
+    """Let every open row take the label that gains most, or none."""
+    width, entries = design.shape[1], rows.row.size
+    masses, first = design.data.masses, rows.features.shape[0]
+    extra = program.variables(first)
+    owner = np.zeros(first, dtype=np.int64)
+    owner[rows.place] = rows.row
+    program.minimise(extra.mapped(masses[owner][None, :]))
+    program.nonnegative(extra)
+    own, features = design.code[rows.row], (rows.features @ design.basis)[rows.place]
+    across = np.arange(width)
+    places = np.repeat(np.arange(entries), width)
+    push = sp.csr_array(
+        (
+            np.concatenate([features.ravel(), -features.ravel()]),
+            (
+                np.concatenate([places, places]),
+                np.concatenate(
+                    [(own[:, None] * width + across).ravel(), (rows.label[:, None] * width + across).ravel()]
+                ),
+            ),
+        ),
+        shape=(entries, step.offset.size),
+    )
+    repeat = sp.csr_array((np.ones(entries), (np.arange(entries), rows.place)), shape=(entries, first))
+    price = design.problem.geometry.label_cost / design.problem.radius * lam.spread(entries)
+    taken = program.nonnegative(extra.mapped(repeat) + price - step.mapped(push) - rows.gain)
+
+    def read(multipliers: FloatArray) -> Flips:
+        weight = masses[rows.row]
+        share = np.divide(multipliers[taken], weight, out=np.zeros(entries), where=weight > 0.0)
+        share = np.maximum(share, 0.0)
+        total = np.bincount(rows.place, share, first)
+        share /= np.maximum(total, 1.0)[rows.place]
+        kept = share > 0.0
+        return Flips(rows.row[kept], rows.label[kept], share[kept])
+
+    return read

@@ -1,0 +1,51 @@
+"""Every model at least as good as the one known lies in the region."""
+
+import numpy as np
+
+from dualcore import Problem
+from dualcore.certificates.region import find_region, unbounded_features
+from pairs import every_pair
+
+WALLS = {
+    "closed": (np.array([-2.0, -2.0, -2.0]), np.array([2.0, 2.0, 2.0])),
+    "open": (np.array([-np.inf, -2.0, -2.0]), np.array([2.0, np.inf, 2.0])),
+    "flat": (np.array([-2.0, 0.3, -2.0]), np.array([2.0, 0.3, 2.0])),
+}
+
+
+@every_pair(
+    loss=["hinge", "logistic", "huber", "absolute"], norm=["l1", "l2", "linf"], walls=list(WALLS), ridge=[0.0, 0.05]
+)
+def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str, ridge: float) -> None:
+    rng = np.random.default_rng(3)
+    low, high = WALLS[walls]
+    X = np.clip(rng.normal(size=(12, 3)), low, high)
+    y = X @ [1.0, 0.5, -1.0] + 0.3 * rng.normal(size=12)
+    problem = Problem(loss, radius=0.2, norm=norm, support=WALLS[walls], ridge=ridge)
+    y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
+    data = problem.validate(X, y)
+    centre, middle = X.mean(axis=0), 0.0 if problem.is_classification else float(y.mean())
+    upper = problem.evaluate(np.zeros(3), middle, data).value
+    region = find_region(problem, problem.family, data, centre, middle, X.std(axis=0), upper)
+    inside = 0
+    for size in 10.0 ** rng.uniform(-2, 2.5, 40):
+        coef = size * rng.normal(size=3)
+        coef[low == high] = 0.0  # a constant feature does nothing that an intercept does not
+        level = middle + size * rng.normal()
+        least = problem.evaluate(coef, level - centre @ coef, data)
+        if least.value <= upper:
+            inside += 1
+            assert (np.abs(coef) <= region.coef).all()
+            assert region.units @ np.abs(coef) <= region.reach
+            assert abs(level - middle) <= region.level
+            assert region.low <= least.multiplier <= region.high
+    assert inside > 1
+
+
+def test_unbounded_features() -> None:
+    support = (np.array([0.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5]))
+    settings = {"radius": 0.1, "norm": "l1", "support": support, "feature_weights": [1.0, np.inf, 1.0]}
+    assert unbounded_features(Problem("hinge", **settings), 3).tolist() == [False, True, False]
+    assert unbounded_features(Problem("hinge", fit_intercept=False, **settings), 3).tolist() == [False, True, True]
+    assert not unbounded_features(Problem("hinge", ridge=0.1, **settings), 3).any()
+    assert not unbounded_features(Problem("hinge", radius=0.1), 3).any()

@@ -1,0 +1,83 @@
+"""Features that are the same in every row: they are left out, and nothing that is said changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dualcore import Problem, certify, solve
+from dualcore.data.rows import ColumnRows, as_rows, choose_columns
+from dualcore.solvers.moving.narrow import Narrow
+
+
+def draw(seed=0, n=120, constants=(0.0, 0.3, 1.0)):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 4))
+    y = np.where(X[:, 0] - X[:, 1] + 0.2 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+    wide = np.insert(X, [0, 2, 4], np.array(constants), axis=1)
+    return X, wide, y
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("settings", [{}, {"label_cost": 0.8}, {"ridge": 0.05}, {"loss": "huber"}])
+def test_the_optimum_is_that_without_them(norm, settings):
+    X, wide, y = draw()
+    problem = Problem(**{"loss": "logistic", "radius": 0.05, "norm": norm, "support": (0.0, 1.0)} | settings)
+    known, found = solve(problem, X, y), solve(problem, wide, y)
+    assert found.value == pytest.approx(known.value, rel=2e-6)
+    assert found.lower_bound <= known.value
+    np.testing.assert_array_equal(found.coef[[0, 3, 6]], 0.0)
+    assert problem.risk(found.coef, found.intercept, wide, y) == pytest.approx(found.value, rel=1e-9)
+    assert certify(problem, found, wide, y).relative_gap <= 1e-5
+
+
+def test_a_model_that_uses_them_is_worse():
+    X, wide, y = draw()
+    problem = Problem("hinge", radius=0.05, norm="l1", support=(0.0, 1.0))
+    narrow = Narrow.of(problem, problem.validate(wide, y))
+    assert narrow.columns.tolist() == [1, 2, 4, 5]
+    coef = np.array([0.5, 2.0, -2.0, 0.7, 0.1, 0.2, -0.4])
+    inside, intercept = narrow.inside(coef, 0.1)
+    np.testing.assert_allclose(X @ inside + intercept, wide @ coef + 0.1)
+    assert problem.risk(inside, intercept, X, y) <= problem.risk(coef, 0.1, wide, y)
+    np.testing.assert_array_equal(narrow.outside(inside), np.where(np.isin(np.arange(7), narrow.columns), coef, 0.0))
+
+
+def test_without_an_intercept_a_column_of_ones_stays():
+    X, wide, y = draw()
+    problem = Problem("logistic", radius=0.05, support=(0.0, 1.0), fit_intercept=False)
+    assert Narrow.of(problem, problem.validate(wide, y)).columns.tolist() == [1, 2, 3, 4, 5, 6]
+    same = Problem("logistic", radius=0.05, support=(0.0, 1.0))
+    data = same.validate(X, y)
+    assert Narrow.of(same, data).data is data
+
+
+def test_prices_and_walls_follow_their_features():
+    _, wide, y = draw()
+    low, high, prices = np.full(7, -1.0), np.arange(1.0, 8.0), np.arange(2.0, 9.0)
+    problem = Problem("hinge", radius=0.1, norm="l2", support=(low, high), feature_weights=prices)
+    narrow = Narrow.of(problem, problem.validate(wide, y)).problem
+    np.testing.assert_array_equal(narrow.geometry.support.high, high[[1, 2, 4, 5]])
+    np.testing.assert_array_equal(narrow.geometry.norm.weights, prices[[1, 2, 4, 5]])
+
+
+def test_categories_and_problems_without_walls_are_left_alone():
+    _, wide, y = draw()
+    for problem in (Problem("hinge", radius=0.1), Problem("hinge", radius=0.1, categories=[[0, None]])):
+        data = problem.validate(wide, y)
+        assert Narrow.of(problem, data).problem is problem
+
+
+@pytest.mark.parametrize("make", [np.asarray, np.asfortranarray, sp.csr_array, lambda X: X.astype(np.uint8)])
+def test_chosen_columns(make, monkeypatch):
+    X = np.random.default_rng(0).integers(0, 9, size=(700, 6)).astype(float)
+    for most in (0, 10**9):
+        monkeypatch.setattr("dualcore.data.rows._FEW_COPIED", most)
+        rows = choose_columns(as_rows(make(X)), np.array([1, 4]))
+        assert isinstance(rows, ColumnRows) is (most == 0)
+        assert (rows.n, rows.m) == (700, 2)
+        np.testing.assert_array_equal(np.concatenate([block for _, block in rows.dense_blocks()]), X[:, [1, 4]])
+        np.testing.assert_allclose(rows.dot(np.array([1.0, -2.0])), X[:, [1, 4]] @ [1.0, -2.0])
+        taken = rows.take(np.array([3, 5]))
+        np.testing.assert_array_equal(taken.toarray() if sp.issparse(taken) else taken, X[[3, 5]][:, [1, 4]])
