@@ -10,8 +10,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dualcore.data.renamed import install
-
 if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
@@ -174,6 +172,3 @@ if not TYPE_CHECKING:  # a checker of types sees the imports above, and nothing 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-install()

@@ -154,7 +154,7 @@ def test_the_whole_fit_is_the_same(tables):
 
 
 def test_a_long_tail_of_flips_is_bounded_from_above_and_the_same_for_every_chunking(monkeypatch):
-    monkeypatch.setattr("dualcore.data.sums._MOST_TAIL", 1000)
+    monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", 1000)
     table, problem = make_table(20_000, 4), Problem("hinge", radius=0.05, label_cost=0.5)
     anchor = Anchor(np.array([0.8, -0.5, 0.3, 0.1]), 0.2, 2.0)
     risks = set()

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.cli.coding import check_coding, coded_groups, coded_names
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources.coding import check_coding, coded_groups, coded_names
-from dualcore.data.sources.prepared import scale_rows
+from dualcore.data.sources.transform import scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
 from dualcore.estimators.units import Units
 from dualcore.problem import Problem

@@ -370,6 +370,27 @@ def dense_if_small(rows: Rows) -> Rows:
     return rows
 
 
+def refuse_lazy(data: Any) -> None:
+    """Raise TypeError for what has no rows yet, or gives them once only, and say which call would do.
+
+    Examples
+    --------
+    >>> refuse_lazy(np.eye(2))
+    """
+    kind = type(data)
+    name = f"{kind.__module__.split('.')[0]} {kind.__name__}"
+    if kind.__name__ in ("LazyFrame", "LazyGroupBy"):
+        raise TypeError(
+            f"A {name} holds no rows yet: pass frame.collect(), or write it with frame.sink_parquet('rows.parquet') "
+            "and pass the path."
+        )
+    if kind.__name__ in ("RecordBatchReader", "Scanner") and name.startswith("pyarrow"):
+        raise TypeError(
+            f"A {name} can be read once only: pass its table ({'read_all' if 'Reader' in name else 'to_table'}()), a "
+            "pyarrow dataset, or the path of a file."
+        )
+
+
 def as_rows(X: Any) -> Rows:
     """Wrap ``X`` without copying it.
 
@@ -385,6 +406,7 @@ def as_rows(X: Any) -> Rows:
     """
     if isinstance(X, Rows):
         return X
+    refuse_lazy(X)
     if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
         found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
         raise TypeError(

@@ -53,7 +53,7 @@ def named_features(X: Any, estimator: Any) -> dict[str, Any]:
     names = getattr(estimator, "feature_names_in_", None)
     if names is None or isinstance(X, Source) or callable(X):
         return {}
-    named = hasattr(X, "columns") if is_dask(X) else _table_kind(X) in ("Parquet", "CSV")
+    named = hasattr(X, "columns") if is_dask(X) else _table_kind(X) in ("Parquet", "CSV", "Feather")
     return {"features": list(names)} if named else {}
 
 
@@ -61,7 +61,8 @@ def _table_kind(X: Any) -> str | None:
     """Return the format of paths; None for numpy's files."""
     if isinstance(X, (str, Path)) and Path(X).suffix.lower() in (".npy", ".npz"):
         return None
-    return format_of(list_tables(X)[0])
+    found = list_tables(X)[0]
+    return format_of(found.files[0], found.filesystem)
 
 
 def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:

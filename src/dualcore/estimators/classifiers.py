@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
+from dualcore.data.sources import Source, is_source_like, open_labelled
 from dualcore.estimators.base import WassersteinLinearModel, in_one_step
 from dualcore.estimators.chunks import named_features
 from dualcore.estimators.onebyone import known_classes, open_classes, store
@@ -248,14 +248,14 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             return float(super().score(X, y, sample_weight))
         check_is_fitted(self)
         known = named_features(X, self)
-        source: Source
-        if self.classes_.size == 2:
-            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
-        else:
-            source = open_source(X, y, sample_weight, **known)
+        source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
         found = self._score_chunks(source)
-        labels = self.classes_[(found.y > 0.0).astype(np.int64)] if self.classes_.size == 2 else found.y
-        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
+        code = found.y > 0.0 if self.classes_.size == 2 else found.y
+        return float(
+            accuracy_score(
+                self.classes_[code.astype(np.int64)], self._labels(found.scores), sample_weight=found.weights
+            )
+        )
 
     def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)

@@ -6,12 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.data.sources import ClassError, PreparedSource, Source, SourceError, open_labelled, open_source
-from dualcore.data.sources.against import ClassSource, class_masses
+from dualcore.data.sources import Source, TransformedSource, open_labelled
+from dualcore.data.sources.survey import BOTH
 from dualcore.problem import Problem
-
-# A target with more different values is no class.
-_MOST_CLASSES = 1000
 
 
 def open_classes(
@@ -21,18 +18,13 @@ def open_classes(
 
     With ``apart`` each of many classes has a source against the rest, also where they share one model.
     """
-    try:
-        source, labels = open_labelled(X, y, sample_weight)
-        survey = source.survey()
-        classes, masses = np.array(labels), {-1.0: survey.mass(-1.0), 1.0: survey.mass(1.0)}
-    except ClassError as error:
-        source, masses = _open_many(X, y, sample_weight, error)
-        classes = np.array(list(masses)).astype(np.int64)
+    source, labels = open_labelled(X, y, sample_weight)
+    survey = source.survey()
+    classes = np.array(labels)
+    masses = [survey.mass(target) for target in (BOTH if classes.size == 2 else range(classes.size))]
     estimator._note_features(source)
     estimator.classes_ = classes
-    estimator.class_weight_ = estimator._weigh_classes(
-        classes, np.arange(classes.size), np.array(list(masses.values()))
-    )
+    estimator.class_weight_ = estimator._weigh_classes(classes, np.arange(classes.size), np.array(masses))
     source = estimator._learn_units(problem, source)
     return _by_problem(estimator, source, joint=estimator._is_joint and not apart)
 
@@ -43,36 +35,21 @@ def known_classes(estimator: Any, X: Any, y: Any, sample_weight: Any) -> list[So
     There is one problem for two classes, and for one model of all classes (their numbers are the targets); else one
     for each class against the rest.
     """
-    if estimator.classes_.size == 2:
-        source, _ = open_labelled(X, y, sample_weight, classes=estimator.classes_.tolist())
-    else:
-        source = open_source(X, y, sample_weight)
+    source, _ = open_labelled(X, y, sample_weight, classes=estimator.classes_.tolist())
     estimator._match_features(source)
     source = source if estimator._units is None else estimator._units.rows(source)
     return _by_problem(estimator, source, joint=estimator._is_joint)
 
 
 def _by_problem(estimator: Any, source: Source, *, joint: bool) -> list[Source]:
-    classes, weights = estimator.classes_, estimator.class_weight_
-    equal = bool((weights == 1.0).all())
-    if classes.size == 2:
-        return [source if equal else PreparedSource(source, factors=(float(weights[0]), float(weights[1])))]
-    positives = [None] if joint else range(classes.size)
-    values = classes.astype(np.float64)
-    return [ClassSource(source, values, positive, None if equal else weights) for positive in positives]
-
-
-def _open_many(X: Any, y: Any, sample_weight: Any, error: ClassError) -> tuple[Source, dict[float, float]]:
-    """Return a source of more than two classes, which are whole numbers, and their masses; else raise ``error``."""
-    try:
-        source = open_source(X, y, sample_weight)
-    except SourceError:  # targets that are not numbers
-        raise error from None
-    masses = class_masses(source)
-    whole = all(float(label).is_integer() for label in masses)
-    if not 2 < len(masses) <= _MOST_CLASSES or not whole:
-        raise error
-    return source, masses
+    n_classes, weights = estimator.classes_.size, estimator.class_weight_
+    factors = None if bool((weights == 1.0).all()) else weights
+    if n_classes == 2:
+        return [source if factors is None else TransformedSource(source, classes=BOTH, factors=factors)]
+    codes = tuple(range(n_classes))
+    if joint:
+        return [source if factors is None else TransformedSource(source, classes=codes, factors=factors)]
+    return [TransformedSource(source, classes=codes, positive=code, factors=factors) for code in codes]
 
 
 def store(estimator: Any, found: list[Any]) -> None:

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, Chunk, PreparedSource, Source
+from dualcore.data.sources import ArraySource, Chunk, Source, TransformedSource
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
@@ -51,10 +51,10 @@ class Units:
         if not isinstance(X, Source):
             rows = as_rows(X)
             X = ArraySource(rows, np.zeros(rows.n), weights)
-        read = _SpreadRead(None, 1.0)
+        read = _ColumnMoments(None, 1.0)
         trees, last = X.fold(read, read.merge)
-        parts: list[Any] = [*(tree.total() for tree in trees), *(_Spread.of(edge.X, edge.weights) for edge in last)]
-        found: _Spread = reduce(add, parts)
+        parts: list[Any] = [*(tree.total() for tree in trees), *(_Moments.of(edge.X, edge.weights) for edge in last)]
+        found: _Moments = reduce(add, parts)
         deviation = np.sqrt(found.squares / found.weight)
         # Below this a deviation is what rounding left of equal values.
         noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
@@ -70,7 +70,7 @@ class Units:
     def rows(self, X: Any) -> Any:
         """Return rows, or a source of them, in these units."""
         if isinstance(X, Source):
-            return PreparedSource(X, centre=self.centre, scale=self.scale)
+            return TransformedSource(X, centre=self.centre, scale=self.scale)
         if sp.issparse(X):
             return sp.csr_matrix(X.multiply(1.0 / self.scale))
         return (X if self.centre is None else X - self.centre) / self.scale
@@ -122,7 +122,7 @@ class Units:
 
 
 @dataclass(frozen=True)
-class _Spread:
+class _Moments:
     """Weight, mean and sum of squared distances from it, of every column over some rows."""
 
     weight: float
@@ -131,7 +131,7 @@ class _Spread:
     sparse: bool
 
     @classmethod
-    def of(cls, X: Any, weights: FloatArray | None) -> _Spread:
+    def of(cls, X: Any, weights: FloatArray | None) -> _Moments:
         n = X.shape[0]
         w = np.ones(n) if weights is None else weights
         weight = float(w.sum())
@@ -153,26 +153,26 @@ class _Spread:
         mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # what rounding took away in the first sum
         return cls(weight, mean, (w[:, None] * (X - mean) ** 2).sum(axis=0), False)
 
-    def __add__(self, other: _Spread) -> _Spread:
+    def __add__(self, other: _Moments) -> _Moments:
         weight = self.weight + other.weight
         if not weight > 0.0:
             return self
         step = other.mean - self.mean
         mean = self.mean + step * (other.weight / weight)
         between = step**2 * (self.weight * other.weight / weight)
-        return _Spread(weight, mean, self.squares + other.squares + between, self.sparse)
+        return _Moments(weight, mean, self.squares + other.squares + between, self.sparse)
 
-    def copy(self) -> _Spread:
+    def copy(self) -> _Moments:
         return self
 
 
 @dataclass(frozen=True)
-class _SpreadRead(LeafRead[TreeSum]):
+class _ColumnMoments(LeafRead[TreeSum]):
     """Moments of complete leaves."""
 
     def sums_of(self, chunk: Chunk) -> TreeSum:
         leaf = self.leaf_of(chunk)
-        parts = [_Spread.of(part.X, part.weights) for part in chunk.cut(leaf)]
+        parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
         leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
         leaves[:] = parts
         return TreeSum.of_leaves(chunk.start // leaf, leaves)

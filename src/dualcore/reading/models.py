@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import FlipTail
 from dualcore.problem import Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range

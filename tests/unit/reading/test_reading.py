@@ -9,8 +9,8 @@ import pytest
 
 from dualcore import Anchor, DualCoreset, Problem, fit_coreset, solve
 from dualcore.coresets.stream import CoresetStream
-from dualcore.data import sums
 from dualcore.data.sources import ArraySource
+from dualcore.problem import fliptail
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.summary import CellRule, Pass
@@ -79,7 +79,7 @@ def test_a_line_search_sees_the_flips():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_beyond_the_rows_that_are_kept_it_is_a_close_upper_bound_and_says_so(seed, monkeypatch):
-    monkeypatch.setattr(sums, "_MOST_TAIL", 50)
+    monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, weights) = flipping(seed), sample(seed, n=3000)
     coef = np.array([1.2, -0.2, 0.1])
     found = reading_at(problem, Anchor(coef, 0.1, 3.0 + problem.kappa(coef)), X, y, weights)
@@ -101,7 +101,7 @@ def test_a_stream_tells_the_risk_of_its_anchor_with_flips(seed):
 
 
 def test_a_stream_whose_later_rows_outweigh_all_counts_still_bounds(monkeypatch):
-    monkeypatch.setattr(sums, "_MOST_TAIL", 50)
+    monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, _) = Problem("logistic", radius=0.3, label_cost=0.5), sample(0, n=3000)
     weights = np.where(np.arange(3000) < 100, 1e-30, 1.0)
     stream = CoresetStream(problem, size=30, random_state=0)

@@ -14,7 +14,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.data.sources.chunk import Chunk
-from dualcore.data.sources.folds import Folds, TrainingPart
+from dualcore.data.sources.transform import Folds, TransformedSource
 from dualcore.data.sums import RowSum
 from dualcore.problem import Problem
 
@@ -68,7 +68,13 @@ def score_folds(
     folds = Folds(n_folds, seed_from(random_state, 3))
     paths = [
         radius_path(
-            problem, TrainingPart(source, folds, fold), None, radii, coreset, random_state=random_state, **settings
+            problem,
+            TransformedSource(source, folds=folds, left_out=fold),
+            None,
+            radii,
+            coreset,
+            random_state=random_state,
+            **settings,
         )
         for fold in range(n_folds)
     ]

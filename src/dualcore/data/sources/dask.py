@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Source, touched
-from dualcore.data.sources.chunk import Chunk, SourceError, as_signs, two_labels
-from dualcore.data.sources.local import default_chunk_rows
+from dualcore.data.sources.base import Source, default_chunk_rows, touched
+from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, encode
 
 T = TypeVar("T")
 
@@ -44,7 +43,7 @@ class _Work:
     features: bool
     names: tuple[list[str], str | None, str | None] | None  # columns of a dataframe: features, target, weight
     packed: bool
-    labels: tuple[Any, Any] | None = None
+    labels: tuple[Any, ...] | None = None
 
     def __call__(self, number: int, start: int, X: Any, y: Any, weights: Any) -> Any:
         chunks = self._chunks(*self._arrays(number, start, X, y, weights), start)
@@ -65,7 +64,7 @@ class _Work:
         if y.ndim == 2 and y.shape[1] == 1:
             y = y[:, 0]
         if self.labels is not None:
-            y = as_signs(y, self.labels, start)
+            y = as_targets(encode(y, self.labels, start), len(self.labels))
         if self.features:
             X = plain_array("X", X)  # widened chunk by chunk: a partition of single precision would double
             if len(X) != len(y):
@@ -104,8 +103,9 @@ class DaskSource(Source):
     sample_weight : dask array, dask series, str or None
     features : sequence of str, optional
         Columns of the dataframe; all but target and weight by default.
-    labels : (negative, positive) or "find", optional
-        The two values of a classifier's target; they become -1 and +1. "find" reads them off a target that is text.
+    labels : sequence or "find", optional
+        The values of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" reads
+        them off a target of texts or truth values.
     chunk_rows : int, optional
         Rows computed with at a time, within a partition.
 
@@ -135,7 +135,7 @@ class DaskSource(Source):
         sample_weight: Any = None,
         *,
         features: Sequence[str] | None = None,
-        labels: tuple[Any, Any] | str | None = None,
+        labels: Sequence[Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
@@ -157,18 +157,18 @@ class DaskSource(Source):
         self._offsets: list[int] | None = None
         if all(length == length for length in self._lengths):  # NaN: not known yet
             self._number([int(length) for length in self._lengths])
-        if labels == "find":
+        if isinstance(labels, str):
             self.labels = self._find_labels() if self._text_target else None
         elif labels is not None:
-            self.labels = (labels[0], labels[1])
+            self.labels = tuple(labels)
 
-    def _find_labels(self) -> tuple[Any, Any]:
-        """Return the two values of a target of text; every worker looks at its own partitions."""
+    def _find_labels(self) -> tuple[Any, ...]:
+        """Return the values of a target of text; every worker looks at its own partitions."""
         self.partial_reads += self._label_share()
         name = None if self._names is None else self._names[1]
         find = self._dask.delayed(_values, pure=False)
         tasks = [find(block if y is None else y, name if y is None else None) for block, y, _ in self._labels]
-        return two_labels(set().union(*self._results(tasks)), "The target")
+        return check_labels(set().union(*self._results(tasks)), "The target")
 
     def _from_frame(self, X: Any, y: Any, weights: Any, features: Sequence[str] | None) -> None:
         target, weight = y if isinstance(y, str) else None, weights if isinstance(weights, str) else None

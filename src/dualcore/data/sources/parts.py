@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import SparseRows, as_rows
+from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
-from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 
 
 class PartsSource(LocalSource):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import FlipTail
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms.base import (
     BLOCK,
     DualForm,

@@ -16,7 +16,7 @@ from dualcore.data.sources import (
     open_npz,
     open_source,
 )
-from dualcore.data.sources.mapped import map_npz
+from dualcore.data.sources.arrays import map_npz
 from source_kinds import make_table
 
 
@@ -118,6 +118,7 @@ def test_open_source_knows_files_by_their_names(tmp_path):
     assert open_source(str(tmp_path / "X.npy"), table.y).n_rows == 60
     np.savez(tmp_path / "a.npz", X=table.X, label=table.y)
     assert open_source(tmp_path / "a.npz", "label", chunk_rows=7).chunk_rows == 7
+    (tmp_path / "a.dat").write_text("neither of them")
     with pytest.raises(SourceError, match=r"ends in '\.dat'"):
         open_source(tmp_path / "a.dat", "y")
     with pytest.raises(TypeError, match="names of its columns"):

@@ -52,7 +52,7 @@ def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_ba
     assert source.n_reads == 2  # the first counted rows, features and labels
     assert len(source._blocks) > 5
     np.testing.assert_array_equal(source.take(np.array([3, 77, 499]))[0].toarray(), expected[[3, 77, 499]].toarray())
-    assert source.survey().counts[0] == 500
+    assert source.survey().count(None) == 500
 
 
 def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch):
