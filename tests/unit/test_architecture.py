@@ -45,7 +45,7 @@ MOST = {
     "reading": (1_391, 28),
     "solvers": (11_179, 481),
     "coresets": (3_484, 69),
-    "estimators": (1_537, 17),
+    "estimators": (1_800, 20),
     "experiments": (1_573, 22),
     "cli": (2_791, 18),
     "beside": (165, 0),

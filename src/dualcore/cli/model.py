@@ -93,12 +93,12 @@ class Model:
     @classmethod
     def from_estimator(cls, estimator: Any, **others: Any) -> Model:
         """Return the model of a fitted estimator of this package; what an estimator does not know is given by name."""
-        certificates, classes = estimator.certificate_, getattr(estimator, "classes_", None)
+        classes = getattr(estimator, "classes_", None)
         return cls(
             coef=np.atleast_2d(estimator.coef_),
             intercept=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
             classes=None if classes is None else tuple(classes.tolist()),
-            certificates=tuple(certificates) if isinstance(certificates, list) else (certificates,),
+            certificates=tuple(estimator.certificates_),
             **{"scaling": None} | others,
         )
 

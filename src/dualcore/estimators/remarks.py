@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -132,7 +133,7 @@ def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, w
         return
     text = f"delta={delta:g} is in the units of the target, {why} row counts as an outlier."
     advice = f"Use about delta={delta * unit:.2g}, or scale the target by sklearn.compose.TransformedTargetRegressor."
-    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=5)
+    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=_frames_within())
 
 
 def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:
@@ -151,7 +152,15 @@ def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]
     classes = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     of = f", {'classes' if len(names) > 1 else 'class'} {classes} against the rest" if names else ""
     uneven = uneven_columns(fits[0].problem, fits[0].X)
-    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=6)
+    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=_frames_within())
+
+
+def _frames_within() -> int:
+    """Return the ``stacklevel`` at which a warning of the caller stands where the package was called."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("dualcore."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _most(fits: Sequence[Fitted]) -> str:
@@ -161,9 +170,10 @@ def _most(fits: Sequence[Fitted]) -> str:
 def _useful_radius(fit: Fitted) -> str | None:
     """Return what is known of the largest useful radius where this one leaves no coefficient; None where it does."""
     problem, coef = fit.problem, fit.solution.coef
-    if problem.radius == 0.0 or problem.family.n_outputs > 1:
-        return None
     proved = fit.certificate.relative_gap <= _PROVED
+    if problem.radius == 0.0 or problem.family.n_outputs > 1:
+        alike = problem.radius > 0.0 and np.abs(coef - coef.mean(axis=0)).max(initial=0.0) <= 1e-9
+        return "" if alike and proved else None
     if isinstance(fit.X, Source):  # rows are not read again for a remark
         return "" if proved and np.size(coef) and np.abs(coef).max() <= 1e-9 else None
     rows, scale = as_rows(fit.X), 1.0 if problem.is_classification else float(np.std(fit.y))
