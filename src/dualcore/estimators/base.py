@@ -30,7 +30,7 @@ from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.columns import names_columns, naming_columns, numbered
+from dualcore.estimators.columns import check_labels, names_columns, naming_columns, numbered
 from dualcore.estimators.opening import Opened, Task, has_names, open_data, open_features, score_chunks, source_options
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.preparation import (
@@ -389,6 +389,8 @@ class WassersteinLinearModel(Saved, BaseEstimator):
                 X = select_columns(X, list(self.feature_names_in_))
         if targets:
             check_target(y)
+            if not targets["y_numeric"]:
+                check_labels(y)
         if learn and (self.fill is not None or (self._codes_text and not _is_numeric(X))):
             self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))
         if self._preparation is None:

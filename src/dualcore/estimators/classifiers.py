@@ -21,6 +21,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.estimators.base import Training, WassersteinLinearModel, in_one_step
+from dualcore.estimators.columns import check_labels
 from dualcore.estimators.opening import Opened, Task, by_class, class_masses, score_chunks
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import add_part, learns_in_parts
@@ -158,6 +159,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
                 "a dict, or sample_weight."
             )
+        if classes is not None:
+            check_labels(classes, "classes")
         if first and np.unique(classes).size < 2:
             raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
         if not first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):

@@ -1,4 +1,4 @@
-"""Columns of a frame: groups of them by name, and errors that name those without numbers."""
+"""What is wrong with a table or its labels, said by name: columns without numbers, labels that are missing."""
 
 from __future__ import annotations
 
@@ -85,6 +85,40 @@ def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
         values = [value for value in np.asarray(column).astype(object) if not _is_number(value)]
         found += [(name, str(values[0]))] if values else []
     return found
+
+
+def check_labels(labels: Any, name: str = "y") -> None:
+    """Raise ValueError where a label is missing, or labels are of kinds that have no order.
+
+    Examples
+    --------
+    >>> check_labels(["a", "b", None])
+    Traceback (most recent call last):
+    ...
+    ValueError: y has no label in row 2: it holds None. Leave such rows out, or give them a label of their own.
+    """
+    values = np.asarray(labels)
+    if values.dtype != object:
+        return
+    flat = values.ravel().tolist()
+    missing = next((row for row, label in enumerate(flat) if label is None or _is_nan(label)), None)
+    if missing is not None:
+        raise ValueError(
+            f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or give them a "
+            "label of their own."
+        )
+    first_of = {type(label): label for label in reversed(flat)}
+    try:
+        sorted(first_of.values())
+    except TypeError:
+        found = " and ".join(f"{label!r} ({kind.__name__})" for kind, label in reversed(first_of.items()))
+        raise ValueError(
+            f"{name} must hold labels of one kind, found {found}. Make them all text, for example with y.astype(str)."
+        ) from None
+
+
+def _is_nan(label: Any) -> bool:
+    return isinstance(label, float) and label != label
 
 
 def _is_number(value: Any) -> bool:

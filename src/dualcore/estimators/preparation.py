@@ -166,7 +166,7 @@ def column_names(X: Any) -> list[Any]:
     names = list(X.column_names if hasattr(X, "column_names") else X.columns)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"X has two columns called {twice!r}. Column names must differ.")
+        raise ValueError(f"X has several columns of the name {twice!r}. Names must differ: rename the columns.")
     return names
 
 
@@ -199,28 +199,12 @@ def _values(column: Any) -> npt.NDArray[Any]:
 
 
 def check_target(y: Any) -> None:
-    """Raise ValueError where a target in memory has missing values; labels may be of any kind."""
+    """Raise ValueError where a target of numbers has missing values."""
     array = np.asarray(y)
-    if array.dtype.kind not in "Of" or array.ndim != 1:
-        return
-    missing = np.flatnonzero(array != array) if array.dtype.kind == "f" else _without_value(array)
+    missing = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" and array.ndim == 1 else np.empty(0)
     if missing.size:
         others = f" and {missing.size - 1} others" if missing.size > 1 else ""
-        raise ValueError(
-            f"The target is missing in row {missing[0]}{others}. Drop such rows first: Input y contains NaN."
-        )
-
-
-def _without_value(array: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    values = array.tolist()
-    return np.flatnonzero(
-        [
-            value is None
-            or type(value).__name__ in ("NAType", "NaTType")
-            or (isinstance(value, float) and value != value)
-            for value in values
-        ]
-    )
+        raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
 
 
 def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:

@@ -61,7 +61,7 @@ _LEARNED: dict[str, Any] = {
 }
 
 
-class ModelError(ValueError):
+class ModelFileError(ValueError):
     """A file is not a model that can be used; the message names it."""
 
 
@@ -82,7 +82,7 @@ class Saved:
         and so is what `partial_fit` keeps: a loaded model has their defaults, and begins a new stream.
         """
         if not hasattr(self, "coef_") or type(self).__name__ not in Saved._kinds:
-            raise ModelError(f"This {type(self).__name__} has no model to save: fit it first, or save its base class.")
+            raise ModelFileError(f"This {type(self).__name__} has no model to save: fit it first, or save its base class.")
         mine: Any = self
         parameters = {name: _encode(value) for name, value in mine.get_params(deep=False).items() if _is_plain(value)}
         content = {
@@ -114,17 +114,17 @@ def load(path: str | Path) -> Any:
     try:
         content = read_json(Path(path).read_bytes())
     except FileNotFoundError:
-        raise ModelError(f"There is no file {path}.") from None
+        raise ModelFileError(f"There is no file {path}.") from None
     except (OSError, ArchiveError) as error:
-        raise ModelError(f"{name} is not a model file: {error}.") from None
+        raise ModelFileError(f"{name} is not a model file: {error}.") from None
     if content.get("kind") != _KIND:
-        raise ModelError(f"{name} is not a model file written by save or by dualcore fit.")
+        raise ModelFileError(f"{name} is not a model file written by save or by dualcore fit.")
     if content.get("format") != _FORMAT:
-        raise ModelError(f"{name} has format {content.get('format')!r}; this version reads {_FORMAT}.")
+        raise ModelFileError(f"{name} has format {content.get('format')!r}; this version reads {_FORMAT}.")
     try:
         return _restore(content)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, RecursionError) as error:
-        raise ModelError(f"{name} is a damaged model file: {type(error).__name__}: {error}.") from None
+        raise ModelFileError(f"{name} is a damaged model file: {type(error).__name__}: {error}.") from None
 
 
 def _restore(content: dict[str, Any]) -> Any:

@@ -92,7 +92,7 @@ class RadiusSearch(WassersteinLinearModel):
     n_jobs: int | None = None
 
     @in_one_step
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
 
         Parameters
@@ -161,8 +161,8 @@ class RadiusSearch(WassersteinLinearModel):
         whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
         if self.scoring is not None or groups is not None or not whole:
             raise TypeError(
-                "Over a source cv is a number of folds, scoring is None, the held-out loss, and groups is None. Other "
-                "splits and scores need rows in memory."
+                "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
+                "groups need rows in memory."
             )
         sources = against = [task.X for task in plain._tasks(data)]
         if problem.family.n_outputs > 1:

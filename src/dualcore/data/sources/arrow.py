@@ -50,7 +50,7 @@ def is_arrow(data: Any) -> bool:
     return package in ("pandas", "polars") and hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
-class Piece(NamedTuple):
+class TablePiece(NamedTuple):
     """Rows that are read by themselves: a row group, a file, or a part of a table.
 
     ``rows`` is a fragment of a dataset or a table; ``n_rows`` is None where they are not counted yet.
@@ -95,7 +95,7 @@ class Tables:
     ----------
     schema : pyarrow.Schema
         Of the first file, with the columns that its folders name (``year=2024``).
-    pieces : list of Piece
+    pieces : list of TablePiece
     files : list of FileState
     index : tuple of str
         Columns that hold the index of a pandas frame; not among ``names``.
@@ -107,7 +107,7 @@ class Tables:
         import_arrow("pyarrow")
         self.kind, self.separator = kind, separator
         self.files: list[FileState] = []
-        self.pieces: list[Piece] = []
+        self.pieces: list[TablePiece] = []
         self.index: tuple[str, ...] = ()
         if is_paths(data) or isinstance(data, (list, tuple)):
             for listing in list_tables(data, kind):
@@ -174,12 +174,12 @@ class Tables:
         schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
         if not hasattr(fragment, "split_by_row_group"):
             n_rows = None if self.is_text else fragment.count_rows()
-            self.pieces.append(Piece(name, file, fragment, schema, n_rows))
+            self.pieces.append(TablePiece(name, file, fragment, schema, n_rows))
             return
         for part in fragment.split_by_row_group():
             number = part.row_groups[0].id
             footer = part.metadata.row_group(number)
-            self.pieces.append(Piece(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
+            self.pieces.append(TablePiece(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
 
     def _add_dataset(self, dataset: Any) -> None:
         try:
@@ -210,7 +210,7 @@ class Tables:
         check_header("The table", table.column_names, is_text=False)
         for start in range(0, max(table.num_rows, 1), _TABLE_ROWS):
             part = table.slice(start, _TABLE_ROWS)
-            self.pieces.append(Piece("", -1, part, table.schema, part.num_rows))
+            self.pieces.append(TablePiece("", -1, part, table.schema, part.num_rows))
 
     def _find_index(self) -> None:
         """Leave the index of a pandas frame out, as pandas does when it reads its own files, and say so."""
