@@ -163,13 +163,7 @@ def test_a_solution_is_certified_scored_by_the_problem_itself_and_found_again(so
         check_dual_point(accepted, solution, y, weights)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        pytest.param(problem, id=name, marks=[pytest.mark.slow] if ("conic", name) in SLOW else [])
-        for name, problem in PROBLEMS.items()
-    ],
-)
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_all_solvers_find_the_same_value(problem):
     found = [solved(name, problem) for name, cls in SOLVERS.items() if takes(cls(), problem)]
     for one in found:
