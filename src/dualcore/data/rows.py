@@ -126,14 +126,14 @@ class Rows(ABC):
         return out
 
     def column_sizes(self, weights: FloatArray | None) -> FloatArray:
-        """Return the root mean square of every column, equal masses for None; the last answer is remembered."""
+        """Return the root mean square of every column, equal masses for None; the last result is remembered."""
         if self._sizes is None or self._sizes[0] is not weights:
             masses = np.full(self.n, 1.0 / self.n) if weights is None else weights
             self._sizes = (weights, np.sqrt(self.column_squares(masses)))
         return self._sizes[1]
 
     def keep_sizes(self, weights: FloatArray | None, sizes: FloatArray) -> None:
-        """Remember what `column_sizes` would answer: whoever has passed over the rows may know it."""
+        """Remember what `column_sizes` would return, where an earlier pass over the rows has summed it."""
         self._sizes = (weights, sizes)
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:

@@ -22,7 +22,7 @@ class ClassError(SourceError):
 
 
 class RowError(ValueError):
-    """A row that cannot be used; whoever knows where the row came from turns it into a `SourceError`."""
+    """A row that cannot be used; the source, which knows where the row came from, turns it into a `SourceError`."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(row, problem)
