@@ -98,6 +98,11 @@ def test_certificates_and_paths_read_every_source(kind, tables, tmp_path):
     np.testing.assert_allclose(path.coef, whole.coef, rtol=1e-10, atol=1e-12)
 
 
+def three_classes(X):
+    """Return a class for every row, each of which a linear model can tell from the others."""
+    return (X[:, :2] @ np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]]).T).argmax(axis=1)
+
+
 # Labels
 
 
@@ -293,7 +298,7 @@ def test_other_folds_and_scores_need_rows_in_memory(tables):
 @pytest.mark.parametrize("coreset", [None, 60])
 def test_all_classes_of_a_source_share_one_model(tables, coreset):
     X = tables[False, True].X
-    y = np.array([2.0, 5.0, 9.0])[np.arange(N) % 3]
+    y = np.array([2.0, 5.0, 9.0])[three_classes(X)]
     read, here = (
         WassersteinLogisticRegression(
             radius=0.05, multi_class="multinomial", class_weight="balanced", coreset=coreset, random_state=0
@@ -312,8 +317,7 @@ def test_all_classes_of_a_source_share_one_model(tables, coreset):
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_three_classes_of_text_are_trained_from_a_path(tables, tmp_path, kind):
     pd, X = pytest.importorskip("pandas"), tables[False, True].X
-    directions = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]])
-    labels = np.array(["low", "mid", "top"])[(X[:, :2] @ directions.T).argmax(axis=1)]
+    labels = np.array(["low", "mid", "top"])[three_classes(X)]
     frame = pd.DataFrame(X.astype(np.float64)).add_prefix("x").assign(label=labels)
     getattr(frame, f"to_{kind}")(tmp_path / f"rows.{kind}", index=False)
     model = classifier().fit(tmp_path / f"rows.{kind}", "label")
@@ -377,7 +381,7 @@ def test_dask_collections_need_no_source(tables):
     named = classifier().fit(X, da.from_array(np.where(labels > 0, "b", "a"), chunks=700))
     assert named.classes_.tolist() == ["a", "b"]
     np.testing.assert_array_equal(named.coef_, model.coef_)
-    codes = np.arange(N) % 3
+    codes = three_classes(table.X)
     three = classifier().fit(X, da.from_array(np.array(["a", "b", "c"])[codes], chunks=700))
     assert three.classes_.tolist() == ["a", "b", "c"]
     np.testing.assert_array_equal(three.coef_, classifier().fit(X, da.from_array(codes, chunks=700)).coef_)
