@@ -43,7 +43,7 @@ MOST = {
     "certificates": (1_787, 48),
     "cli": (2_831, 19),
     "coresets": (3_504, 69),
-    "data": (2_994, 44),
+    "data": (2_984, 43),
     "estimators": (2_023, 18),
     "problem": (4_561, 58),
     "reading": (1_397, 28),
