@@ -75,14 +75,9 @@ def takes(solver: Solver, problem: Problem) -> bool:
 
 
 PAIRS = [(cls(), name) for cls in SOLVERS.values() for name, problem in PROBLEMS.items() if takes(cls(), problem)]
-SLOW = {("conic", "huber on a box"), ("conic", "logistic on a tight box"), ("conic", "probit on a half-line")}
 each_pair = pytest.mark.parametrize(
     ("solver", "accepted"),
-    [
-        # Cone programmes of curved losses on a box take seconds each.
-        pytest.param(solver, PROBLEMS[name], marks=[pytest.mark.slow] if (solver.name, name) in SLOW else [])
-        for solver, name in PAIRS
-    ],
+    [(solver, PROBLEMS[name]) for solver, name in PAIRS],
     ids=[f"{solver.name}-{name}" for solver, name in PAIRS],
 )
 # (solver, problem, reason): what a solver refuses, and in which words.
@@ -168,13 +163,7 @@ def test_a_solution_is_certified_scored_by_the_problem_itself_and_found_again(so
         check_dual_point(accepted, solution, y, weights)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        pytest.param(problem, id=name, marks=[pytest.mark.slow] if ("conic", name) in SLOW else [])
-        for name, problem in PROBLEMS.items()
-    ],
-)
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 def test_all_solvers_find_the_same_value(problem):
     found = [solved(name, problem) for name, cls in SOLVERS.items() if takes(cls(), problem)]
     for one in found:

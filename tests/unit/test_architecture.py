@@ -39,15 +39,15 @@ FIRST = ("__init__", "dualcore.cli.startup")
 # module-level assignments. Both may only be lowered. A change that removes code lowers them; a change that adds code
 # removes as much elsewhere in the package.
 MOST = {
-    "beside": (428, 3),
-    "certificates": (1_775, 47),
-    "cli": (2_905, 19),
-    "coresets": (3_495, 69),
-    "data": (2_990, 44),
-    "estimators": (1_384, 16),
-    "problem": (4_591, 59),
+    "beside": (440, 3),
+    "certificates": (1_787, 48),
+    "cli": (2_831, 19),
+    "coresets": (3_504, 69),
+    "data": (2_994, 44),
+    "estimators": (2_023, 18),
+    "problem": (4_561, 58),
     "reading": (1_397, 28),
-    "solvers": (11_106, 477),
+    "solvers": (9_868, 379),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 7_000

@@ -5,9 +5,9 @@ import pytest
 
 from dualcore import ArraySource, CsvSource, ParquetSource
 from dualcore.cli.coding import coded_groups, coded_names
-from dualcore.cli.scaling import standardised
 from dualcore.data.sources import SourceError
 from dualcore.data.sources.columns import Columns
+from dualcore.estimators.units import Units
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -85,6 +85,7 @@ def test_names_and_groups_follow_the_columns():
 
 def test_one_hot_features_are_not_scaled():
     X = np.column_stack([AGE * 3.0 + 1.0, CITY == "Lima"]).astype(float)
-    found = features_of(standardised(ArraySource(X, Y), keep=[1]))
+    source = ArraySource(X, Y)
+    found = features_of(Units.of(source, None, keep=[1]).rows(source))
     np.testing.assert_array_equal(found[:, 1], X[:, 1])
     np.testing.assert_allclose(found[:, 0], (X[:, 0] - X[:, 0].mean()) / X[:, 0].std(), rtol=1e-9)

@@ -127,7 +127,7 @@ def test_what_does_not_fit_is_refused():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
     X, y = labelled(classes=classes)
-    settings = {"radius": 0.02, "solver": "structured", "coreset": coreset, "random_state": 0}
+    settings = {"radius": 0.02, "solver": "structured", "coreset": coreset, "random_state": 0, "multi_class": "ovr"}
     cold = WassersteinLogisticRegression(**settings).fit(X, y)
     warm = WassersteinLogisticRegression(warm_start=True, **settings).fit(X, y)
     np.testing.assert_array_equal(warm.coef_, cold.coef_)  # there is no last model yet
@@ -218,7 +218,7 @@ def test_a_first_part_that_fails_leaves_the_model_of_fit():
 @pytest.mark.parametrize("wrong", ["labels", "parameter", "solver"])
 def test_a_first_part_that_fails_changes_nothing_of_a_fitted_classifier(wrong):
     X, y = labelled(300)
-    model = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    model = WassersteinLogisticRegression(radius=0.02, multi_class="ovr").fit(X, y)
     scores, names = model.decision_function(X), model.__dict__.keys()
     before = {name: getattr(model, name) for name in names if name.endswith("_")}
     part, labels = X[:, :2], np.where(y == "a", "p", "q")
@@ -244,7 +244,8 @@ def test_a_first_part_that_fails_leaves_the_number_of_features_of_a_regressor():
 def test_a_warning_is_given_once_for_all_classes():
     """As `fit` does: it names the classes, and stands where `partial_fit` was called."""
     X, y = labelled(classes=4)
-    model = WassersteinLogisticRegression(radius=0.02, coreset=400, random_state=3, max_iter=1, tol=1e-12)
+    settings = {"radius": 0.02, "coreset": 400, "random_state": 3, "max_iter": 1, "tol": 1e-12}
+    model = WassersteinLogisticRegression(multi_class="ovr", **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.partial_fit(X, y, classes=["a", "b", "c", "d"])
@@ -258,7 +259,7 @@ def test_drift_is_told_once_for_all_classes():
     place = np.linspace(-1.0, 1.0, 30_000)
     X = rng.normal(size=(30_000, 3))
     y = (3.0 * place[:, None] * X + rng.gumbel(size=X.shape)).argmax(axis=1)  # every slope changes its sign
-    model = WassersteinLogisticRegression(radius=0.02, coreset=300, random_state=3)
+    model = WassersteinLogisticRegression(radius=0.02, coreset=300, random_state=3, multi_class="ovr")
     with pytest.warns(DriftWarning, match=r"classes 0, 1 and 2 against the rest: The first rows do not") as caught:
         in_parts(model, X, y, step=30_000, classes=[0, 1, 2])
     assert len(caught) == 1

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import logging
 import pickle
 
 import joblib
@@ -20,6 +21,7 @@ from dualcore.coresets.samplers import DualCoreset, UniformCoreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
+    WassersteinLinearSVC,
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
@@ -193,17 +195,44 @@ def test_the_iteration_limit_is_a_warning_and_a_certified_model():
     assert model.certificate_.relative_gap > 1e-6
 
 
-def test_verbose_says_what_happened(capsys):
+def test_verbose_says_what_happened(caplog):
     X, y = data_for(WassersteinLogisticRegression)
     WassersteinLogisticRegression(verbose=0).fit(X, y)
-    assert capsys.readouterr().out == ""
+    assert caplog.text == ""
     WassersteinLogisticRegression(verbose=1).fit(X, y)
-    [line] = capsys.readouterr().out.splitlines()
+    [line] = caplog.messages
     assert line.startswith("[WassersteinLogisticRegression] Solved")
-    model = WassersteinLogisticRegression(verbose=2).fit(X, np.arange(len(y)) % 3)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 + sum(len(solution.history) for solution in model.solution_)
-    assert any("1 against the rest] iteration 0: value" in line for line in lines)
+    caplog.clear()
+    WassersteinLinearSVC(verbose=2).fit(X, np.arange(len(y)) % 3)
+    assert sum("Solved" in line for line in caplog.messages) == 3
+    assert any("1 against the rest] iteration 0: value" in line for line in caplog.messages)
+
+
+def test_verbose_prints_where_logging_is_not_set_up(capsys):
+    """Handlers of pytest are handlers too, so they are taken away for a moment."""
+    X, y = data_for(WassersteinLogisticRegression)
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        WassersteinLogisticRegression(verbose=1).fit(X, y)
+    finally:
+        root.handlers = handlers
+    assert capsys.readouterr().out.startswith("[WassersteinLogisticRegression] Solved")
+    assert logging.getLogger("dualcore").handlers == []
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_callback_sees_iterations_reads_and_rounds(cls):
+    X, y = data_for(cls, 400)
+    seen = []
+    cls(callback=seen.append).fit(X, y)
+    assert all(hasattr(one, "gap") for one in seen)
+    before = len(seen)
+    cls(callback=seen.append, coreset=100, random_state=0).fit(X, y)
+    assert len(seen) > before
+    assert hasattr(seen[-1], "relative_gap")
+    with pytest.raises(TypeError, match="callback must be callable"):
+        cls(callback="print").fit(X, y)
 
 
 # Life inside scikit-learn
@@ -268,8 +297,8 @@ def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
 def test_every_class_has_its_own_coreset():
     X, _ = data_for(WassersteinLinearRegression, 300)
     y = np.digitize(X[:, 2], [-0.5, 0.5])
-    model = WassersteinLogisticRegression(coreset=0.4, random_state=np.random.RandomState(0)).fit(X, y)
-    assert len(model.coreset_) == len(model.certificate_) == 3
+    model = WassersteinLinearSVC(coreset=0.4, random_state=np.random.RandomState(0)).fit(X, y)
+    assert len(model.coreset_) == len(model.certificates_) == 3
     np.testing.assert_allclose(model.worst_case_risk_, model.worst_case_risk(X, y), rtol=1e-9)
 
 
@@ -292,11 +321,11 @@ def test_a_coreset_survives_clone_and_search():
     assert search.cv_results_["mean_test_score"].min() > 0.85
 
 
-def test_verbose_reports_the_rounds_of_a_coreset(capsys):
+def test_verbose_reports_the_rounds_of_a_coreset(caplog):
     WassersteinLogisticRegression(coreset=0.5, random_state=0, verbose=1).fit(
         *data_for(WassersteinLogisticRegression, 400)
     )
-    lines = capsys.readouterr().out.splitlines()
+    lines = caplog.messages
     assert len(lines) >= 2
     assert all(line.startswith("[WassersteinLogisticRegression]") for line in lines)
 

@@ -286,7 +286,7 @@ def test_other_folds_and_scores_need_rows_in_memory(tables):
     with pytest.raises(ValueError, match="at least 2 folds"):
         select_radius(Problem("logistic"), source, None, [0.1, 0.2], cv=1)
     for given in ({"cv": split}, {"scoring": "accuracy"}):
-        with pytest.raises(TypeError, match="number of folds and scoring is None"):
+        with pytest.raises(TypeError, match="cv is a number of folds, scoring is None"):
             WassersteinLogisticRegressionCV(**given).fit(source)
 
 

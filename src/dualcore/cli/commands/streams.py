@@ -18,13 +18,13 @@ from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.commands.progress import Watch, WatchedSource
 from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
-from dualcore.cli.scaling import standardised
 from dualcore.cli.tables import TableError, as_labels
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, ClassError, SvmlightSource, TransformedSource
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.paths import format_of
 from dualcore.data.sources.products import source_target, whole_chunk
+from dualcore.estimators.units import Units
 
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
@@ -127,8 +127,9 @@ def open_stream(
     inner, scaling = source, None
     if options.standardize:
         groups = coded_groups(names, layout.coding)
-        prepared = standardised(source, [column for group in groups for column in group if column is not None])
-        source, scaling = prepared, Scaling.of(prepared)
+        keep = [column for group in groups for column in group if column is not None]
+        scaling = Scaling.of(Units.of(source, None, keep))
+        source = TransformedSource(source, centre=scaling.centre, scale=scaling.scale)
     rows = inner.inner if isinstance(inner, TransformedSource) else inner
     if options.drop_missing:
         _ = rows.n_rows  # a CSV file does not know before it was read

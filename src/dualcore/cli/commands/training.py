@@ -65,6 +65,7 @@ def fit_model(
             tol=training.tol,
             max_iter=training.max_iter,
             random_state=training.seed,
+            **({"multi_class": "ovr"} if problem.loss == "logistic" else {}),
             **arguments,
         )
         with warnings.catch_warnings():
@@ -72,7 +73,7 @@ def fit_model(
                 warnings.filterwarnings("ignore", f"(?s).*{said_below}")
             estimator.fit(rows.watched(watch), rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
-    solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
+    solutions = [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
     trained_on = None if coresets[0] is None else [len(coreset) for coreset in coresets]
     model = Model.from_estimator(

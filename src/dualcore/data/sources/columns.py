@@ -4,7 +4,7 @@
 - A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
   0/1 column per value, in the order of the list. A value that is not in the list is an error, or a row of zeros.
 - A null in a feature is an error unless ``fill`` gives a number for it or the row is dropped; NaN in a float column
-  counts as null.
+  counts as null. A null category that is filled is a row of zeros.
 - A null target or weight is an error unless the row is dropped.
 - Anything else (dates, lists, binary) is refused by name.
 """
@@ -158,7 +158,8 @@ class Columns:
             fill = self.rule(name)
             return [_numbers(column, name, start, None if fill is None else float(fill))]
         values = list(self.categories[name])
-        place = _places(column, values, name, start, zeros=self.unknown == "zeros")
+        gaps = self.rule(name) is not None
+        place = _places(column, values, name, start, zeros=self.unknown == "zeros", gaps=gaps)
         return [place == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> FloatArray:
@@ -200,8 +201,13 @@ def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDAr
     return values
 
 
-def _places(column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False) -> npt.NDArray[Any]:
-    """Return the place of each entry of a category column in ``values``; with ``zeros`` -1 where it has none."""
+def _places(
+    column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False, gaps: bool = False
+) -> npt.NDArray[Any]:
+    """Return the place of each entry of a category column in ``values``.
+
+    With ``zeros`` it is -1 of a value that is not among them, with ``gaps`` of a missing one.
+    """
     pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -210,12 +216,13 @@ def _places(column: Any, values: list[Any], name: str, start: int, *, zeros: boo
     except pa.ArrowException:
         raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
     place = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
-    wrong = column.is_null().to_numpy(zero_copy_only=False) if zeros else place < 0
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    wrong = (missing & (not gaps)) | ((place < 0) & ~missing & (not zeros))
     if wrong.any():
         first = int(np.argmax(wrong))
         found = column[first].as_py()
         if found is None:
-            raise RowError(start + first, f"Column {name!r} has a null; drop_missing=True leaves such rows out")
+            raise RowError(start + first, f"Column {name!r} has a null; give fill= for it, or drop_missing=True")
         raise RowError(start + first, f"Column {name!r} has the value {found!r}, not among {values!r}")
     return place
 

@@ -46,21 +46,6 @@ def make(n_classes=4, **settings):
 # Training
 
 
-@every_value(every_norm, name=list(SETTINGS))
-def test_newton_and_cones_agree_and_certify(norm, name):
-    X, y = sample(seed=6)
-    weights = np.random.default_rng(7).uniform(0.2, 2.0, size=y.size)
-    problem = make(norm=norm, **SETTINGS[name])
-    newton, cones = (solve_softmax(problem, X, y, weights, solver=solver) for solver in ("structured", "conic"))
-    for solution in (newton, cones):
-        assert solution.converged
-        assert solution.relative_gap <= 1e-6
-        assert solution.value == pytest.approx(problem.risk(solution.coef, solution.intercept, X, y, weights))
-    assert newton.value == pytest.approx(cones.value, rel=1e-6)
-    assert cones.lower_bound <= newton.value * (1.0 + 1e-12)
-    assert newton.lower_bound <= cones.value * (1.0 + 1e-12)
-
-
 def test_radius_zero_is_plain_multinomial_regression():
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
@@ -130,7 +115,7 @@ def test_no_dual_point_exceeds_the_optimum(norm, name):
     problem = make(norm=norm, **SETTINGS[name])
     with warnings.catch_warnings():  # without a radius one class of these runs away from the others, and says so
         warnings.simplefilter("ignore", ConvergenceWarning)
-        best = solve_softmax(problem, X, y, solver="conic")
+        best = solve_softmax(problem, X, y, tol=1e-9)
     data = problem.validate(X, y)
     design = ClassDesign.of(problem, data)
     for trial in range(25):

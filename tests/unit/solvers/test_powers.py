@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, UniformCoreset, assess, solve
-from dualcore.solvers.conic import ConicSolver
-from dualcore.solvers.power import PowerSolver
-from pairs import every_pair, every_value, first
+from pairs import every_pair, every_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -104,23 +102,6 @@ def margins(seed, *, separable=False):
     X = rng.normal(size=(n, m))
     score = X @ rng.normal(size=m) + (0.1 if separable else rng.normal(size=n))
     return X, np.where(score > 0.0, 1.0, -1.0)
-
-
-def stationary(X, y, coef, intercept):
-    """Return the gradient of the mean squared hinge beside the sizes that cancel in it, in long double."""
-    rows = (np.column_stack([X, np.ones(len(y))]) * y[:, None]).astype(np.longdouble)
-    short = np.maximum(1.0 - rows @ np.append(coef, intercept).astype(np.longdouble), 0.0)
-    return float(np.abs(rows.T @ short).max() / np.abs(rows * short[:, None]).sum(axis=0).max())
-
-
-@pytest.mark.parametrize("seed", first(3, range(12)))
-def test_the_plain_squared_hinge_is_solved_to_the_last_digits(seed):
-    X, y = margins(seed)
-    problem = Problem("squared_hinge")
-    data = problem.validate(X, y)
-    for solver in (PowerSolver(), ConicSolver()):
-        found = solver.run(problem, data, tol=1e-6, max_iter=200, start=None)
-        assert stationary(X, y, found.coef, found.intercept) <= 1e-12
 
 
 @every_value(label_cost=[1.0, np.inf], seed=range(4))

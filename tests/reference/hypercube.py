@@ -199,7 +199,9 @@ def _largest_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: 
 
 
 def _long_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: int) -> None:
-    program.second_orders(lam.spread(n), moment)
+    for row in range(n):
+        picked = sp.csr_array((np.ones(m), (np.arange(m), row * m + np.arange(m))), (m, n * m))
+        program.second_order(lam, moment.mapped(picked))
 
 
 def _summed_rows(program: ConeProgram, lam: Affine, moment: Affine, n: int, m: int) -> None:
