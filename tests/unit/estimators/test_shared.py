@@ -25,7 +25,7 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
-from expected import warns_of_radius
+from expected import warns_of_gap, warns_of_radius
 from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
@@ -279,6 +279,7 @@ def test_the_notebook_picture_names_the_parameters(cls):
 # Through a coreset
 
 
+@warns_of_gap
 @every_value(cls=ALL, size=[0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)])
 def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
     X, y = data_for(cls, 400)
