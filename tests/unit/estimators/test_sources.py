@@ -29,6 +29,7 @@ from dualcore.coresets.path import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, TransformedSource
 from dualcore.data.sources.transform import Folds
+from expected import warns_of_radius
 from pairs import every_value
 from source_kinds import KINDS, NEEDS, make_table, spans
 
@@ -295,6 +296,7 @@ def test_other_folds_and_scores_need_rows_in_memory(tables):
             WassersteinLogisticRegressionCV(**given).fit(source)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("coreset", [None, 60])
 def test_all_classes_of_a_source_share_one_model(tables, coreset):
     X = tables[False, True].X
@@ -368,6 +370,7 @@ def test_a_model_refuses_other_features_and_labels(tables):
         prepared.take(np.array([0, 5]))
 
 
+@warns_of_radius
 @pytest.mark.needs("dask")
 def test_dask_collections_need_no_source(tables):
     import dask.array as da
