@@ -40,6 +40,13 @@ class Coreset:
         Which sampler drew it.
     details : dict
         Provenance: seed, cells, calibration, messages. JSON values only.
+    excess : float or None
+        Risk on all rows of the model that these rows alone train, above that of the fitted model, relative to it; by a
+        read of all rows. None where it was not measured.
+    exact_at : tuple of float
+        Radii of the models that are optima of these rows.
+    n_reads : int
+        How often the data were read to build and to check it.
 
     Examples
     --------
@@ -56,6 +63,9 @@ class Coreset:
     anchor: Anchor | None = None
     method: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    excess: float | None = None
+    exact_at: tuple[float, ...] = ()
+    n_reads: int = 0
 
     def __len__(self) -> int:
         return int(self.indices.size)

@@ -35,7 +35,7 @@ def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
         return coreset
     is_number = isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool)
     if is_number:
-        return DualCoreset(size=coreset, rounds=4, target_gap=1e-3, random_state=random_state)
+        return DualCoreset(size=coreset, random_state=random_state)
     raise TypeError(
         f"coreset must be a size (a number of rows or a fraction) or a sampler, got {type(coreset).__name__}. "
         "For example coreset=0.05, or coreset=DualCoreset(size=0.05, rounds=3); fit and fit_coreset also take 'auto'."

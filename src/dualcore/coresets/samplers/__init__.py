@@ -6,10 +6,12 @@ from dualcore.coresets.samplers.base import CoresetFit, Round, Sampler
 from dualcore.coresets.samplers.baselines import ImportanceCoreset, LayeredCoreset, UniformCoreset
 from dualcore.coresets.samplers.dual import DualCoreset
 from dualcore.coresets.samplers.grid import GridDraw, grid_coreset
+from dualcore.coresets.samplers.gridcoreset import GridCoreset
 
 __all__ = [
     "CoresetFit",
     "DualCoreset",
+    "GridCoreset",
     "GridDraw",
     "ImportanceCoreset",
     "LayeredCoreset",

@@ -91,6 +91,15 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
     return replace(anchor, multiplier=problem.family.feasible_multiplier(anchor.coef, anchor.multiplier))
 
 
+def whole(source: Source, method: str) -> Coreset:
+    """Return all rows as a coreset: the full data, exactly."""
+    rows = np.arange(source.n_rows)
+    X, y = source.take(rows)
+    masses = source.row_masses() if source.is_weighted else None
+    weights = np.full(rows.size, 1.0 / rows.size) if masses is None else masses
+    return Coreset(rows, X, y, weights, source.n_rows, None, method, {"message": "size covers all rows"})
+
+
 class Sampler(ABC):
     """A way to choose and weight rows.
 
