@@ -24,7 +24,7 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.estimators.chunks import Scored, open_features, score_chunks
-from dualcore.estimators.columns import naming_columns, numbered
+from dualcore.estimators.columns import check_labels, naming_columns, numbered
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import Fitted, remark
 from dualcore.problem import Problem
@@ -189,6 +189,8 @@ class WassersteinLinearModel(BaseEstimator):
     def _read_pair(self, X: Any, y: Any, *, reset: bool, y_numeric: bool) -> tuple[Any, Any]:
         """Return features (neither copied nor densified where they are floats already) and target, checked."""
         _check_masks(X=X, y=y)
+        if not y_numeric:
+            check_labels(y)
         with naming_columns(X):
             checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
         return checked

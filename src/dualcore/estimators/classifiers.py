@@ -23,6 +23,7 @@ from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.chunks import named_features
+from dualcore.estimators.columns import check_labels
 from dualcore.estimators.onebyone import known_classes, open_classes, store
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.streaming import (
@@ -176,6 +177,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         with all_or_nothing(self):
             problem = self._make_problem(X)
             X, y = self._read_pair(X, y, reset=first, y_numeric=False)
+            if classes is not None:
+                check_labels(classes, "classes")
             if first:
                 self.classes_ = np.unique(classes)
                 if self.classes_.size < 2:
@@ -251,6 +254,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy; the data are arrays, or what `fit` takes, read once in chunks."""
         if not is_source_like(X):
+            check_labels(y)
             return float(super().score(X, y, sample_weight))
         check_is_fitted(self)
         known = named_features(X, self)
@@ -292,7 +296,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             return self.problem_.risk(self.coef_, self.intercept_, rows, code, weights)
         first = 1 if self.classes_.size == 2 else 0
         risks = [
-            self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
+            self.problem_.minimum(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
             for positive, (coef, b) in enumerate(zip(self.coef_, self.intercept_, strict=True), start=first)
         ]
         return risks[0] if self.classes_.size == 2 else np.array(risks)

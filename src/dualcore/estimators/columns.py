@@ -1,7 +1,8 @@
-"""Columns of a frame: groups of them by name, and errors that name those without numbers."""
+"""What is wrong with a table or its labels, said by name: columns without numbers, labels that are missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,13 +51,19 @@ def numbered(categories: Any, X: Any) -> Any:
 
 @contextmanager
 def naming_columns(X: Any) -> Iterator[None]:
-    """Where the block fails because columns hold no numbers, raise an error that names them and says what to do."""
+    """Where the block fails because of the columns, raise an error that names them and says what to do."""
     try:
         yield
     except (TypeError, ValueError) as error:
         found = _without_numbers(X) if isinstance(error, ValueError) or hasattr(X, "columns") else []
         if not found:
-            raise
+            repeated = _repeated_names(X)
+            if not repeated:
+                raise
+            raise ValueError(
+                f"X has several columns of the name {repeated[0]!r}. Names must differ: rename the columns, or pass "
+                "X.to_numpy()."
+            ) from error
         named = [f"{name!r} ({value!r})" for name, value in found[:_NAMED]]
         named += [f"{len(found) - _NAMED} others"] if len(found) > _NAMED else []
         which, them = f"Column {named[0]} holds", "it"
@@ -68,7 +75,7 @@ def naming_columns(X: Any) -> Iterator[None]:
 def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
     """Return the columns with values that are no numbers, by name or else number, each with the first such value."""
     if hasattr(X, "columns"):
-        columns = [(name, X[name]) for name in X.columns]
+        columns = [(name, X.iloc[:, j] if hasattr(X, "iloc") else X[name]) for j, name in enumerate(X.columns)]
     elif isinstance(X, (list, tuple, np.ndarray)):
         array = np.asarray(X, dtype=object)
         columns = list(enumerate(array.T)) if array.ndim == 2 else []
@@ -79,6 +86,46 @@ def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
         values = [value for value in np.asarray(column).astype(object) if not _is_number(value)]
         found += [(name, str(values[0]))] if values else []
     return found
+
+
+def _repeated_names(X: Any) -> list[Any]:
+    """Return the names that several columns of a frame have."""
+    names = list(getattr(X, "columns", []))
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def check_labels(labels: Any, name: str = "y") -> None:
+    """Raise ValueError where a label is missing, or labels are of kinds that have no order.
+
+    Examples
+    --------
+    >>> check_labels(["a", "b", None])
+    Traceback (most recent call last):
+    ...
+    ValueError: y has no label in row 2: it holds None. Leave such rows out, or give them a label of their own.
+    """
+    values = np.asarray(labels)
+    if values.dtype != object:
+        return
+    flat = values.ravel().tolist()
+    missing = next((row for row, label in enumerate(flat) if label is None or _is_nan(label)), None)
+    if missing is not None:
+        raise ValueError(
+            f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or give them a "
+            "label of their own."
+        )
+    first_of = {type(label): label for label in reversed(flat)}
+    try:
+        sorted(first_of.values())
+    except TypeError:
+        found = " and ".join(f"{label!r} ({kind.__name__})" for kind, label in reversed(first_of.items()))
+        raise ValueError(
+            f"{name} must hold labels of one kind, found {found}. Make them all text, for example with y.astype(str)."
+        ) from None
+
+
+def _is_nan(label: Any) -> bool:
+    return isinstance(label, float) and label != label
 
 
 def _is_number(value: Any) -> bool:

@@ -191,9 +191,11 @@ def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str
     largest = f" The largest useful radius is {known[0]}." if len(known) == 1 else ""
     if len(known) > 1:
         largest = f" The largest useful radii of these classes are {', '.join(known)}."
-    same = "all coefficients are 0, and every row gets the same prediction"
-    if len(fits) > 1 or fits[0].name:
-        same = "all coefficients are 0, and every row gets the same score"
+    what = "score" if len(fits) > 1 or fits[0].name else "prediction"
+    same = f"all coefficients are 0, and every row gets the same {what}"
+    most = max(float(np.abs(fit.solution.coef).max(initial=0.0)) for fit in fits)
+    if most > 0.0:
+        same = f"no coefficient exceeds {most:.2g}, which is 0 to within tol, and every row gets nearly the same {what}"
     return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}{_rare_class(fits)}"
 
 

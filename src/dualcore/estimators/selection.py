@@ -88,7 +88,7 @@ class RadiusSearch(WassersteinLinearModel):
     rule: str = "best"
     n_jobs: int | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
 
         Parameters
@@ -99,12 +99,16 @@ class RadiusSearch(WassersteinLinearModel):
         y : array of shape (n_samples,)
         sample_weight : array of shape (n_samples,), optional
             Masses of the rows, in training and in scoring.
+        groups : array of shape (n_samples,), optional
+            Passed to ``cv``, for splitters such as ``GroupKFold`` that keep the rows of a group in one fold.
 
         Returns
         -------
         self
         """
         if is_source_like(X):
+            if groups is not None:
+                raise TypeError("Over a source rows are dealt to folds by their numbers: groups need rows in memory.")
             self._score_source(X, y, sample_weight)
             return self._choose(X, y, sample_weight)
         given, plain = X, self._plain()
@@ -123,7 +127,7 @@ class RadiusSearch(WassersteinLinearModel):
         radii = self._grid(problem, [(X, target, masses) for target in targets])
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(self._score_fold)(copy.copy(plain), problem, X, y, weights, radii, train, test, plain._seed())
-            for train, test in check_cv(self.cv, y, classifier=classification).split(X, y)
+            for train, test in check_cv(self.cv, y, classifier=classification).split(X, y, groups)
         )
         if len(scores) < 2:
             raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")

@@ -14,6 +14,7 @@ from dualcore.problem.families import Categories, Data, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
+from dualcore.problem.normal import Normal
 
 
 class Gradient(NamedTuple):
@@ -180,6 +181,13 @@ class Problem:
             changes["support"] = Box(*(side[columns] for side in support.spread(n_features)))
         return self.replace(**changes)
 
+    def shifted(self, centre: FloatArray) -> Problem:
+        """Return the problem of features less a centre: only the limits of a box know of it."""
+        support = self.geometry.support
+        if support is None:
+            return self
+        return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
+
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
         loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
@@ -250,21 +258,34 @@ class Problem:
         """
         if rule not in ("exact", "paper"):
             raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
-        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
-        return self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y, rule=rule)
+        normal, model = self._normal(self.validate(X, y), coef, intercept)
+        return normal.problem.family.bounds(Anchor(*model, float(multiplier)), *normal.data[:2], rule=rule)
 
     # The risk
 
     def risk(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""
-        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).value
+        """Return the worst-case risk plus ridge: the exact minimum over the multiplier.
+
+        Columns and targets far from the origin take no digits from it: they are centred first.
+        """
+        return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).value
 
     def multiplier(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the multiplier at which the worst-case risk is attained."""
-        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+        return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+
+    def minimum(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
+        """Return risk (ridge included) and multiplier on validated data."""
+        normal, model = self._normal(data, coef, intercept)
+        return normal.problem.evaluate(*model, normal.data)
+
+    def _normal(self, data: Data, coef: npt.ArrayLike, intercept: Any) -> tuple[Normal, tuple[FloatArray, Any]]:
+        """Return problem and data with what is far from the origin centred, and the same model there."""
+        normal = Normal.of(self, data, to_train=False)
+        return normal, normal.inside(*self.family.as_model(coef, intercept))
 
     def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
-        """Return risk (ridge included) and multiplier on validated data."""
+        """Return risk (ridge included) and multiplier as `minimum`, of data that are normalised already."""
         theta, level = self.family.as_model(coef, intercept)
         value, multiplier = self.family.minimise(data, theta, level)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
@@ -278,10 +299,10 @@ class Problem:
         self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
     ) -> float:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
-        theta, level = self.family.as_model(coef, intercept)
-        data = self.validate(X, y, sample_weight)
-        h = self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y)[1]
-        return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
+        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        rows, target, weights = normal.data
+        h = normal.problem.family.bounds(Anchor(theta, level, float(multiplier)), rows, target)[1]
+        return self.price * float(multiplier) + weighted_sum(h, weights) + self.penalty(theta)
 
     def gradient(
         self,
@@ -298,14 +319,16 @@ class Problem:
         Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
         is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
         """
-        theta, level = self.family.as_model(coef, intercept)
-        data = self.validate(X, y, sample_weight)
+        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = self.family.gradient(data, theta, level, at)
+        found = normal.problem.family.gradient(normal.data, theta, level, at)
+        in_coef = found.coef + self.ridge * theta
+        if normal.centre is not None:
+            in_coef += np.multiply.outer(found.intercept, normal.centre)
         in_multiplier = 0.0 if multiplier is None else self.price - found.spent
-        return Gradient(found.coef + self.ridge * theta, found.intercept, in_multiplier)
+        return Gradient(in_coef, found.intercept, in_multiplier)
 
     # Constants of the theory
 

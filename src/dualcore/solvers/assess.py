@@ -128,5 +128,5 @@ def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certific
     before = source.n_reads
     data = source_data(source)
     known = certify_in_memory(problem, model, data.rows, data.y, data.weights)
-    multiplier = problem.evaluate(model.coef, model.intercept, data).multiplier
+    multiplier = problem.minimum(model.coef, model.intercept, data).multiplier
     return Certificate(known.upper, known.lower, source.n_reads - before, known.rounding), multiplier

@@ -15,9 +15,9 @@ from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import Minimum
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.moving.bundle import Bundle
-from dualcore.solvers.normal import Normal
 
 __all__ = ["run_box", "start_on"]
 

@@ -22,6 +22,7 @@ from dualcore.data.sources import PreparedSource, Source
 from dualcore.data.sources.local import LocalSource
 from dualcore.data.sources.rows import RememberedRows, target_and_masses
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxreads import run_box, start_on
@@ -34,7 +35,6 @@ from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import best_of, descend, shrunk
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver

@@ -10,8 +10,8 @@ import numpy as np
 from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
-from dualcore.solvers.normal import Normal
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
@@ -43,11 +43,6 @@ def score(
     coef, intercept = normal.outside(*exact)
     theta, level = normal.inside(coef, intercept)
     known = raw.risk if np.array_equal(theta, raw.coef) and level == raw.intercept else None
-    t = None
-    if known is None and inner.family.is_closed:
-        t = inner.signal(theta, level, data)
-        least = inner.form.minimise(t, data.weights, inner.size(theta))
-        known = least._replace(value=float(least.value + inner.penalty(theta)))
     value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
     withheld = False
@@ -61,8 +56,7 @@ def score(
                 break
             point = raw.dual
             if not given:
-                t = inner.signal(theta, level, data) if t is None else t
-                point = dual_point(inner, t, data, inner.size(theta))
+                point = dual_point(inner, inner.signal(theta, level, data), data, inner.size(theta))
             if point is not None:
                 bound = bounds.bound(point, repair=repair, coef=theta if aim else None)
                 best, dual = (bound, point) if bound > best else (best, dual)

@@ -16,13 +16,13 @@ from dualcore.data.rows import dense_if_small
 from dualcore.data.sources import Source, is_source_like, open_source
 from dualcore.data.sources.rows import target_and_masses
 from dualcore.problem import Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
 from dualcore.reading.summary import WeightedRows
 from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observed
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.overreads import is_small, solve_over_reads
 from dualcore.solvers.scoring import score, with_digits
 from dualcore.solvers.softmax import solve_classes

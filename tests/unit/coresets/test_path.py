@@ -105,6 +105,28 @@ def test_chunks_and_sparse_rows_score_alike(loss, settings):
             assert parts.lower_bound(problem, j, upper) == pytest.approx(whole.lower_bound(problem, j, upper), rel=1e-9)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [("logistic", {}), ("hinge", {"label_cost": 0.5}), ("huber", {}), ("squared_hinge", {}), ("pinball", {})],
+)
+def test_a_path_is_the_same_however_rows_are_cut_into_chunks(loss, settings, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 4))
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=9000)
+    problem = Problem(loss, **settings)
+    y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
+    weights = rng.uniform(size=9000) if weighted else None
+    found = []
+    for chunk_rows in (9000, 37, 4097):
+        source = ArraySource(X, y, weights, chunk_rows=chunk_rows)
+        path = radius_path(problem, source, None, [0.01, 0.2], coreset=200, random_state=0)
+        known = [point.certificate for point in path.points]
+        found.append((path.coef.tolist(), path.intercept.tolist(), known))
+    assert found[1] == found[0]
+    assert found[2] == found[0]
+
+
 def test_the_moments_are_those_of_the_objective():
     X, y = make_data(True)
     problem = Problem("logistic", radius=0.1, label_cost=1.0)

@@ -480,3 +480,19 @@ class TestBadInput:
         assert problem.replace(support=None).family.is_closed
         assert Box.of((-np.inf, np.inf)) is None
         assert "support" not in repr(Problem("hinge"))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
+@pytest.mark.parametrize("tiny", [1e-90, 1e-170, 1e-310])
+def test_coefficients_next_to_zero_move_nothing(loss, tiny):
+    """The ratio of a wall to such a coefficient has no finite square; warnings and floating-point faults are errors."""
+    problem = Problem(loss, norm="l2", radius=0.05, support=(0.0, 1.0))
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(30, 4))
+    y = np.where(X[:, 0] > 0.5, 1.0, -1.0)
+    coef = np.array([1.0, tiny, -0.5, -tiny])
+    without = np.where(np.abs(coef) < 1e-3, 0.0, coef)
+    assert problem.risk(coef, -0.3, X, y) == pytest.approx(problem.risk(without, -0.3, X, y), rel=1e-9)
+    for multiplier in (0.0, 1e-100, 1e-3, 0.1):
+        h = problem.h(coef, -0.3, multiplier, X, y)
+        np.testing.assert_allclose(h, problem.h(without, -0.3, multiplier, X, y), rtol=1e-8, atol=1e-9)

@@ -6,9 +6,9 @@ import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.certificates import DualPoint, feasible
+from dualcore.problem.normal import Normal
 from dualcore.solvers import Status
 from dualcore.solvers.descent.continuation import Pace
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.scoring import _lengthening
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -34,6 +34,18 @@ _SAMPLED = 1000
 _LEAST_SQUARE = 1e-25
 
 
+def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
+    """Return the mean distance of targets from their median; of equal targets, or one, their distance from zero.
+
+    Examples
+    --------
+    >>> target_spread(np.array([1.0, 2.0, 6.0])), target_spread(np.array([-3.0])), target_spread(np.zeros(2))
+    (1.6666666666666667, 3.0, 1.0)
+    """
+    middle = float(np.median(y))
+    return float(np.average(np.abs(y - middle), weights=masses)) or abs(middle) or 1.0
+
+
 class MemoryOracle(Oracle):
     """Rows in memory or mapped into it; ``columns`` are those of a larger data set that they are part of, if any."""
 
@@ -332,9 +344,7 @@ class MemoryOracle(Oracle):
     def typical_signal(self) -> float:
         if self.problem.is_classification:
             return 1.0
-        y = self.data.y
-        middle = float(np.median(y))
-        return max(float(np.average(np.abs(y - middle), weights=self.masses)), 1e-300)
+        return target_spread(self.data.y, self.masses)
 
     def constant(self, width: float) -> float:
         if not self.problem.fit_intercept:

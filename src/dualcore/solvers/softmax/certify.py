@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +13,11 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.solvers.normal import CentredRows, exact_dot, far_centre
+from dualcore.problem.normal import Normal
 from dualcore.solvers.softmax.classnewton import newton_step
 from dualcore.solvers.softmax.descent import ClassDescent
 
-__all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "FarColumns", "certify_classes", "size_fault"]
+__all__ = ["STEPS_TO_CERTIFY", "ClassCertificate", "certify_classes", "size_fault"]
 
 # A Newton matrix of this size is factored densely, some dozen times in each of a few cone programs.
 _MOST_NUMBERS = 2500
@@ -48,10 +47,10 @@ def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, d
     The bound is the dual point of a Newton step from the model, or of one from where that step leads; for many numbers
     that of a few dozen steps of descent. The nearer the model is to the optimum, the sooner the bound is tight.
     """
-    far = FarColumns.of(problem, data)
-    levels = far.inside(coef, intercept)
-    upper, multiplier = problem.evaluate(coef, levels, far.data)
-    design = ClassDesign.of(problem, far.data)
+    normal = Normal.of(problem, data)
+    coef, levels = normal.inside(coef, intercept)
+    upper, multiplier = problem.evaluate(coef, levels, normal.data)
+    design = ClassDesign.of(problem, normal.data)
     best = max(Bound(0.0, 0.0), spread_bound(design))
     method = _by_newton if suits_newton(problem, data.rows.m) else _by_descent
     with np.errstate(under="ignore"):
@@ -101,43 +100,3 @@ def suits_newton(problem: Problem, n_features: int) -> bool:
     size = problem.family.n_outputs * (n_features + int(problem.fit_intercept))
     few = _FEW_WITH_FLIPS if problem.family.flips else _FEW_NUMBERS
     return size <= few or bool(free_features(problem, n_features).any())
-
-
-class FarColumns(NamedTuple):
-    """The data with columns far from the origin centred, and the way of the intercepts there and back."""
-
-    data: Data
-    centre: FloatArray | None
-
-    @classmethod
-    def of(cls, problem: Problem, data: Data) -> FarColumns:
-        """Look for such columns; without an intercept none is centred."""
-        centre = far_centre(data.rows, data.weights) if problem.fit_intercept else None
-        return cls(data if centre is None else data._replace(rows=CentredRows(data.rows, centre)), centre)
-
-    def inside(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Return the intercepts on the centred data."""
-        if self.centre is None:
-            return intercept
-        shifts = [exact_dot(self.centre, theta) for theta in coef]
-        return np.array([float(Fraction(float(b)) + shift) for b, shift in zip(intercept, shifts, strict=True)])
-
-    def outside(self, coef: FloatArray, intercept: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return a model on the centred data in the units of the user.
-
-        What an intercept far from the origin has no digits for goes to a coefficient, as in `Normal`.
-        """
-        if self.centre is None:
-            return coef, intercept
-        coef, outer = coef.copy(), np.empty(len(intercept))
-        for k, theta in enumerate(coef):
-            goal = Fraction(float(intercept[k]))
-            exact = goal - exact_dot(self.centre, theta)
-            outer[k] = float(exact)
-            missing = float(exact - Fraction(float(outer[k])))
-            able = np.flatnonzero((self.centre != 0.0) & (theta != 0.0))
-            able = able[np.spacing(np.abs(theta[able])) * np.abs(self.centre[able]) < 0.1 * abs(missing)]
-            if able.size:
-                farthest = able[np.abs(self.centre[able]).argmax()]
-                theta[farthest] += missing / self.centre[farthest]
-        return coef, outer

@@ -18,9 +18,10 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, Solution, Status
 from dualcore.solvers.coneprogram import ConeProgram
-from dualcore.solvers.softmax.certify import STEPS_TO_CERTIFY, FarColumns, size_fault, suits_newton
+from dualcore.solvers.softmax.certify import STEPS_TO_CERTIFY, size_fault, suits_newton
 from dualcore.solvers.softmax.classnewton import FLAT, newton_step
 from dualcore.solvers.softmax.curvedprogram import bound_differences
 from dualcore.solvers.softmax.descent import ClassDescent
@@ -89,21 +90,22 @@ def solve_classes(
     masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
     if not (masses > 0.0).all():
         raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
-    far = FarColumns.of(problem, data)
-    design = ClassDesign.of(problem, far.data)
-    start = None if warm_start is None else _start(problem, far, design, warm_start)
+    normal = Normal.of(problem, data)
+    design = ClassDesign.of(problem, normal.data)
+    start = None if warm_start is None else _start(normal, design, warm_start)
     with np.errstate(under="ignore"):
         if solver == "conic":
             done = _run_conic(design, tol, max_iter)
         else:
             done = _run(design, solver, tol, max_iter, start)
         # The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
-        coef, intercept = far.outside(*design.model(done.W))
-        value, multiplier = problem.evaluate(coef, far.inside(coef, intercept), far.data)
-    error = design.risk_error(coef, far.inside(coef, intercept), value)
+        coef, intercept = normal.outside(*design.model(done.W))
+        inside = normal.inside(coef, intercept)
+        value, multiplier = problem.evaluate(*inside, normal.data)
+    error = design.risk_error(*inside, value)
     lower = min(max(done.lower.value, 0.0), value)
     status = Status.OPTIMAL
-    if _runs_away(problem, far.data, coef, far.inside(coef, intercept)):
+    if _runs_away(problem, normal.data, *inside):
         status = Status.UNBOUNDED
     elif value - lower > max(tol * abs(value), error):
         status = Status.MAX_ITER if done.exhausted else Status.INACCURATE
@@ -130,11 +132,13 @@ def solve_classes(
     return found
 
 
-def _start(problem: Problem, far: FarColumns, design: ClassDesign, warm_start: Solution) -> FloatArray:
-    coef, intercept = problem.family.as_model(warm_start.coef, warm_start.intercept)
-    if coef.shape[1] != far.data.rows.m:
-        raise ValueError(f"warm_start has {coef.shape[1]} coefficients a class but X has {far.data.rows.m} features.")
-    return design.weights(coef, far.inside(coef, intercept))
+def _start(normal: Normal, design: ClassDesign, warm_start: Solution) -> FloatArray:
+    coef, intercept = normal.problem.family.as_model(warm_start.coef, warm_start.intercept)
+    if coef.shape[1] != normal.data.rows.m:
+        raise ValueError(
+            f"warm_start has {coef.shape[1]} coefficients a class but X has {normal.data.rows.m} features."
+        )
+    return design.weights(*normal.inside(coef, intercept))
 
 
 def _check_solvable(problem: Problem, n_features: int, solver: str) -> None:

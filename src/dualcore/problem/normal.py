@@ -1,6 +1,7 @@
 """Normalised data: offsets removed and the target in units of its own spread, so that no digits are lost to either.
 
-With an intercept the problem on ``(X, y)`` and the one on ``(X - mu, y - c)`` are the same: only the intercept differs.
+With an intercept the problem on ``(X, y)`` and the one on ``(X - mu, y - c)`` are the same: only the intercept differs,
+and the limits of a box are ``mu`` lower. A model that is given has the same risk on both, intercept or not.
 For a residual loss with ``L(k r) = f L'(r)`` the problem on ``y / k`` with loss ``L'`` has ``1 / k`` times the
 coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling rounds nothing.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,10 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
-from dualcore.problem import Data, Problem
+from dualcore.problem.families import Data
+
+if TYPE_CHECKING:  # a problem evaluates itself on normalised data
+    from dualcore.problem.problem import Problem
 
 # A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
 _FAR = 64.0
@@ -33,7 +37,7 @@ class CentredRows(Rows):
 
     def __init__(self, rows: Rows, centre: FloatArray) -> None:
         self.rows, self.centre = rows, centre
-        self.n, self.m = rows.n, rows.m
+        self.n, self.m, self.in_memory = rows.n, rows.m, rows.in_memory
 
     @property
     def block_rows(self) -> int:
@@ -59,7 +63,7 @@ def _dense(block: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class Normal:
-    """A problem and its data in normalised units, which are to be trained and certified, and the way back."""
+    """A problem and its data in normalised units, to be trained, certified and evaluated, and the way back."""
 
     problem: Problem
     data: Data
@@ -69,16 +73,20 @@ class Normal:
     factor: float = 1.0  # risk, and multiplier, in the units of the user for a unit of the normalised one
 
     @classmethod
-    def of(cls, problem: Problem, data: Data) -> Normal:
-        """Return the data normalised as far as they need it; as they are where they do not."""
-        moves = problem.fit_intercept and problem.family.may_shift
-        centre = far_centre(data.rows, data.weights) if moves else None
+    def of(cls, problem: Problem, data: Data, *, to_train: bool = True) -> Normal:
+        """Return the data normalised as far as they need it; as they are where they do not.
+
+        To train without an intercept nothing is subtracted. Units matter to solvers, not to the risk of a model.
+        """
+        may_shift = problem.fit_intercept or not to_train
+        centre = far_centre(data.rows, data.weights, problem.family.one_hot) if may_shift else None
         if centre is not None:
+            problem = problem.shifted(centre)
             data = data._replace(rows=CentredRows(data.rows, centre))
         if problem.is_classification:
             return cls(problem, data, centre)
-        level, unit = _target_scale(problem, data)
-        scaled = problem.loss.scaled(unit)
+        level, unit = _target_scale(data, may_shift=may_shift)
+        scaled = problem.loss.scaled(unit) if to_train else None
         if scaled is None:
             if level == 0.0:
                 return cls(problem, data, centre)
@@ -96,16 +104,20 @@ class Normal:
         """Slope of the loss in the units of the user for a unit of normalised slope."""
         return self.factor / self.unit
 
-    def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+    def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a model of the user in normalised units; the intercept is exact up to its last digit."""
         if self.centre is None and self.level == 0.0:
             return coef / self.unit, intercept / self.unit
-        if not (np.isfinite(coef).all() and np.isfinite(intercept)):
-            raise ValueError("coef and intercept must be finite.")
-        shifted = Fraction(intercept) - Fraction(self.level) + self._shift(coef)
-        return coef / self.unit, float(shifted / Fraction(self.unit))
+        self.problem.family.check_model(coef, intercept, self.data.rows.m)
+        if coef.ndim == 2:
+            return coef, np.array([self._intercept_inside(*one) for one in zip(coef, intercept.tolist(), strict=True)])
+        return coef / self.unit, self._intercept_inside(coef, intercept)
 
-    def outside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
+    def _intercept_inside(self, coef: FloatArray, intercept: float) -> float:
+        shifted = Fraction(intercept) - Fraction(self.level) + self._shift(coef)
+        return float(shifted / Fraction(self.unit))
+
+    def outside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a normalised model in the units of the user.
 
         An intercept far from the origin has few digits behind the point. What it cannot hold goes to a coefficient, as
@@ -114,6 +126,9 @@ class Normal:
         coef = coef * self.unit
         if self.centre is None and self.level == 0.0:
             return coef, intercept * self.unit
+        if coef.ndim == 2:
+            models = [self.outside(*one) for one in zip(coef, intercept.tolist(), strict=True)]
+            return np.array([one for one, _ in models]), np.array([level for _, level in models])
         goal = Fraction(intercept) * Fraction(self.unit)
         outer = float(goal + Fraction(self.level) - self._shift(coef))
         if self.centre is not None:
@@ -179,8 +194,11 @@ def _look(n_rows: int, weights: FloatArray | None, most: int = _LOOK) -> npt.NDA
     return held[:: max(1, held.size // most)]
 
 
-def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
-    """Return a centre for the columns that are far from the origin, zero for the others; None where none is."""
+def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.intp]) -> FloatArray | None:
+    """Return a centre for the columns that are far from the origin, zero for the others; None where none is.
+
+    One-hot columns hold ones and zeros, and stay.
+    """
     most = max(_FEWEST, min(_LOOK, _NUMBERS // rows.m))
     sample = rows.take(_look(rows.n, weights, most))
     columns = np.arange(rows.m)
@@ -202,14 +220,15 @@ def far_centre(rows: Rows, weights: FloatArray | None) -> FloatArray | None:
         return None
     centre = np.zeros(rows.m)
     centre[columns[far]] = middle[far]
-    return centre
+    centre[one_hot] = 0.0
+    return centre if centre.any() else None
 
 
-def _target_scale(problem: Problem, data: Data) -> tuple[float, float]:
+def _target_scale(data: Data, *, may_shift: bool) -> tuple[float, float]:
     """Return what to subtract from the target and the power of two to divide it by."""
     looked = _look(data.rows.n, data.weights)
     sample, masses = data.y[looked], data.masses[looked]
-    middle = _weighted_median(sample, masses) if problem.fit_intercept else 0.0
+    middle = _weighted_median(sample, masses) if may_shift else 0.0
     spread = _weighted_median(np.abs(sample - middle), masses)
     if spread == 0.0:
         spread = float(masses @ np.abs(sample - middle)) / float(masses.sum())
