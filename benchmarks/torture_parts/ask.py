@@ -134,6 +134,9 @@ def ask_linear(case: Case, limit: float) -> Answers:
     if solution is not None:
         _claim_solution(answers, "solve", solution, seconds)
         _certify(answers, "certify", problem, solution, case, limit)
+        if not case.moves_rows:  # far from the optimum most of a dual point has to be repaired or paid for
+            zero = SimpleNamespace(coef=np.zeros(X.shape[1]), intercept=0.0)
+            _certify(answers, "certify zero", problem, zero, case, limit)
         bare = SimpleNamespace(coef=solution.coef, intercept=solution.intercept)
         if asks["bare"]:
             _certify(answers, "certify bare", problem, bare, case, limit)
@@ -184,7 +187,8 @@ def ask_softmax(case: Case, limit: float) -> Answers:
     if solution is None:
         return answers
     _claim_solution(answers, "solve", solution, seconds)
-    models = [("certify", solution)]
+    zero = SimpleNamespace(coef=np.zeros_like(solution.coef), intercept=np.zeros_like(solution.intercept))
+    models = [("certify", solution), ("certify zero", zero)]
     if asks["perturbed"]:
         models.append(("certify perturbed", _perturbed(case, solution, noise)))
     for what, model in models:

@@ -1,5 +1,8 @@
 """Cases: problem ``k`` of seed ``s`` is always the same, whatever was drawn before it.
 
+Three of ten problems are changed at the end by a pair of options (`pairs.py`). Without it, ``paired=False``, all
+problems of a seed are those of the editions that drew no pairs.
+
 A family is a function that draws a case; `FAMILIES` is the register. A new one is a function, a line there, a
 referee in `referees.py` and a way to ask the package in `ask.py`.
 """
@@ -22,6 +25,7 @@ from torture_parts.data import (
     draw_target,
     draw_weights,
 )
+from torture_parts.pairs import give_pair
 
 MARGIN_LOSSES = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
 RESIDUAL_LOSSES = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared", "power")
@@ -51,6 +55,7 @@ class Case:
     weights: Array | None
     traits: list[str] = field(default_factory=list)
     forced: bool = False
+    paired: bool = True
     categories: list[list[int | None]] | None = None
     category_cost: list[float] | None = None
 
@@ -77,7 +82,8 @@ class Case:
     @property
     def command(self) -> str:
         """The command that repeats this case alone."""
-        return command(self.seed, self.number, self.small, self.family if self.forced else None)
+        family = self.family if self.forced else None
+        return command(self.seed, self.number, self.small, family, paired=self.paired)
 
     def settings(self) -> dict[str, Any]:
         """The arguments of ``dualcore.Problem`` but for the loss's name."""
@@ -116,13 +122,14 @@ class Case:
         }
 
 
-def command(seed: int, number: int, small: bool, family: str | None) -> str:
+def command(seed: int, number: int, small: bool, family: str | None, *, paired: bool = True) -> str:
     """Return the command that repeats a case alone; it names the case, so a run knows by it what is done."""
     options = f"--seed {seed}{' --small' if small else ''}{f' --family {family}' if family else ''}"
+    options += "" if paired else " --unpaired"
     return f"python benchmarks/torture.py {options} --only {number}"
 
 
-def draw_case(seed: int, number: int, *, small: bool = False, family: str | None = None) -> Case:
+def draw_case(seed: int, number: int, *, small: bool = False, family: str | None = None, paired: bool = True) -> Case:
     """Return problem ``number`` of ``seed``; ``small`` caps its size, ``family`` forces its kind."""
     draw = Draw(np.random.default_rng([seed, number, int(small)]))
     drawn = draw.pick({name: share for name, (share, _) in FAMILIES.items()})
@@ -131,8 +138,10 @@ def draw_case(seed: int, number: int, *, small: bool = False, family: str | None
     case = FAMILIES[family or drawn][1](draw, small)
     if case.family == "box":
         _widen(case, Draw(np.random.default_rng([seed, number, int(small), 2])), draw.traits)
+    if paired:
+        give_pair(case, Draw(np.random.default_rng([seed, number, int(small), 3]), draw.traits))
     case.seed, case.number, case.small, case.traits = seed, number, small, draw.traits
-    case.forced = family is not None
+    case.forced, case.paired = family is not None, paired
     return case
 
 

@@ -75,7 +75,7 @@ def store_counts(records: list[dict[str, Any]]) -> None:
 
 def reproduction(case: Case) -> str:
     """Return a script that has the data and the problem of a case at hand."""
-    forced = f", family={case.family!r}" if case.forced else ""
+    forced = (f", family={case.family!r}" if case.forced else "") + ("" if case.paired else ", paired=False")
     lines = [
         "import sys; sys.path.insert(0, 'benchmarks')",
         "import dualcore",

@@ -33,10 +33,16 @@ QUICK = Limits(call=30.0, descent=0.25, cones=400, cone_share=0.25)
 
 
 def run_trial(
-    seed: int, number: int, *, small: bool = False, family: str | None = None, limits: Limits | None = None
+    seed: int,
+    number: int,
+    *,
+    small: bool = False,
+    family: str | None = None,
+    paired: bool = True,
+    limits: Limits | None = None,
 ) -> dict[str, Any]:
     """Return the record of one problem: what it is, what was said, what was found, the verdicts."""
-    return record(draw_case(seed, number, small=small, family=family), limits or Limits())
+    return record(draw_case(seed, number, small=small, family=family, paired=paired), limits or Limits())
 
 
 def blank(case: Case) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def tiny(loss: str, seed: int, m: int = 1, **changes: object) -> Case:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(5, m))
     y = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) if loss in MARGIN_LOSSES else rng.normal(size=5)
-    case = draw_case(0, 0, small=True, family="plain")
+    case = draw_case(0, 0, small=True, family="plain", paired=False)
     settings = {
         "loss": loss,
         "parameters": PARAMETERS.get(loss, {}),

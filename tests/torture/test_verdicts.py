@@ -23,7 +23,7 @@ LIMITS = Limits(descent=0.2, cone_share=0.0)
 
 def simple(radius: float = 0.5, label_cost: float = np.inf, loss: str = "hinge") -> Case:
     """Two rows at +1 and -1: the best hinge model is coef 1, risk 0.5."""
-    case = draw_case(0, 0, small=True, family="plain")
+    case = draw_case(0, 0, small=True, family="plain", paired=False)
     return replace(
         case,
         loss=loss,
