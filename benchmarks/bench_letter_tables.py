@@ -33,7 +33,7 @@ from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, solve
+from dualcore import DualCoreset, GridCoreset, ImportanceCoreset, LayeredCoreset, Problem, UniformCoreset, solve
 from dualcore.coresets.samplers import Sampler
 
 HERE = Path(__file__).resolve().parent
@@ -109,8 +109,8 @@ METHODS: dict[str, Callable[[int, int], Sampler]] = {
     "UniSamp": lambda size, seed: UniformCoreset(size, random_state=seed),
     "ImpSamp": lambda size, seed: ImportanceCoreset(size, random_state=seed),
     "LayerSamp": lambda size, seed: LayeredCoreset(size, random_state=seed),
-    "DualCore": lambda size, seed: DualCoreset(size, calibrate=False, focus=False, random_state=seed),
-    "ours": lambda size, seed: DualCoreset(size, rounds=4, random_state=seed),
+    "DualCore": lambda size, seed: GridCoreset(size, random_state=seed),
+    "ours": lambda size, seed: DualCoreset(size, random_state=seed),
 }
 
 

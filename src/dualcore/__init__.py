@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dualcore.coresets.samplers import (
         CoresetFit,
         DualCoreset,
+        GridCoreset,
         ImportanceCoreset,
         LayeredCoreset,
         UniformCoreset,
@@ -69,6 +70,7 @@ __all__ = [
     "DaskSource",
     "DriftWarning",
     "DualCoreset",
+    "GridCoreset",
     "ImportanceCoreset",
     "IncompatibleError",
     "LayeredCoreset",
@@ -122,6 +124,7 @@ _MODULES = {
     "CsvSource": "data.sources",
     "DaskSource": "data.sources",
     "DualCoreset": "coresets.samplers",
+    "GridCoreset": "coresets.samplers",
     "ImportanceCoreset": "coresets.samplers",
     "IncompatibleError": "solvers",
     "LayeredCoreset": "coresets.samplers",

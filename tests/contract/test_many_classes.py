@@ -32,7 +32,7 @@ PROBLEM = Problem("softmax", n_classes=K, radius=0.05, label_cost=1.0, ridge=0.0
 SAMPLERS = {
     "uniform": UniformCoreset(size=60, random_state=3),
     "layered": LayeredCoreset(size=60, random_state=3),
-    "algorithm 1": DualCoreset(size=60, calibrate=False, focus=False, random_state=3),
+    "algorithm 1": GridCoreset(size=60, random_state=3),
     "dual": DualCoreset(size=60, random_state=3),
     "dual, not calibrated": DualCoreset(size=60, calibrate=False, random_state=3),
     "dual, refined": DualCoreset(size=60, rounds=3, target_gap=1e-3, random_state=3),

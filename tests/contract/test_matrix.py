@@ -41,10 +41,10 @@ SAMPLERS: dict[str, Sampler] = {
     "uniform": UniformCoreset(size=40, random_state=1),
     "importance": ImportanceCoreset(size=40, random_state=1),
     "layered": LayeredCoreset(size=40, random_state=1),
-    "algorithm 1": DualCoreset(size=40, calibrate=False, focus=False, random_state=1),
+    "algorithm 1": GridCoreset(size=40, random_state=1),
     "calibrated": DualCoreset(size=40, random_state=1),
     "refined": DualCoreset(size=40, rounds=2, random_state=1),
-    "epsilon": DualCoreset(size=None, epsilon=0.9, parameter_radius=1e-3, calibrate=False, focus=False, random_state=1),
+    "epsilon": GridCoreset(size=None, epsilon=0.9, parameter_radius=1e-3, random_state=1),
 }
 # (family, sampler): what the error says.
 FORBIDDEN: dict[tuple[str, str], str] = {

@@ -24,7 +24,7 @@ SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "uniform": UniformCoreset,
     "importance": ImportanceCoreset,
     "layered": LayeredCoreset,
-    "algorithm 1": lambda **o: DualCoreset(calibrate=False, focus=False, **o),
+    "algorithm 1": lambda **o: GridCoreset(**o),
     "dual": DualCoreset,
     "dual, calibrated only": lambda **o: DualCoreset(focus=False, **o),
     "dual, focused only": lambda **o: DualCoreset(calibrate=False, **o),

@@ -139,7 +139,7 @@ def test_a_grid_draw_has_masses_and_loses_none(case, share, seed):
 SAMPLERS = {
     "uniform": UniformCoreset,
     "layered": LayeredCoreset,
-    "algorithm 1": lambda **o: DualCoreset(calibrate=False, focus=False, **o),
+    "algorithm 1": lambda **o: GridCoreset(**o),
     "dual": DualCoreset,
     "dual, refined": lambda **o: DualCoreset(rounds=2, **o),
 }

@@ -96,7 +96,7 @@ def test_at_this_label_cost_dual_is_layered(table, letter):
     X, y = letter
     problem = bench.SETTINGS[table].problem
     layered = LayeredCoreset(63, random_state=3).build(problem, X, y)
-    dual = DualCoreset(63, calibrate=False, focus=False, random_state=3).build(problem, X, y)
+    dual = GridCoreset(63, random_state=3).build(problem, X, y)
     np.testing.assert_array_equal(layered.indices, dual.indices)
     np.testing.assert_allclose(layered.weights, dual.weights, rtol=1e-12)
 
@@ -111,7 +111,7 @@ def test_where_labels_flip_our_coresets_are_still_far_better(letter):
     plain, ours = (
         np.mean([sampler(seed).fit(problem, X, y).solution.value - whole.value for seed in range(4)])
         for sampler in (
-            lambda seed: DualCoreset(63, calibrate=False, focus=False, random_state=seed),
+            lambda seed: GridCoreset(63, random_state=seed),
             lambda seed: DualCoreset(63, rounds=4, random_state=seed),
         )
     )
@@ -124,7 +124,7 @@ def test_where_labels_flip_our_coresets_are_still_far_better(letter):
 @each_table
 def test_the_guarantee_is_vacuous_here_and_says_so(table, letter):
     X, y = letter
-    coreset = DualCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(bench.SETTINGS[table].problem, X, y)
+    coreset = GridCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(bench.SETTINGS[table].problem, X, y)
     sizes = coreset.details["sizes"]
     assert sizes["vacuous"]
     assert all(1e8 <= asked <= 1e11 for asked in sizes["asked"].values())

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualcore.coresets.calibrate import calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, Curvature, Matched, centre_of
 from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
-from dualcore.coresets.samplers.calibrate import calibrate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -29,8 +29,8 @@ _NEAR, _MOST_NEAR = 5, 200
 _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
-# Moments in units of their standard deviation that count as met.
-_MET = 1e-9
+# In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
+_MET, _CONSTANT = 1e-8, 1e-7
 
 
 class Plan(NamedTuple):
@@ -89,6 +89,8 @@ def plan_rows(
     if near:
         near = min(max(left // 2, size // 4), left)
     left -= near
+    if n_models is None and size >= ROWS_OF_A_DRAW * (fixed + own):
+        n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
     return Plan(models, min(left, own), near + max(left - own, 0) if near else near)
@@ -133,7 +135,7 @@ def exact_coreset(
     found = recombine(source, matched, basis, _near_rule(matched, rows, plan.n_near, n), seed_from(seed, 8))
     kept = found.near.pick(np.arange(min(plan.n_near, len(found.near))))
     rest = found.near.pick(np.arange(len(kept), len(found.near)))
-    pool = Pool.join([found.pool, rest]) if len(rest) else found.pool
+    pool = Pool.join([found.pool, rest]).reduced() if len(rest) else found.pool
     pool = _moved(pool, kept, [matched.targets(basis.centre, n_models) for n_models in (len(models), 1)])
     chosen = _fewest(pool, None if most_rows is None else most_rows - len(kept))
     everything = Pool.join([kept, chosen]) if len(kept) else chosen
@@ -177,10 +179,14 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
     have = (kept.weights @ basis.apply(kept.values)[:, 1:]) if len(kept) else np.zeros(basis.rank)
     asked = [basis.apply(each[None])[0, 1:] for each in targets]
     asked += [share * asked[-1] for share in _SHARES]
+    start = pool.weights / mass
+    # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
+    varies = np.sqrt(start @ (values - start @ values) ** 2) > _CONSTANT
     for each in asked:
-        found = calibrate(pool.weights / mass, values, (each - have) / mass, softness=1e-14)
-        if found.residual <= _MET:
-            return replace(pool, weights=found.weights * mass).pick(found.weights > 0.0)
+        goal = (each - have) / mass
+        weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights
+        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= _MET:
+            return replace(pool, weights=weights * mass).pick(weights > 0.0)
     return pool
 
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.coresets.allocate import allocate
+from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.samplers.allocate import allocate
-from dualcore.coresets.samplers.anchors import anchor_at, pilot_sample
-from dualcore.coresets.samplers.calibrate import calibrate, keeps_classes
 from dualcore.coresets.training import Trained
-from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -54,11 +53,9 @@ class HandOut:
         others = radius_list(self.problem, rows, radii)
         plan = plan_rows(self.problem, m, size, None if others is None else 1 + len(others), self._near())
         least = rows_for(self.problem, m, self._near())
-        if plan is not None and size is not None and others is None and size >= ROWS_OF_A_DRAW * least:
+        message = None if plan is not None else _too_few(size, least, self.source.n_rows)
+        if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
             plan = None  # calibrated weights match as much, without a search for rows
-            message = None
-        else:
-            message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         found: list[Coreset] = []
         if plan is not None:
             if size is None and least >= self.source.n_rows:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.samplers.anchors import anchor_at, pilot_sample
 from dualcore.coresets.samplers.base import Callback, Round
-from dualcore.coresets.samplers.calibrate import calibrate, keeps_classes
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources import Source, is_source_like
@@ -279,8 +278,9 @@ class WassersteinLinearModel(BaseEstimator):
                     problem,
                     X,
                     y,
-                    self.coreset if start is None else anchored(self.coreset, problem, start, seed),
+                    self.coreset,
                     sample_weight=weights,
+                    warm_start=start,
                     solver=self.solver,
                     tol=self.tol,
                     max_iter=self.max_iter,
@@ -387,10 +387,3 @@ def target_gap(coreset: Any) -> float | None:
         coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
     gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
     return None if gap is None else float(gap)
-
-
-def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
-    """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
-    if not isinstance(coreset, (int, float, np.integer, np.floating)):
-        return coreset
-    return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]

@@ -98,7 +98,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, anchored, sparse):
 
 
 def test_messages_and_reports_survive_the_file(tmp_path):
-    coreset = DualCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(PROBLEM, *sample(100))
+    coreset = GridCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(PROBLEM, *sample(100))
     coreset.save(tmp_path / "c.npz")
     assert Coreset.load(tmp_path / "c.npz").details == coreset.details
     assert coreset.details["sizes"]["vacuous"]

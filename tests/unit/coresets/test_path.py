@@ -254,7 +254,7 @@ def test_a_radius_of_zero_has_a_coreset_of_its_own():
     "sampler",
     [
         UniformCoreset(size=0.2, random_state=1),
-        DualCoreset(size=0.2, calibrate=False, focus=False, random_state=1),
+        GridCoreset(size=0.2, random_state=1),
         DualCoreset(size=0.2, calibrate=False, random_state=1),
     ],
 )

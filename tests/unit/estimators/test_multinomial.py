@@ -71,7 +71,7 @@ def test_sparse_rows_give_the_same_model():
     assert model(tol=1e-8).fit(sp.csr_matrix(X), y).worst_case_risk_ == pytest.approx(dense.worst_case_risk_, rel=1e-8)
 
 
-@pytest.mark.parametrize("coreset", [0.5, UniformCoreset(size=60), DualCoreset(size=60, calibrate=False, focus=False)])
+@pytest.mark.parametrize("coreset", [0.5, UniformCoreset(size=60), GridCoreset(size=60)])
 def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     X, y = flowers
     fitted = model(coreset=coreset, random_state=0).fit(X, y)
@@ -87,7 +87,7 @@ def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     [
         ({"multi_class": "softmax"}, ValueError, "multi_class must be one of"),
         ({"multi_class": None}, ValueError, "multi_class must be one of"),
-        ({"coreset": DualCoreset(size=0.5, epsilon=0.1, parameter_radius=1.0)}, ValueError, "epsilon mode"),
+        ({"coreset": GridCoreset(size=0.5, epsilon=0.1, parameter_radius=1.0)}, ValueError, "epsilon mode"),
         ({"solver": "simplex"}, ValueError, "Unknown solver"),
     ],
 )

@@ -379,7 +379,7 @@ class TestCoresets:
             - best
             for rounds in (1, 4)
         }
-        written = DualCoreset(size=40, calibrate=False, focus=False, random_state=0).fit(problem, X, y, tol=1e-4)
+        written = GridCoreset(size=40, random_state=0).fit(problem, X, y, tol=1e-4)
         assert excess[4] < 0.5 * excess[1] < 0.5 * (written.solution.value - best)
 
     def test_calibration_reproduces_the_full_data_at_the_anchor(self):
@@ -407,7 +407,7 @@ class TestCoresets:
         problem = make_problem("hinge", "l2")
         X, y = make_data(100, 3, problem)
         with pytest.raises(ValueError, match="epsilon mode"):
-            DualCoreset(size=20, epsilon=0.5, parameter_radius=0.1).build(problem, X, y)
+            GridCoreset(size=20, epsilon=0.5, parameter_radius=0.1).build(problem, X, y)
         with pytest.raises(ValueError, match="bounds must be"):
             DualCoreset(size=20, bounds="loose").build(problem, X, y)
 

@@ -19,13 +19,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates import Certificate, trivial_bound
+from dualcore.coresets.anchors import pilot_sample
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
-from dualcore.coresets.samplers.anchors import pilot_sample
 from dualcore.coresets.samplers.base import as_anchor, finish
-from dualcore.coresets.samplers.calibrate import calibrate, keeps_classes
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.anchors import pilot_anchor
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.anchors import pilot_anchor
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -137,13 +137,15 @@ class Sampler(ABC):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
+        warm_start: Solution | None = None,
         callback: Callback | None = None,
     ) -> CoresetFit:
         """Train on a coreset, then read the full data once to score and certify the model."""
         source = as_source(problem, X, y, sample_weight)
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
-        solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
+        settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         return scored(problem, source, coreset, solution, callback, before=before)
 
     def _size(self, source: Source) -> int:

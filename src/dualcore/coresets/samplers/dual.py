@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
-from dualcore.coresets.samplers.anchors import check_size
 from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, whole
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.training import train

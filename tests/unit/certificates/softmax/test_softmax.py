@@ -262,7 +262,7 @@ def test_a_certificate_of_a_model_from_elsewhere():
 
 @pytest.mark.parametrize(
     "coreset",
-    [0.2, 200, UniformCoreset(size=0.2), DualCoreset(size=200, calibrate=False, focus=False), DualCoreset(size=200)],
+    [0.2, 200, UniformCoreset(size=0.2), GridCoreset(size=200), DualCoreset(size=200)],
     ids=repr,
 )
 def test_a_coreset_keeps_every_class_and_its_mass(coreset):
@@ -316,11 +316,11 @@ def test_all_rows_are_the_full_data():
     ("coreset", "error", "message"),
     [
         (ImportanceCoreset(size=0.1), ValueError, "multinomial"),
-        (DualCoreset(size=0.1, epsilon=0.1, parameter_radius=1.0), ValueError, "epsilon"),
+        (GridCoreset(size=0.1, epsilon=0.1, parameter_radius=1.0), ValueError, "epsilon"),
         ("a tenth", TypeError, "a size"),
         (3, ValueError, "cannot hold 4 classes"),
         (UniformCoreset(size=3), ValueError, "cannot hold 4 classes"),
-        (DualCoreset(size=3, calibrate=False, focus=False), ValueError, "cannot hold 4 classes"),
+        (GridCoreset(size=3), ValueError, "cannot hold 4 classes"),
     ],
     ids=repr,
 )

@@ -38,7 +38,7 @@ def means(problem: Problem, anchor: Anchor, X, y, weights=None) -> np.ndarray:
 def test_algorithm_one_is_the_grid_of_h_at_the_anchor(problem):
     X, y = sample(labels=problem.is_classification)
     anchor = solve(problem, X[:200], y[:200])
-    coreset = DualCoreset(size=60, calibrate=False, focus=False, anchor=anchor, random_state=4).build(problem, X, y)
+    coreset = GridCoreset(size=60, anchor=anchor, random_state=4).build(problem, X, y)
     h = problem.h(anchor.coef, anchor.intercept, anchor.dual_variable, X, y)
     if problem.is_classification:
         stays = problem.loss.value(y * (X @ anchor.coef + anchor.intercept))
@@ -53,7 +53,7 @@ def test_algorithm_one_is_the_grid_of_h_at_the_anchor(problem):
 def test_algorithm_one_reads_once_more_only_to_score():
     X, y = sample()
     source = ArraySource(X, y)
-    sampler = DualCoreset(size=60, calibrate=False, focus=False, random_state=0)
+    sampler = GridCoreset(size=60, random_state=0)
     sampler.build(LOGISTIC, source)
     assert source.n_reads == 1
     assert sampler.fit(LOGISTIC, X, y).certificate.n_reads == 2
