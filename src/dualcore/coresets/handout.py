@@ -48,7 +48,7 @@ class HandOut:
         self.before = source.n_reads
 
     def best(self, size: int | None, radii: Any = None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own model has the least risk on all rows, with what was measured."""
+        """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m, rows = self.source.n_features, self.trained.rows
         others = radius_list(self.problem, rows, radii)
         plan = plan_rows(self.problem, m, size, None if others is None else 1 + len(others), self._near())
