@@ -98,6 +98,12 @@ def plan_rows(
     return Plan(models, min(left, own), near + max(left - own, 0) if near else near)
 
 
+def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
+    """Return the plan where there are fewer models than planned: their rows go to curvature."""
+    spared = (plan.n_models - n_models) * _columns(problem, n_features)[1]
+    return Plan(n_models, plan.n_products + spared, plan.n_near)
+
+
 def mean_values(source: Source, matched: Matched) -> FloatArray:
     """Return the means over all rows of what is matched: one read."""
     return find_means(source, matched)

@@ -12,7 +12,7 @@ from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, rows_for
+from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, refilled, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
@@ -91,6 +91,7 @@ class HandOut:
                 solution = solve_quietly(at, self.trained.rows, tol=_TOLERANCE, warm_start=start)
                 if others is not None or _learned(solution, self.trained.solution):
                     models.append(At(at, anchor_at(at, solution)))
+        plan = refilled(plan, self.problem, self.source.n_features, len(models))
         factor = 8.0 if others is None else 1.0  # what was asked for comes first
         return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, distance_factor=factor)
 
@@ -123,7 +124,8 @@ class HandOut:
         strata = self.problem.family.strata
         group = self.problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
         n_groups = max(len(strata), 1)
-        counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
+        counts = np.bincount(group, minlength=n_groups)
+        masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
         draws = allocate(size, counts, masses)
         order = np.lexsort((row_keys(seed, rows.rows), group))
         rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
