@@ -95,7 +95,7 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    return Plan(models, min(left, own), near + max(left - own, 0) if near else near)
+    return Plan(models, min(left, own) if near else left, near + max(left - own, 0) if near else 0)
 
 
 def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
