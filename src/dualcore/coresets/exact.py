@@ -41,8 +41,8 @@ class Plan(NamedTuple):
     n_near: int
 
 
-def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
-    """Return how many rows reproduce one model: one more than the matched numbers, and rows near kinks if there are any.
+def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
+    """Return how many rows reproduce some models: one more than the matched numbers, and rows near kinks if there are any.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
     (24, 129)
     """
     fixed, own = _columns(problem, n_features)
-    return fixed + own + near * _near_rows(problem, n_features) + _products(problem, n_features)
+    return fixed + n_models * (own + near * _near_rows(problem, n_features)) + _products(problem, n_features)
 
 
 def _columns(problem: Problem, n_features: int) -> tuple[int, int]:

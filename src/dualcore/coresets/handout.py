@@ -40,19 +40,23 @@ class HandOut:
         What the model was trained on.
     trained : Trained
     seed : int
+    others : sequence of At, optional
+        Models of other radii that are reproduced too. None chooses some where rows allow.
     """
 
-    def __init__(self, problem: Problem, source: Source, trained: Trained, seed: int) -> None:
+    def __init__(
+        self, problem: Problem, source: Source, trained: Trained, seed: int, others: Sequence[At] | None = None
+    ) -> None:
         self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
         self.model = At(problem, anchor_at(problem, trained.solution))
+        self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.before = source.n_reads
 
-    def best(self, size: int | None, radii: Any = None) -> Coreset:
+    def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows, with what was measured."""
-        m, rows = self.source.n_features, self.trained.rows
-        others = radius_list(self.problem, rows, radii)
-        plan = plan_rows(self.problem, m, size, None if others is None else 1 + len(others), self._near())
-        least = rows_for(self.problem, m, self._near())
+        m = self.source.n_features
+        plan = plan_rows(self.problem, m, size, len(self.models) if self.are_given else None, self._near())
+        least = rows_for(self.problem, m, self._near(), len(self.models))
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
             plan = None  # calibrated weights match as much, without a search for rows
@@ -62,7 +66,7 @@ class HandOut:
                 plan, message = None, None
                 size = self.source.n_rows
             else:
-                found.append(self._exact(plan, size, others))
+                found.append(self._exact(plan, size))
         if not found or self._measure(found)[0].excess > _AS_GOOD:  # type: ignore[operator]
             found += self._draws(len(found[0]) if size is None else size)
         found = self._measure(found)
@@ -81,28 +85,27 @@ class HandOut:
         spread = float(np.sqrt(rows.weights @ (t - rows.weights @ t) ** 2))
         return bool((distances <= 0.1 * spread).any())
 
-    def _exact(self, plan: Plan, size: int | None, others: Sequence[float] | None) -> Coreset:
-        models = [self.model]
-        radii = [f * self.problem.radius for f in _FURTHER] if others is None else list(others)
+    def _exact(self, plan: Plan, size: int | None) -> Coreset:
+        models = list(self.models)
         start: Any = self.trained.solution
-        for radius in radii[: plan.n_models - 1]:
+        for radius in () if self.are_given else [f * self.problem.radius for f in _FURTHER[: plan.n_models - 1]]:
             if radius > 0.0:
                 at = self.problem.replace(radius=radius)
                 solution = solve_quietly(at, self.trained.rows, tol=_TOLERANCE, warm_start=start)
-                if others is not None or _learned(solution, self.trained.solution):
+                if _learned(solution, self.trained.solution):
                     models.append(At(at, anchor_at(at, solution)))
-        factor = 8.0 if others is None else 1.0  # what was asked for comes first
+        factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, distance_factor=factor)
 
     def _draws(self, size: int) -> list[Coreset]:
-        """Return a uniform draw of the seed, and the same rows with weights calibrated at the model."""
+        """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
         rows, problem, n = self._fewer(size), self.problem, self.source.n_rows
         details: dict[str, Any] = {"seed": self.seed}
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
-        matched = Matched((self.model,), centre_of(problem, rows.X, rows.weights))
-        targets = matched.targets(mean_values(self.source, matched))
+        matched = Matched(tuple(self.models), centre_of(problem, rows.X, rows.weights))
+        targets = matched.targets(mean_values(self.source, matched), len(self.models))
         found = calibrate(rows.weights, matched.values(rows.X, rows.y), targets)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
@@ -158,16 +161,6 @@ def risks_of(problem: Problem, source: Source, solutions: Sequence[Solution]) ->
         return [readings.risk(problem, number)[0] for number in range(len(solutions))]
     data = source_data(source)
     return [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
-
-
-def radius_list(problem: Problem, rows: Any, radii: Any) -> list[float] | None:
-    """Return the radii of further models, without that of the problem; None where none were asked for."""
-    if radii is None:
-        return None
-    values = np.atleast_1d(np.asarray(radii, dtype=np.float64))
-    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0.0).any():
-        raise ValueError(f"radii must be finite and non-negative, got {radii!r}.")
-    return [float(value) for value in np.unique(values) if value != problem.radius]
 
 
 def _too_few(size: int | None, least: int, n_rows: int) -> str:

@@ -36,7 +36,7 @@ from dualcore.solvers.pilot import Pilot
 # Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
 _ROWS, _ROWS_KINKS = 12, 40
 # Rows that cost next to nothing, and most numbers (128 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, _MOST_NUMBERS = 20_000, 2_000_000, 16_000_000
+_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 2_000_000, 16_000_000
 # Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
 _ROUGH = 1e-4
 # Share of the gap asked for; the loop ends when the risk falls by less.
@@ -67,7 +67,7 @@ def working_rows(problem: Problem, n_rows: int, n_features: int) -> int | None:
     kinks = problem.family.is_closed and problem.form.has_kinks
     least = (_ROWS_KINKS if kinks else _ROWS) * n_parameters
     size = max(least, min(_CHEAP_ROWS, _CHEAP_NUMBERS // n_features))
-    if 2 * size >= n_rows or size * n_features > _MOST_NUMBERS:
+    if 2 * size >= n_rows or size * n_features > MOST_NUMBERS:
         return None
     return size
 
@@ -99,7 +99,7 @@ def train(
 def sample_of(problem: Problem, source: Source, seed: int) -> Pilot:
     """Return a uniform sample of the rows that is worth keeping in memory, of small data all rows."""
     most = max(_CHEAP_ROWS, _ROWS * problem.family.n_outputs * (source.n_features + 1))
-    most = max(min(most, _MOST_NUMBERS // source.n_features), len(problem.family.strata), 1)
+    most = max(min(most, MOST_NUMBERS // source.n_features), len(problem.family.strata), 1)
     return pilot_sample(problem, source, min(most, source.n_rows), seed_from(seed, 1))
 
 

@@ -68,7 +68,14 @@ def score_folds(
     folds = Folds(n_folds, seed_from(random_state, 3))
     paths = [
         radius_path(
-            problem, TrainingPart(source, folds, fold), None, radii, coreset, random_state=random_state, **settings
+            problem,
+            TrainingPart(source, folds, fold),
+            None,
+            radii,
+            coreset,
+            random_state=random_state,
+            build=False,
+            **settings,
         )
         for fold in range(n_folds)
     ]
