@@ -53,7 +53,7 @@ class HandOut:
         self.before = source.n_reads
 
     def best(self, size: int | None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own model has the least risk on all rows, with what was measured."""
+        """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m = self.source.n_features
         plan = plan_rows(self.problem, m, size, len(self.models) if self.are_given else None, self._near())
         least = rows_for(self.problem, m, self._near(), len(self.models))
