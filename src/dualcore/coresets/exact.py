@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import calibrate
+from dualcore.coresets.calibrate import Calibrated, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, Curvature, Matched, centre_of
-from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
+from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -30,7 +30,7 @@ _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-_MET, _CONSTANT = 1e-8, 1e-7
+MET, _CONSTANT = 1e-8, 1e-7
 
 
 class Plan(NamedTuple):
@@ -154,6 +154,15 @@ def exact_coreset(
     )
 
 
+def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
+    """Return weights of a sample, moved as little as possible, with which it has these means.
+
+    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
+    """
+    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
+    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
+
+
 def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:
     """Return a distance from kinks within which about twice the wanted rows lie, by those of a sample."""
     distances = matched.distances(rows.X, rows.y) if wanted else None
@@ -185,7 +194,7 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
     for each in asked:
         goal = (each - have) / mass
         weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights
-        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= _MET:
+        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
             return replace(pool, weights=weights * mass).pick(weights > 0.0)
     return pool
 

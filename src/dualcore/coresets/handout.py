@@ -10,9 +10,9 @@ import numpy as np
 
 from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, rows_for
+from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, exact_coreset, match_means, mean_values, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
@@ -105,8 +105,12 @@ class HandOut:
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
         matched = Matched(tuple(self.models), centre_of(problem, rows.X, rows.weights))
-        targets = matched.targets(mean_values(self.source, matched), len(self.models))
-        found = calibrate(rows.weights, matched.values(rows.X, rows.y), targets)
+        means, values = mean_values(self.source, matched), matched.values(rows.X, rows.y)
+        # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
+        for count in sorted({len(self.models), 1, 0}, reverse=True):
+            found = match_means(rows.weights, values, matched.targets(means, count))
+            if found.residual <= MET:
+                break
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
         kept = found.weights > 0.0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import keeps_classes
+from dualcore.coresets.exact import match_means
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.recombine import Basis, find_means
-from dualcore.coresets.samplers.base import whole
+from dualcore.coresets.recombine import find_means
 from dualcore.coresets.training import MOST_NUMBERS, working_rows
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -28,7 +28,8 @@ class RadiusModels:
     """A sample in memory that trains a model of any radius.
 
     Every correction moves the weights of the sample, as little as possible, so that it has the sums of all rows at the
-    last model that was read of every radius. The radii of a path are close to each other: sums at a few of them correct the others too.
+    last model that was read of every radius. The radii of a path are close to each other: sums at a few of them correct
+    the others too.
 
     Parameters
     ----------
@@ -61,9 +62,9 @@ class RadiusModels:
         if size < source.n_rows:
             rows = pilot_sample(problem, source, size, seed_from(seed, 1))
             return cls(problem, source, rows, settings, is_whole=False)
-        everything = whole(source, "")
-        kept = np.flatnonzero(everything.weights)
-        rows = Pilot(everything.indices[kept], everything.X[kept], everything.y[kept], everything.weights[kept])
+        masses = source.row_masses() if source.is_weighted else np.full(source.n_rows, 1.0 / source.n_rows)
+        numbers = np.flatnonzero(masses)
+        rows = Pilot(numbers, *source.take(numbers), masses[numbers])
         return cls(problem, source, rows, settings, is_whole=True)
 
     def train(
@@ -106,21 +107,14 @@ class RadiusModels:
         means = find_means(self.source, matched)
         strata, blocks = means[: matched.n_strata], means[matched.n_strata :].reshape(len(models), -1)
         self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
-        known = list(self._known.values())
-        self.working = self._calibrated(
-            Matched(tuple(at for at, _ in known), self._centre),
-            np.concatenate([strata, *(block for _, block in known)]),
-        )
+        known, sums = zip(*self._known.values(), strict=True)
+        self.working = self._calibrated(Matched(known, self._centre), np.concatenate([strata, *sums]))
         paid = [at.problem.price * at.anchor.multiplier if at.problem.radius > 0.0 else 0.0 for at in models]
         return np.array([blocks[k, 0] + paid[k] + at.problem.penalty(at.anchor.coef) for k, at in enumerate(models)])
 
     def _calibrated(self, matched: Matched, means: FloatArray) -> Pilot:
         rows = self.rows
-        values = matched.values(rows.X, rows.y)
-        # Models of close radii have nearly the same numbers: in a basis of uncorrelated ones weights are soon found.
-        centre = rows.weights @ values
-        basis = Basis.of(centre, (rows.weights[:, None] * values).T @ values)
-        found = calibrate(rows.weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
+        found = match_means(rows.weights, matched.values(rows.X, rows.y), means)
         if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return rows
         kept = found.weights > 0.0

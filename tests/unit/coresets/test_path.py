@@ -226,14 +226,15 @@ def test_lower_bounds_are_lifted_to_their_concave_hull():
     assert (np.diff(lower, 2) <= 1e-9).all()
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
-def test_loose_points_are_trained_again(loss):
+@pytest.mark.parametrize(("loss", "gap"), [("logistic", 1e-5), ("hinge", 3e-3), ("squared", 3e-7)])
+@pytest.mark.parametrize("n", [6000, 60_000])
+def test_loose_points_are_trained_again(loss, gap, n):
     problem = Problem(loss)
-    X, y = make_data(problem.is_classification, n=6000)
-    once = radius_path(problem, X, y, RADII, coreset=150, target_gap=3e-3, rounds=0, random_state=0)
-    again = radius_path(problem, X, y, RADII, coreset=150, target_gap=3e-3, rounds=6, random_state=0)
-    assert once.relative_gap.max() > 3e-3
-    assert again.relative_gap.max() <= (1e-2 if problem.loss.kinks else 3e-3)
+    X, y = make_data(problem.is_classification, n=n)
+    settings = {"coreset": 150, "target_gap": gap, "tol": 1e-8, "random_state": 0}
+    once, again = (radius_path(problem, X, y, RADII, rounds=rounds, **settings) for rounds in (0, 6))
+    assert once.relative_gap.max() > gap
+    assert again.relative_gap.max() <= gap
     assert (again.risk <= once.risk).all()
     assert again.n_reads > once.n_reads
 
@@ -274,7 +275,7 @@ def test_any_sampler_serves(sampler, builds):
     path = radius_path(problem, X, y, RADII, coreset=sampler)
     assert path.n_builds == builds
     best = [solve(problem.replace(radius=r), X, y).value for r in RADII]
-    assert (path.risk <= 1.05 * np.array(best)).all()
+    assert (path.risk <= 1.1 * np.array(best)).all()
 
 
 def test_weights_and_seeds_are_used():
