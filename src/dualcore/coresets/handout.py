@@ -12,9 +12,17 @@ from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, exact_coreset, match_means, mean_values, plan_rows, rows_for
+from dualcore.coresets.exact import (
+    MET,
+    ROWS_OF_A_DRAW,
+    Plan,
+    exact_coreset,
+    match_means,
+    mean_values,
+    plan_rows,
+    rows_for,
+)
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -38,17 +46,29 @@ class HandOut:
     ----------
     problem, source
         What the model was trained on.
-    trained : Trained
+    solution : Solution
+    rows : Pilot
+        A sample of the source that is in memory.
     seed : int
+    risk : float, optional
+        Of the model on all rows, where it is known.
     others : sequence of At, optional
         Models of other radii that are reproduced too. None chooses some where rows allow.
     """
 
     def __init__(
-        self, problem: Problem, source: Source, trained: Trained, seed: int, others: Sequence[At] | None = None
+        self,
+        problem: Problem,
+        source: Source,
+        solution: Solution,
+        rows: Pilot,
+        seed: int,
+        *,
+        risk: float | None = None,
+        others: Sequence[At] | None = None,
     ) -> None:
-        self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
-        self.model = At(problem, anchor_at(problem, trained.solution))
+        self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
+        self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
         self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.before = source.n_reads
 
@@ -76,7 +96,7 @@ class HandOut:
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        rows = self.trained.rows
+        rows = self.rows
         matched = Matched((self.model,), np.zeros(self.source.n_features))
         distances = matched.distances(rows.X, rows.y)
         if distances is None:
@@ -87,15 +107,15 @@ class HandOut:
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         models = list(self.models)
-        start: Any = self.trained.solution
+        start: Any = self.solution
         for radius in () if self.are_given else [f * self.problem.radius for f in _FURTHER[: plan.n_models - 1]]:
             if radius > 0.0:
                 at = self.problem.replace(radius=radius)
-                solution = solve_quietly(at, self.trained.rows, tol=_TOLERANCE, warm_start=start)
-                if _learned(solution, self.trained.solution):
+                solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
+                if _learned(solution, self.solution):
                     models.append(At(at, anchor_at(at, solution)))
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
-        return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, distance_factor=factor)
+        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, distance_factor=factor)
 
     def _draws(self, size: int) -> list[Coreset]:
         """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
@@ -122,7 +142,7 @@ class HandOut:
 
     def _fewer(self, size: int) -> Pilot:
         """Return ``size`` rows of smallest keys, in classification by class; of those in memory where they suffice."""
-        rows, seed = self.trained.rows, seed_from(self.seed, 1)
+        rows, seed = self.rows, seed_from(self.seed, 1)
         if size > len(rows.y):
             return pilot_sample(self.problem, self.source, size, seed)
         if size == len(rows.y):
@@ -145,8 +165,11 @@ class HandOut:
         if not waiting:
             return coresets
         solutions = [solve_quietly(self.problem, coresets[k], tol=_TOLERANCE) for k in waiting]
-        risk, out = self.trained.certificate.upper, list(coresets)
-        for k, value in zip(waiting, risks_of(self.problem, self.source, solutions), strict=True):
+        asked = solutions if self.risk is not None else [self.solution, *solutions]
+        risks = risks_of(self.problem, self.source, asked)
+        self.risk = risks[0] if self.risk is None else self.risk
+        risk, out = self.risk, list(coresets)
+        for k, value in zip(waiting, risks[-len(waiting) :], strict=True):
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out

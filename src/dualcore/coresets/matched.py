@@ -17,7 +17,7 @@ curvature.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,6 +177,13 @@ class Matched:
                 here = here if number == 0 else self.distance_factor * here
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
+
+    def shifted(self, step: float) -> Matched:
+        """Return what is matched where all scores of the models are larger by ``step``: the other side of a kink."""
+        models = tuple(
+            At(problem, replace(anchor, intercept=anchor.intercept + step)) for problem, anchor in self.models
+        )
+        return replace(self, models=models)
 
     def targets(self, means: FloatArray, n_models: int = 1) -> FloatArray:
         """Return the sums that make the first models optimal, nearest to the ``means`` over all rows.

@@ -55,7 +55,7 @@ class RadiusModels:
 
     @classmethod
     def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> RadiusModels | None:
-        """Return the models of a sample that is drawn here: of all rows if they are few, None where they are too wide."""
+        """Return the models of a sample of the source, of all rows if they are few; None where they are too wide."""
         size = working_rows(problem, source.n_features)
         if min(size, source.n_rows) * source.n_features > MOST_NUMBERS:
             return None

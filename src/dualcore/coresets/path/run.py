@@ -27,7 +27,6 @@ from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.several import RadiusModels, stack
-from dualcore.coresets.training import Trained
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
@@ -38,9 +37,9 @@ from dualcore.solvers import Solution, solve, solve_quietly
 from dualcore.solvers.assess import as_source, read_model
 
 # Anchors are at most this factor apart, and match no more numbers than this: an elimination takes the cube of it.
-_APART, _MATCHED = 3.0, 500
+_APART, _MATCHED = 4.0, 500
 # Lower bounds come from models this factor apart: between two of them the optimum is all but a line.
-_BOUNDED = 1.1
+_BOUNDED = 1.06
 # Share of the gap asked for; a path ends when no risk falls by more.
 _STALLED = 0.1
 # Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
@@ -239,10 +238,8 @@ class _CoresetPath:
         chosen = stack(self.problem, [self.radii[anchors[k]] for k in kept], [models[k] for k in kept])
         middle = len(kept) // 2
         at, model = chosen[middle].problem, models[kept[middle]]
-        reading = read_model(at, self.source, model)
-        known = Certificate(reading.risk, min(reading.lower_bound(reading.risk), reading.risk), 1, reading.rounding)
         others = [each for k, each in enumerate(chosen) if k != middle]
-        coreset = HandOut(at, self.source, Trained(model, known, (), sample.rows), seed, others).best(size)
+        coreset = HandOut(at, self.source, model, sample.rows, seed, others=others).best(size)
         enough = size is None or plan_rows(self.problem, m, size, len(anchors)) is not None
         return coreset, enough and len(kept) == len(anchors)
 

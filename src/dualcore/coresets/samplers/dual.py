@@ -13,10 +13,10 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.radii import radius_list
-from dualcore.coresets.samplers.base import Callback, CoresetFit, Round, Sampler, whole
+from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.several import RadiusModels, stack
-from dualcore.coresets.training import Trained, train
+from dualcore.coresets.training import Callback, Round, Trained, train
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -109,7 +109,9 @@ class DualCoreset(Sampler):
             others = None
             if self.radii is not None:
                 trained, others = self._along(problem, source, trained, before)
-            coreset = HandOut(problem, source, trained, seed, others).best(size)
+            risk = trained.certificate.upper
+            built = HandOut(problem, source, trained.solution, trained.rows, seed, risk=risk, others=others)
+            coreset = built.best(size)
         solution = replace(trained.solution, dual=None)
         return CoresetFit(solution, trained.certificate, coreset, trained.history)
 
