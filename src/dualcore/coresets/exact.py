@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import calibrate
+from dualcore.coresets.calibrate import Calibrated, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, Curvature, Matched, centre_of
-from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
+from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -30,7 +30,7 @@ _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-_MET, _CONSTANT = 1e-8, 1e-7
+MET, _CONSTANT = 1e-8, 1e-7
 # Rows are on a kink as long as their distances from it, times their masses, sum to less than this share of the mean h.
 _TIED = 1e-8
 
@@ -43,8 +43,8 @@ class Plan(NamedTuple):
     n_near: int
 
 
-def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
-    """Return how many rows reproduce one model: one more than the matched numbers, and rows near kinks.
+def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
+    """Return how many rows reproduce some models: one more than the matched numbers, and rows near kinks.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
     (24, 129)
     """
     fixed, own = _columns(problem, n_features)
-    return fixed + own + near * _near_rows(problem, n_features) + _products(problem, n_features)
+    return fixed + n_models * (own + near * _near_rows(problem, n_features)) + _products(problem, n_features)
 
 
 def _columns(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -172,6 +172,15 @@ def _as_coreset(pool: Pool, models: Sequence[At], n_rows: int, seed: int, rank: 
     )
 
 
+def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
+    """Return weights of a sample, moved as little as possible, with which it has these means.
+
+    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
+    """
+    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
+    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
+
+
 def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:
     """Return a distance from kinks within which about twice the wanted rows lie, by those of a sample."""
     distances = matched.distances(rows.X, rows.y) if wanted else None
@@ -221,7 +230,7 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
     for each in asked:
         goal = (each - have) / mass
         weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights
-        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= _MET:
+        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
             return weights * mass
     return pool.weights
 

@@ -10,11 +10,20 @@ import numpy as np
 
 from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, refilled, rows_for
+from dualcore.coresets.exact import (
+    MET,
+    ROWS_OF_A_DRAW,
+    Plan,
+    exact_coreset,
+    match_means,
+    mean_values,
+    plan_rows,
+    refilled,
+    rows_for,
+)
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -38,21 +47,37 @@ class HandOut:
     ----------
     problem, source
         What the model was trained on.
-    trained : Trained
+    solution : Solution
+    rows : Pilot
+        A sample of the source that is in memory.
     seed : int
+    risk : float, optional
+        Of the model on all rows, where it is known.
+    others : sequence of At, optional
+        Models of other radii that are reproduced too. None chooses some where rows allow.
     """
 
-    def __init__(self, problem: Problem, source: Source, trained: Trained, seed: int) -> None:
-        self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
-        self.model = At(problem, anchor_at(problem, trained.solution))
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        solution: Solution,
+        rows: Pilot,
+        seed: int,
+        *,
+        risk: float | None = None,
+        others: Sequence[At] | None = None,
+    ) -> None:
+        self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
+        self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
+        self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.before = source.n_reads
 
-    def best(self, size: int | None, radii: Any = None) -> Coreset:
+    def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
-        m, rows = self.source.n_features, self.trained.rows
-        others = radius_list(self.problem, rows, radii)
-        plan = plan_rows(self.problem, m, size, None if others is None else 1 + len(others), self._near())
-        least = rows_for(self.problem, m, self._near())
+        m = self.source.n_features
+        plan = plan_rows(self.problem, m, size, len(self.models) if self.are_given else None, self._near())
+        least = rows_for(self.problem, m, self._near(), len(self.models))
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
             plan = None  # calibrated weights match as much, without a search for rows
@@ -62,7 +87,7 @@ class HandOut:
                 plan, message = None, None
                 size = self.source.n_rows
             else:
-                found.append(self._exact(plan, size, others))
+                found.append(self._exact(plan, size))
         if not found or self._measure(found)[0].excess > _AS_GOOD:  # type: ignore[operator]
             found += self._draws(len(found[0]) if size is None else size)
         found = self._measure(found)
@@ -72,7 +97,7 @@ class HandOut:
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        rows = self.trained.rows
+        rows = self.rows
         matched = Matched((self.model,), np.zeros(self.source.n_features))
         distances = matched.distances(rows.X, rows.y)
         if distances is None:
@@ -81,30 +106,33 @@ class HandOut:
         spread = float(np.sqrt(rows.weights @ (t - rows.weights @ t) ** 2))
         return bool((distances <= 0.1 * spread).any())
 
-    def _exact(self, plan: Plan, size: int | None, others: Sequence[float] | None) -> Coreset:
-        models = [self.model]
-        radii = [f * self.problem.radius for f in _FURTHER] if others is None else list(others)
-        start: Any = self.trained.solution
-        for radius in radii[: plan.n_models - 1]:
+    def _exact(self, plan: Plan, size: int | None) -> Coreset:
+        models = list(self.models)
+        start: Any = self.solution
+        for radius in () if self.are_given else [f * self.problem.radius for f in _FURTHER[: plan.n_models - 1]]:
             if radius > 0.0:
                 at = self.problem.replace(radius=radius)
-                solution = solve_quietly(at, self.trained.rows, tol=_TOLERANCE, warm_start=start)
-                if others is not None or _learned(solution, self.trained.solution):
+                solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
+                if _learned(solution, self.solution):
                     models.append(At(at, anchor_at(at, solution)))
         plan = refilled(plan, self.problem, self.source.n_features, len(models))
-        factor = 8.0 if others is None else 1.0  # what was asked for comes first
-        return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, distance_factor=factor)
+        factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
+        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, distance_factor=factor)
 
     def _draws(self, size: int) -> list[Coreset]:
-        """Return a uniform draw of the seed, and the same rows with weights calibrated at the model."""
+        """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
         rows, problem, n = self._fewer(size), self.problem, self.source.n_rows
         details: dict[str, Any] = {"seed": self.seed}
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
-        matched = Matched((self.model,), centre_of(problem, rows.X, rows.weights))
-        targets = matched.targets(mean_values(self.source, matched))
-        found = calibrate(rows.weights, matched.values(rows.X, rows.y), targets)
+        matched = Matched(tuple(self.models), centre_of(problem, rows.X, rows.weights))
+        means, values = mean_values(self.source, matched), matched.values(rows.X, rows.y)
+        # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
+        for count in sorted({len(self.models), 1, 0}, reverse=True):
+            found = match_means(rows.weights, values, matched.targets(means, count))
+            if found.residual <= MET:
+                break
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
         kept = found.weights > 0.0
@@ -116,7 +144,7 @@ class HandOut:
 
     def _fewer(self, size: int) -> Pilot:
         """Return ``size`` rows of smallest keys, in classification by class; of those in memory where they suffice."""
-        rows, seed = self.trained.rows, seed_from(self.seed, 1)
+        rows, seed = self.rows, seed_from(self.seed, 1)
         if size > len(rows.y):
             return pilot_sample(self.problem, self.source, size, seed)
         if size == len(rows.y):
@@ -140,8 +168,11 @@ class HandOut:
         if not waiting:
             return coresets
         solutions = [solve_quietly(self.problem, coresets[k], tol=_TOLERANCE) for k in waiting]
-        risk, out = self.trained.certificate.upper, list(coresets)
-        for k, value in zip(waiting, risks_of(self.problem, self.source, solutions), strict=True):
+        asked = solutions if self.risk is not None else [self.solution, *solutions]
+        risks = risks_of(self.problem, self.source, asked)
+        self.risk = risks[0] if self.risk is None else self.risk
+        risk, out = self.risk, list(coresets)
+        for k, value in zip(waiting, risks[-len(waiting) :], strict=True):
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out
@@ -160,16 +191,6 @@ def risks_of(problem: Problem, source: Source, solutions: Sequence[Solution]) ->
         return [readings.risk(problem, number)[0] for number in range(len(solutions))]
     data = source_data(source)
     return [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
-
-
-def radius_list(problem: Problem, rows: Any, radii: Any) -> list[float] | None:
-    """Return the radii of further models, without that of the problem; None where none were asked for."""
-    if radii is None:
-        return None
-    values = np.atleast_1d(np.asarray(radii, dtype=np.float64))
-    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0.0).any():
-        raise ValueError(f"radii must be finite and non-negative, got {radii!r}.")
-    return [float(value) for value in np.unique(values) if value != problem.radius]
 
 
 def _too_few(size: int | None, least: int, n_rows: int) -> str:

@@ -17,7 +17,6 @@ curvature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -230,8 +229,3 @@ def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
     if not problem.fit_intercept:
         return np.zeros(X.shape[1])
     return np.asarray(X.T @ weights, dtype=np.float64).ravel()
-
-
-def stacked(problems: Sequence[Problem], anchors: Sequence[Anchor]) -> tuple[At, ...]:
-    """Return problems and their models as pairs."""
-    return tuple(At(problem, anchor) for problem, anchor in zip(problems, anchors, strict=True))

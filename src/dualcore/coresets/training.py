@@ -9,8 +9,8 @@ would not fit in memory, gradients of reads train the model (`solve` on a source
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.samplers.base import Callback, Round
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -36,13 +35,32 @@ from dualcore.solvers.pilot import Pilot
 # Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
 _ROWS, _ROWS_KINKS = 12, 40
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, _MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
+_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
 # Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
 _ROUGH = 1e-4
 # Share of the gap asked for; the loop ends when the risk falls by less.
 _STALLED = 0.1
 # Width over which slopes are averaged for the second dual candidate of a read, in standard deviations of the scores.
 _WIDTH = 0.05
+
+
+@dataclass(frozen=True)
+class Round:
+    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+
+    read: int
+    rows: int
+    risk: float
+    upper: float
+    lower: float
+
+    @property
+    def relative_gap(self) -> float:
+        """``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
+
+
+Callback = Callable[[Round], None]
 
 
 class Trained(NamedTuple):
@@ -87,7 +105,7 @@ def train(
     """
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     size = working_rows(problem, source.n_features)
-    if size >= source.n_rows or size * source.n_features > _MOST_NUMBERS:
+    if size >= source.n_rows or size * source.n_features > MOST_NUMBERS:
         return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
     return _Loop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
 
@@ -111,7 +129,7 @@ def _train_all(
         if callback is not None:
             callback(history[-1])
 
-    size = min(working_rows(problem, source.n_features), _MOST_NUMBERS // source.n_features)
+    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
     size = min(max(size, len(problem.family.strata), 1), source.n_rows)
     rows = pilot_sample(problem, source, size, seed_from(seed, 1))
     if size == source.n_rows:  # those without weight are left out
