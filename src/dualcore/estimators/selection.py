@@ -234,7 +234,9 @@ class RadiusSearch(WassersteinLinearModel):
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
             settings["tol"] = fold_tolerance(problem, Data(rows, targets[0], masses), self.solver, self.tol)
-        paths = [radius_path(problem, rows, target, radii, coreset, masses, **settings) for target in targets]
+        paths = [
+            radius_path(problem, rows, target, radii, coreset, masses, build=False, **settings) for target in targets
+        ]
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept

@@ -112,7 +112,7 @@ class _ModelRead(LeafRead[_ModelSums]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = max(256, _BLOCK_NUMBERS // len(self.plan.coef))
+        fitting = max(2048, _BLOCK_NUMBERS // len(self.plan.coef))
         return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:

@@ -73,6 +73,7 @@ def score_folds(
             radii,
             coreset,
             random_state=random_state,
+            build=False,
             **settings,
         )
         for fold in range(n_folds)
