@@ -150,7 +150,8 @@ class HandOut:
         strata = self.problem.family.strata
         group = self.problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
         n_groups = max(len(strata), 1)
-        counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
+        counts = np.bincount(group, minlength=n_groups)
+        masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
         draws = allocate(size, counts, masses)
         order = np.lexsort((row_keys(seed, rows.rows), group))
         rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
