@@ -95,7 +95,13 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    return Plan(models, min(left, own), near + max(left - own, 0) if near else near)
+    return Plan(models, min(left, own) if near else left, near + max(left - own, 0) if near else 0)
+
+
+def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
+    """Return the plan where there are fewer models than planned: their rows go to curvature."""
+    spared = (plan.n_models - n_models) * _columns(problem, n_features)[1]
+    return Plan(n_models, plan.n_products + spared, plan.n_near)
 
 
 def mean_values(source: Source, matched: Matched) -> FloatArray:

@@ -20,6 +20,7 @@ from dualcore.coresets.exact import (
     match_means,
     mean_values,
     plan_rows,
+    refilled,
     rows_for,
 )
 from dualcore.coresets.matched import At, Matched, centre_of
@@ -114,6 +115,7 @@ class HandOut:
                 solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
                 if _learned(solution, self.solution):
                     models.append(At(at, anchor_at(at, solution)))
+        plan = refilled(plan, self.problem, self.source.n_features, len(models))
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         return exact_coreset(self.source, models, self.rows, plan, self.seed, size, distance_factor=factor)
 

@@ -169,20 +169,14 @@ def test_a_certificate_of_a_model_from_elsewhere():
 # Coresets
 
 
-def test_calibration_and_rounds_bring_a_coreset_nearer():
-    """Three seeds each; a draw as the paper has it misses the optimum by a percent or two here."""
+def test_a_coreset_of_many_classes_gives_back_the_model():
+    """150 of 2,000 rows; a draw as the paper has it misses the optimum by a percent or two here."""
     X, y = sample(seed=20, n=2000, noise=2.0)
     problem = make(label_cost=2.0)
-    best = solve(problem, X, y).value
-    excess = {}
-    for name, settings in {
-        "as written": {"calibrate": False, "focus": False},
-        "once": {"rounds": 1},
-        "thrice": {"rounds": 3},
-    }.items():
-        fits = [fit_coreset(problem, X, y, DualCoreset(size=150, **settings), random_state=k) for k in range(3)]
-        excess[name] = np.mean([fit.solution.value for fit in fits]) / best - 1.0
-    assert excess["thrice"] < 0.5 * excess["once"] < 0.5 * excess["as written"]
+    fit = fit_coreset(problem, X, y, DualCoreset(size=150), random_state=0)
+    alone = solve(problem, fit.coreset.X, fit.coreset.y, fit.coreset.weights, tol=1e-8)
+    risk = problem.risk(alone.coef, alone.intercept, X, y)
+    assert risk <= solve(problem, X, y).value * (1.0 + 1e-4)
 
 
 def test_a_coreset_that_is_not_supported_is_refused():
