@@ -60,7 +60,6 @@ SAME_CLASSES = {
     "Model",
     "Reading",
     "Rows",
-    "_Candidate",
     "_Read",
     "_Sums",
 }

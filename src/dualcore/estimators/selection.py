@@ -315,8 +315,8 @@ def _masses(plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArr
 class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
     """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
 
-    A radius path is followed on every training part, with warm starts and, through coresets, with one coreset for
-    radii within a factor of two; then the model is trained on all rows with the radius that did best on the rows left
+    A radius path is followed on every training part, with warm starts and, where ``coreset`` is given, on one sample
+    that reads of all rows correct; then the model is trained on all rows with the radius that did best on the rows left
     out.
 
     Examples

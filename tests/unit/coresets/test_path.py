@@ -101,7 +101,6 @@ def test_chunks_and_sparse_rows_score_alike(loss, settings):
         parts = read_models(source, problem, models, widths, 0.1)
         for j in range(3):
             assert parts.risk(problem, j) == pytest.approx(whole.risk(problem, j), rel=1e-12)
-            np.testing.assert_allclose(parts.moments(j), whole.moments(j), rtol=1e-9, atol=1e-12)
             upper = whole.risk(problem, j)[0]
             assert parts.lower_bound(problem, j, upper) == pytest.approx(whole.lower_bound(problem, j, upper), rel=1e-9)
 
@@ -126,22 +125,6 @@ def test_a_path_is_the_same_however_rows_are_cut_into_chunks(loss, settings, wei
         found.append((path.coef.tolist(), path.intercept.tolist(), known))
     assert found[1] == found[0]
     assert found[2] == found[0]
-
-
-def test_the_moments_are_those_of_the_objective():
-    X, y = make_data(True)
-    problem = Problem("logistic", radius=0.1, label_cost=1.0)
-    coef, intercept, multiplier = np.array([1.0, -2.0, 0.5, 1.0]), 0.4, 3.0
-    model = Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
-    positive, loss, pull, *gradient, flipped = read_models(ArraySource(X, y), problem, [model], [0.0], 1.0).moments(0)
-    expected = problem.gradient(coef, intercept, X, y, multiplier=multiplier)
-    t = problem.signal(coef, intercept, problem.validate(X, y))
-    assert flipped == pytest.approx(float((t > multiplier).mean()))
-    assert flipped > 0.0
-    assert positive == pytest.approx(float((y > 0).mean()))
-    assert loss == pytest.approx(float(problem.loss.value(t).mean()))
-    assert pull == pytest.approx(expected.intercept)
-    np.testing.assert_allclose(gradient, expected.coef, rtol=1e-10)
 
 
 def test_a_cut_tail_keeps_what_the_budget_can_reach():
@@ -196,7 +179,7 @@ def test_one_coreset_serves_all_radii(size):
     assert [point.build for point in path.points] == [0] * 17
     assert path.relative_gap.max() <= 1e-3
     assert all(point.certificate.n_reads == path.n_reads for point in path.points)
-    assert "1 coresets" in repr(path)
+    assert "1 coreset," in repr(path)
     (coreset,) = path.coresets
     assert len(coreset) <= (40 if size is None else size)
     for point in path.points:

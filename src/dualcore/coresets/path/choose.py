@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from dualcore.coresets.path.folds import Measure, score_folds
+from dualcore.coresets.path.folds import score_folds
 from dualcore.coresets.path.run import radius_path
 from dualcore.coresets.radii import as_data, constant_signal, open_targets, slopes
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.rows import Rows, as_rows
+from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import Family
 from dualcore.solvers import solve
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -127,7 +126,7 @@ def select_radius(
     >>> chosen.scores.shape, chosen.radius < 10.0
     ((3, 4), True)
     """
-    measures: dict[Any, Measure] = {"loss": _losses, "error": _errors}
+    measures = {"loss": "losses", "error": "errors"}  # by the names of what a family answers
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
     if rule not in ("best", "one_standard_error"):
@@ -157,8 +156,8 @@ def select_radius(
         if callable(scoring):
             columns.append([scoring(problem, *model, held) for model in models])
         else:
-            measure = measures[scoring]
-            columns.append([float(held.masses @ measure(problem.family, *held[:2], *model)) for model in models])
+            measure = getattr(problem.family, measures[scoring])
+            columns.append([float(held.masses @ measure(*held[:2], *model)) for model in models])
     if order is None or len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
     return RadiusSelection.by_rule(order, np.array(columns).T, rule)
@@ -211,14 +210,6 @@ def _check_folds(cv: Any) -> None:
 def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
     """Return the mean loss of a model, without radius or ridge."""
     return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
-
-
-def _losses(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
-    return family.losses(rows, y, coef, intercept)
-
-
-def _errors(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
-    return family.errors(rows, y, coef, intercept)
 
 
 def suggest_radius(

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -228,20 +227,17 @@ class _CoresetPath:
         self, sample: RadiusModels, anchors: list[int], models: list[Solution], sampler: DualCoreset, seed: int
     ) -> tuple[Coreset, bool]:
         """Return the coreset of the path, and whether it reproduces the models of all anchors."""
-        m = self.source.n_features
         size = None if sampler.size is None else resolve_size(sampler.size, self.source.n_rows)
-        most = max(_MATCHED // rows_for(self.problem, m, near=False), 1)
-        while most > 1 and plan_rows(self.problem, m, size, most) is None:
-            most -= 1
-        kept = sorted({round(k) for k in np.linspace(0, len(anchors) - 1, min(most, len(anchors)))})
-        kept = kept if len(kept) > 1 else [len(anchors) // 2]
+        known = self.problem, self.source.n_features
+        fitting = [n for n in range(1, len(anchors) + 1) if plan_rows(*known, size, n) is not None]
+        count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
+        kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int).tolist()
         chosen = stack(self.problem, [self.radii[anchors[k]] for k in kept], [models[k] for k in kept])
-        middle = len(kept) // 2
+        middle = count // 2
+        others = [*chosen[:middle], *chosen[middle + 1 :]]
         at, model = chosen[middle].problem, models[kept[middle]]
-        others = [each for k, each in enumerate(chosen) if k != middle]
         coreset = HandOut(at, self.source, model, sample.rows, seed, others=others).best(size)
-        enough = size is None or plan_rows(self.problem, m, size, len(anchors)) is not None
-        return coreset, enough and len(kept) == len(anchors)
+        return coreset, bool(fitting) and count == len(anchors)
 
     def _train(self, sample: RadiusModels, positions: list[int], rows: Any, number: int | None) -> None:
         """Train some radii and score them; a solver's own bound holds for all rows where it saw them all."""
@@ -307,12 +303,9 @@ class _CoresetPath:
             while len(hull) > 1 and _is_below(prices, lower, hull[-2], hull[-1], k):
                 hull.pop()
             hull.append(k)
-        for left, right in pairwise(hull):
-            for k in range(left + 1, right):
-                share = (prices[k] - prices[left]) / (prices[right] - prices[left])
-                # Rounded down: what is interpolated must not exceed what is known.
-                line = lower[left] + share * (lower[right] - lower[left])
-                lower[k] = max(lower[k], line * (1.0 - 1e-14))
+        # Rounded down: what is interpolated must not exceed what is known.
+        line = np.interp(prices, [prices[k] for k in hull], [lower[k] for k in hull]) * (1.0 - 1e-14)
+        self.lower = np.maximum(lower, line).tolist()
 
     def _add(self, coreset: Coreset) -> None:
         self.coresets.append(coreset)
