@@ -116,7 +116,7 @@ def test_nan_is_found_in_the_first_read_and_its_row_is_named(kind, tmp_path):
         list(source.map(lambda chunk: chunk.y.size))
     assert source.n_reads <= 2  # a source that has to count its rows first has read them once
     where = {"parquet": "row group 4, row 410", "parquet folder": "part-002.parquet, row group 0, row 208"}
-    where |= {"uri": "part-002.parquet, row group 0, row 208", "feather": "1.feather, row 1209 of it"}
+    where |= {"uri": "part-002.parquet, row group 0, row 208", "feather": "001.feather, row 1209 of it"}
     where |= {"arrow dataset": "one.parquet, row group 4, row 410", "gzipped csv": "rows.csv.gz, data row 3210"}
     where |= {"csv": "data row 3210", "parts": "part 8, row 102", "dask array": "partition 3, row 477"}
     assert where.get(kind, "row ") in str(caught.value)

@@ -41,14 +41,14 @@ FIRST = ("__init__", "dualcore.cli.startup")
 MOST = {
     "beside": (175, 0),
     "certificates": (1_775, 47),
-    "cli": (2_843, 19),
-    "coresets": (3_505, 69),
-    "data": (3_197, 45),
-    "estimators": (2_020, 18),
+    "cli": (2_852, 19),
+    "coresets": (3_504, 69),
+    "data": (2_994, 44),
+    "estimators": (2_022, 18),
     "experiments": (1_573, 22),
     "problem": (4_613, 59),
     "reading": (1_397, 28),
-    "solvers": (11_057, 475),
+    "solvers": (11_106, 477),
 }
 # A count this far below its limit, absolutely and relative to the limit, must be entered as the new limit.
 LOOSE, LOOSE_SHARE = 5, 0.03
@@ -66,7 +66,7 @@ SAME_CLASSES = {
     "_Read",
     "_Sums",
 }
-SAME_FILES = {"data/arrays.py", "data/rows.py"}
+SAME_FILES: set[str] = set()
 # Names that every folder may use.
 SHARED_FILES = {"__init__.py", "base.py"}
 # Lower bounds search for one number, a multiplier or a share. Minimisation over more variables is training.
@@ -352,7 +352,7 @@ def test_an_import_that_climbs_is_reported(tmp_path, module, text, target):
         ("problem/losses/hinge.py", "from dualcore.problem.losses.base import Loss\nfrom . import base\n"),
         ("problem/problem.py", "from .geometry import Norm\nfrom dualcore import data\n"),
         ("coresets/samplers/grid.py", "from ...problem import Problem\nfrom ...solvers import solve\n"),
-        ("coresets/refine.py", "from dualcore.data.sources.arrays import ArraySource\nimport numpy as np\n"),
+        ("coresets/refine.py", "from dualcore.data.sources.memory import ArraySource\nimport numpy as np\n"),
         ("__init__.py", "from .cli import startup\nfrom .estimators import Classifier\n"),
         ("experiments/tables.py", "from dualcore import Problem, __version__\n"),
         ("cli/app.py", "def demo():\n    from dualcore.experiments import tables\n"),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualcore.data.sources.arrow import Tables
+from dualcore.data.sources.arrow import Tables, is_number
 from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import import_arrow, list_tables
@@ -97,3 +97,15 @@ def mixed_column(name: str, files: Sequence[str], first_is_number: bool) -> str:
     """Say that a column holds numbers in one file and text in another."""
     number, text = files if first_is_number else reversed(files)
     return f"Column {name!r} holds numbers in {number} and text in {text}: the files do not match."
+
+
+def find_text(tables: Tables, name: str) -> tuple[str, int] | None:
+    """Return the first value of a column of text files that is not a number, and its row in its file, from 0."""
+    for piece in tables.pieces if tables.is_text else ():
+        row = 0
+        for batch in piece.batches([name], {name: import_arrow("pyarrow").string()}, 1 << 16):
+            for value in batch.column(0).to_pylist():
+                if value and value.strip() and not is_number(value):
+                    return value, row
+                row += 1
+    return None

@@ -24,8 +24,8 @@ import scipy.sparse as sp
 from dualcore.cli.coding import mixed_column, table_files
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError
-from dualcore.data.sources.arrays import with_matrix
 from dualcore.data.sources.arrow import check_header, is_number
+from dualcore.data.sources.memory import with_matrix
 from dualcore.data.sources.paths import CSV, FEATHER, PARQUET, SVMLIGHT, delimiter_of
 from dualcore.data.storage import FileState, read_archive
 

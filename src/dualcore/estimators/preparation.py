@@ -20,7 +20,7 @@ from dualcore.data.sources.arrow import Tables, is_number
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import import_arrow
-from dualcore.data.sources.rows import whole_chunk
+from dualcore.data.sources.products import whole_chunk
 
 FROM_DTYPE = "from_dtype"
 # A column of more different texts is taken for names or remarks, not for categories.

@@ -20,7 +20,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.sources.base import LocalSource
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.data.sources import Source
-from dualcore.data.sources.rows import SourceRows
+from dualcore.data.sources.products import SourceRows
 
 # By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
 # less than what the rounding of the moment itself is granted.

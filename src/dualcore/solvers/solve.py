@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import dense_if_small
+from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
@@ -30,6 +30,8 @@ from dualcore.solvers.softmax import solve_classes
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
+# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+_FEW_NUMBERS = 100_000
 # A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
 _TOO_WIDE = 1e10
 
@@ -228,3 +230,17 @@ def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, float]:
     if coef.shape != (n_features,):
         raise ValueError(f"warm_start has {coef.size} coefficients but X has {n_features} features.")
     return normal.inside(coef, float(warm_start.intercept))
+
+
+def dense_if_small(rows: Rows) -> Rows:
+    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> type(dense_if_small(SparseRows(sp.eye_array(3, format="csr")))).__name__
+    'DenseRows'
+    """
+    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
+        return DenseRows(rows.by_row.toarray().astype(np.float64))
+    return rows

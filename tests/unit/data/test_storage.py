@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualcore.data.sources.arrays import map_npz
+from dualcore.data.sources.memory import map_npz
 from dualcore.data.storage import ArchiveError, FileState, Record, read_archive, write_atomically
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and locks of POSIX")

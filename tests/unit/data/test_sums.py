@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualcore.data.sums import Leaves, RowSum, TreeSum, complete_leaves, leaf_rows, split_rows
+from dualcore.data.sums import Leaves, TreeSum, complete_leaves, exact_sum, leaf_rows, rounded, split_rows
 
 cuts = st.lists(st.integers(1, 4999), max_size=12, unique=True).map(sorted)
 
@@ -20,15 +22,18 @@ def parts_of(n: int, inner: list[int]) -> list[tuple[int, int]]:
     return list(itertools.pairwise(ends))
 
 
-@given(cuts, st.randoms(use_true_random=False))
-def test_a_row_sum_is_the_same_for_every_split_and_order(inner, random):
+@given(cuts)
+def test_an_exact_sum_is_the_same_for_every_split(inner):
     values = np.random.default_rng(0).normal(size=5000) * 10.0 ** np.random.default_rng(1).integers(-8, 8, 5000)
-    parts = [RowSum.of(a, values[a:b]) for a, b in parts_of(5000, inner)]
-    random.shuffle(parts)
-    half = len(parts) // 2
-    joined = RowSum.join([RowSum.join(parts[:half]), RowSum.join(parts[half:])]) if half else RowSum.join(parts)
-    assert joined.total() == RowSum.of(0, values).total()
-    assert joined.total() == pytest.approx(values.sum(), rel=1e-9)
+    assert sum(exact_sum(values[a:b]) for a, b in parts_of(5000, inner)) == exact_sum(values)
+    assert rounded(exact_sum(values)) == math.fsum(values)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20))
+def test_an_exact_sum_is_exact(values):
+    exact = sum(map(Fraction, values), Fraction(0))
+    assert Fraction(exact_sum(np.array(values, dtype=np.float64)), 1 << 1126) == exact
+    assert rounded(exact_sum(np.array(values, dtype=np.float64)), 1000) == float(exact / 1000)
 
 
 def test_plain_sums_do_differ():

@@ -8,7 +8,7 @@ from dualcore import Problem, certify, open_source, solve
 from dualcore.certificates import RowBounds
 from dualcore.data.sources import ArraySource, Chunk, PartsSource, TransformedSource
 from dualcore.data.sources.base import LocalSource
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.descent.oracle import ColumnScaling

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.cli.coding import MOST_LEVELS, column_kinds, table_files
+from dualcore.cli.coding import MOST_LEVELS, column_kinds, find_text, table_files
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import SUFFIXES, Table, TableError, find_column, read_table
 from dualcore.data.arrays import FloatArray
@@ -182,7 +182,7 @@ class _Columns(Layout):
         return self.kinds[name] == "category"
 
     def _first_text(self, name: str) -> tuple[str, int] | None:
-        return self.tables.find_text(name)
+        return find_text(self.tables, name)
 
     def _levels(self, texts: Sequence[str], chosen: Chosen) -> dict[str, list[Any]]:
         # Which rows are left out depends on all columns; else those of text are enough. A number fills as any other.

@@ -19,7 +19,7 @@ from dualcore.cli.groups import DataOptions, ProblemOptions
 from dualcore.cli.tables import TableError
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.streamfile import read_notes
-from dualcore.data.sources.rows import whole_chunk
+from dualcore.data.sources.products import whole_chunk
 from dualcore.data.storage import ArchiveError
 
 

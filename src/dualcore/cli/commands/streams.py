@@ -23,7 +23,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, ClassError, SvmlightSource, TransformedSource
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.paths import format_of
-from dualcore.data.sources.rows import source_target, whole_chunk
+from dualcore.data.sources.products import source_target, whole_chunk
 from dualcore.estimators.units import Units
 
 # A Parquet file beyond this is streamed wherever it can be.

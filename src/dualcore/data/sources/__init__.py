@@ -12,11 +12,11 @@ from typing import Any
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_rows, refuse_lazy
-from dualcore.data.sources.arrays import ArraySource, open_npy, open_npz
 from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource, is_arrow
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError, check_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
+from dualcore.data.sources.memory import ArraySource, open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Paths, format_of, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
@@ -189,6 +189,7 @@ def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any
     if kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
+        options.pop("labels", None)  # targets are numbers
         return SvmlightSource(paths, sample_weight=sample_weight, **options)
     _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(str(kind), ArrowSource)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
@@ -17,15 +17,7 @@ import numpy.typing as npt
 
 from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows, touched
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, SourceError, check_labels
-from dualcore.data.sources.columns import (
-    Block,
-    Columns,
-    Fill,
-    aligned_chunks,
-    find_fills,
-    find_values,
-    kind_of,
-)
+from dualcore.data.sources.columns import Columns, Fill, aligned_chunks, find_fills, find_values, kind_of
 from dualcore.data.sources.paths import Listing, delimiter_of, format_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
@@ -50,7 +42,7 @@ def is_arrow(data: Any) -> bool:
     return package in ("pandas", "polars") and hasattr(data, "columns") and hasattr(data, "to_numpy")
 
 
-class TablePiece(NamedTuple):
+class TablePart(NamedTuple):
     """Rows that are read by themselves: a row group, a file, or a part of a table.
 
     ``rows`` is a fragment of a dataset or a table; ``n_rows`` is None where they are not counted yet.
@@ -68,8 +60,9 @@ class TablePiece(NamedTuple):
         if not hasattr(self.rows, "physical_schema"):
             return iter(self.rows.select(names).to_batches(max_chunksize=size))
         fields = [self.schema.field(name).with_type(types.get(name, self.schema.field(name).type)) for name in names]
-        schema = import_arrow("pyarrow").schema(fields)
-        found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=names, batch_size=size, use_threads=False)
+        field, schema = import_arrow("pyarrow.dataset").field, import_arrow("pyarrow").schema(fields)
+        columns = {name: field(name) for name in names}  # a plain name may stand for a path, if there are dots in it
+        found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=columns, batch_size=size, use_threads=False)
         return found
 
     def bytes_of(self, names: Sequence[str], file_size: int) -> int:
@@ -95,7 +88,7 @@ class Tables:
     ----------
     schema : pyarrow.Schema
         Of the first file, with the columns that its folders name (``year=2024``).
-    pieces : list of TablePiece
+    pieces : list of TablePart
     files : list of FileState
     index : tuple of str
         Columns that hold the index of a pandas frame; not among ``names``.
@@ -107,7 +100,7 @@ class Tables:
         import_arrow("pyarrow")
         self.kind, self.separator = kind, separator
         self.files: list[FileState] = []
-        self.pieces: list[TablePiece] = []
+        self.pieces: list[TablePart] = []
         self.index: tuple[str, ...] = ()
         if is_paths(data) or isinstance(data, (list, tuple)):
             for listing in list_tables(data, kind):
@@ -172,14 +165,14 @@ class Tables:
         check_header(name, own.names, is_text=self.is_text)
         extra = [field for field in known if field.name in keys and field.name not in own.names]
         schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
-        if not hasattr(fragment, "split_by_row_group"):
+        groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
+        if not groups:
             n_rows = None if self.is_text else fragment.count_rows()
-            self.pieces.append(TablePiece(name, file, fragment, schema, n_rows))
-            return
-        for part in fragment.split_by_row_group():
+            self.pieces.append(TablePart(name, file, fragment, schema, n_rows))
+        for part in groups:
             number = part.row_groups[0].id
             footer = part.metadata.row_group(number)
-            self.pieces.append(TablePiece(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
+            self.pieces.append(TablePart(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
 
     def _add_dataset(self, dataset: Any) -> None:
         try:
@@ -210,37 +203,15 @@ class Tables:
         check_header("The table", table.column_names, is_text=False)
         for start in range(0, max(table.num_rows, 1), _TABLE_ROWS):
             part = table.slice(start, _TABLE_ROWS)
-            self.pieces.append(TablePiece("", -1, part, table.schema, part.num_rows))
+            self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
 
     def _find_index(self) -> None:
-        """Leave the index of a pandas frame out, as pandas does when it reads its own files, and say so."""
+        """Find the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
         stored = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
         index = [name for name in stored if isinstance(name, str) and name in self.schema.names]
         if self.is_text and self.schema.names[0] in ("", "Unnamed: 0"):
             index = [self.schema.names[0]]
         self.index = tuple(index)
-
-    def warn_index(self, where: str) -> None:
-        """Say that the index is no feature."""
-        names = ", ".join(map(repr, self.index))
-        warnings.warn(
-            f"{where}: column {names} looks like the index of a pandas frame and is left out. Write the file with "
-            "index=False, or name the columns to use with features=[...].",
-            UserWarning,
-            stacklevel=2,
-        )
-
-    def find_text(self, name: str) -> tuple[str, int] | None:
-        """Return the first value of a column of text files that is not a number, and its row in its file, from 0."""
-        pa = import_arrow("pyarrow")
-        for piece in self.pieces if self.is_text else ():
-            row = 0
-            for batch in piece.batches([name], {name: pa.string()}, 1 << 16):
-                for value in batch.column(0).to_pylist():
-                    if value and value.strip() and not is_number(value):
-                        return value, row
-                    row += 1
-        return None
 
 
 def check_header(where: str, names: Sequence[str], *, is_text: bool, error: type[ValueError] = SourceError) -> None:
@@ -248,7 +219,8 @@ def check_header(where: str, names: Sequence[str], *, is_text: bool, error: type
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
         raise error(f"{where} has two columns called {twice!r}. Column names must differ.")
-    if is_text and all(is_number(name) for name in names):
+    # Columns that were never named are 0, 1, 2, ... of a pandas frame.
+    if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
         raise error(f"{where} has no line of column names: its first line holds numbers only. Add one.")
 
 
@@ -342,12 +314,15 @@ class ArrowSource(LocalSource):
         self.tables = tables = Tables(data, self.kind, separator)
         self.files = tables.files
         where = self._place(0) or "The table"
-        if not features:
-            if tables.index:
-                tables.warn_index(where)
-            columns = replace(columns, features=tuple(n for n in tables.names if n not in (target, weight)))
-        else:
-            columns = replace(columns, features=tuple(features))
+        if tables.index and not features:
+            warnings.warn(
+                f"{where}: column {', '.join(map(repr, tables.index))} looks like the index of a pandas frame and is "
+                "left out. Write the file with index=False, or name the columns to use with features=[...].",
+                UserWarning,
+                stacklevel=2,
+            )
+        plain = [name for name in tables.names if name not in (target, weight)]
+        columns = replace(columns, features=tuple(features or plain))
         if find and target in tables.schema.names:
             kind = tables.schema.field(target).type
             text = kind_of(kind) == "category" or import_arrow("pyarrow").types.is_boolean(kind)
@@ -403,10 +378,12 @@ class ArrowSource(LocalSource):
         columns, rules = self.columns, self.columns.fill_rules
         self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
         if not self._used:
-            place = self._place(0) if len(self.files) == 1 else "The files" if self.files else "The table"
-            raise SourceError(f"{place} holds no rows.")
+            one = self._place(0) if self.files else "The table"
+            raise SourceError(f"{one} holds no rows." if len(self.files) < 2 else "The files hold no rows.")
         self._seen = [piece.n_rows or 0 for piece in self._used]
-        self._sizes: dict[tuple[int, bool], int] = {}
+        names = [columns.names(features=features) for features in (True, False)]
+        sizes = [file.size for file in self.files] + [0]
+        self._bytes = [tuple(piece.bytes_of(some, sizes[piece.file]) for some in names) for piece in self._used]
         self._is_counted = None not in {piece.n_rows for piece in self._used}
         self.labels_alone = self._is_counted and columns.labels_alone
         self.random_access = not self.files
@@ -431,16 +408,9 @@ class ArrowSource(LocalSource):
             if not self._n_rows:
                 raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
             self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
-        self._sizes = {}  # of other pieces from now on
+            self._bytes = [both for both, count in zip(self._bytes, counts, strict=True) if count]
         self._starts = list(accumulate((count for count in counts if count), initial=0))
         self._n_pieces = len(self._used)
-
-    def _bytes_of(self, number: int, *, features: bool) -> int:
-        if (number, features) not in self._sizes:
-            piece = self._used[number]
-            size = self.files[piece.file].size if piece.file >= 0 else 0
-            self._sizes[number, features] = piece.bytes_of(self.columns.names(features=features), size)
-        return self._sizes[number, features]
 
     def _all_batches(self, *, features: bool) -> Iterator[Any]:
         """Yield the record batches of all pieces, without the features unless asked for."""
@@ -496,54 +466,36 @@ class ArrowSource(LocalSource):
         return f"{name}, {self._row_word} {row - self._starts[number]} of {which}"
 
     def _label_share(self) -> float:
-        whole, labels = (
-            sum(self._bytes_of(number, features=features) for number in range(len(self._used)))
-            for features in (True, False)
-        )
-        return labels / max(whole, 1)
+        return sum(labels for _, labels in self._bytes) / max(sum(whole for whole, _ in self._bytes), 1)
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        if self.random_access or not self._is_counted:
+        places = touched(self._starts[:-1], rows) if self._is_counted else []
+        if self.random_access or len(places) in (0, len(self._used)):
             return super()._take_share(rows)
-        places = touched(self._starts[:-1], rows)
-        if len(places) == len(self._used):
-            return 1.0
-        whole, some = (
-            sum(self._bytes_of(place, features=True) for place in those) for those in (range(len(self._used)), places)
-        )
-        return some / max(whole, 1)
+        return sum(self._bytes[place][0] for place in places) / max(sum(whole for whole, _ in self._bytes), 1)
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         if not self._is_counted:
             yield from self._in_turn(features)
             return
         for number in range(len(self._used)) if wanted is None else touched(self._starts[:-1], wanted):
-            self.bytes_read += self._bytes_of(number, features=features)
+            self.bytes_read += self._bytes[number][0 if features else 1]
             yield lambda number=number: self._chunks(number, features)  # type: ignore[misc]
 
     def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
-        def blocks() -> Iterator[Block]:
-            at = start
-            for batch in self._batches(number, features):
-                yield self.columns.block(batch, at, features=features)
-                at += batch.num_rows
+        return self._aligned(self._batches(number, features), self._starts[number], features)
 
-        start = self._starts[number]
-        return aligned_chunks(blocks(), start, self.chunk_rows, leaf_rows(self.n_features), features=features)
+    def _aligned(self, batches: Iterable[Any], start: int, features: bool) -> Iterator[Chunk]:
+        blocks = self.columns.blocks(batches, start, features=features)
+        return aligned_chunks(blocks, start, self.chunk_rows, leaf_rows(self.n_features), features=features)
 
     def _in_turn(self, features: bool) -> Pieces:
         """Yield the batches of files whose rows are not counted, one after the other; threads turn them into rows."""
-        start, leaf = 0, leaf_rows(self.n_features)
-        self._starts = [0]
+        start, self._starts = 0, [0]
         for number, piece in enumerate(self._used):
             self.bytes_read += self.files[piece.file].size
             for batch in self._batches(number, features):
-
-                def work(batch: Any = batch, start: int = start) -> Iterator[Chunk]:
-                    block = self.columns.block(batch, start, features=features)
-                    return aligned_chunks([block], start, self.chunk_rows, leaf, features=features)
-
-                yield work
+                yield lambda batch=batch, start=start: self._aligned([batch], start, features)  # type: ignore[misc]
                 start += batch.num_rows
             self._starts.append(start)
         self.n_dropped = sum(self._seen) - start

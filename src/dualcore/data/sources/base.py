@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
-from dualcore.data.sources.survey import BOTH, Candidates, SmallestTask, Survey, Taken, TakeTask, survey_chunk
+from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
@@ -47,22 +47,6 @@ class Smallest(NamedTuple):
     rows: npt.NDArray[np.int64]
     masses: FloatArray
     mass: float
-
-    @staticmethod
-    def join(groups: Sequence[Smallest], counts: Sequence[int]) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the first rows of every group, as many as counted, with masses that sum to the group's share of all.
-
-        Groups follow each other; the masses sum to one up to rounding.
-        """
-        total = sum(group.mass for group in groups)
-        weights = []
-        for group, count in zip(groups, counts, strict=True):
-            masses = group.masses[:count]
-            if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
-                masses = np.ones(masses.size)
-            weights.append(group.mass / total * (masses / masses.sum()))
-        rows = [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
-        return np.concatenate(rows), np.concatenate(weights)
 
 
 def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
@@ -119,7 +103,7 @@ class Source(ABC):
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._pilot: tuple[tuple[Any, ...], list[Candidates]] | None = None
+        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None
 
     # What a subclass writes
 
@@ -288,7 +272,7 @@ class Source(ABC):
 
     def _drawn(
         self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Candidates]:
+    ) -> list[Picked]:
         counts = [survey.count(label) for label in groups]
         with_features = not self.random_access and self._expected_take_share(wanted) > 0.5
         margin = 1.0
@@ -310,7 +294,7 @@ class Source(ABC):
             found = SmallestTask.join(parts)
             enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
             if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
-                return [group.first(size) for group, size in zip(found, sizes, strict=True)]
+                return [group.ordered(size) for group, size in zip(found, sizes, strict=True)]
             margin *= 8.0
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
@@ -327,14 +311,14 @@ class Source(ABC):
         else:
             self.partial_reads += share
         with self.naming_rows():
-            taken = Taken.join(list(self._run(_Checked(TakeTask(rows)), Taken.join, wanted=rows)))
+            taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
 
     def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
         """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
         if self._pilot is None or any(group.X is None for group in self._pilot[1]):
             return None
-        kept = Taken.join([Taken(group.rows, group.X, group.y) for group in self._pilot[1]])
+        kept = Picked.join([group._replace(keys=None) for group in self._pilot[1]]).ordered()
         place = np.searchsorted(kept.rows, rows)
         if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
             return None

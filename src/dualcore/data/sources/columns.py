@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, chunk_spans, stack_chunks
 from dualcore.data.sources.paths import import_arrow
-from dualcore.data.sums import RowSum
+from dualcore.data.sums import exact_sum, rounded
 
 # A number for all features, "mean" or "median", or one of these for each feature.
 Fill = float | str | Mapping[str, float | str]
@@ -141,15 +141,17 @@ class Columns:
         """How many features come out, categories written out."""
         return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
 
-    def block(self, batch: Any, start: int, *, features: bool) -> Block:
-        """Return a record batch as columns of numbers; ``start`` is the global number of its first row."""
-        columns: list[npt.NDArray[Any]] = []
-        for name in (self.features or ()) if features else ():
-            columns += self._feature(batch.column(name), name, start)
-        weights = None
-        if self.weight is not None:
-            weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
-        return Block(columns, self._target(batch.column(self.target), start), weights)
+    def blocks(self, batches: Iterable[Any], start: int, *, features: bool) -> Iterator[Block]:
+        """Yield record batches as columns of numbers; ``start`` is the global number of their first row."""
+        for batch in batches:
+            columns: list[npt.NDArray[Any]] = []
+            for name in (self.features or ()) if features else ():
+                columns += self._feature(batch.column(name), name, start)
+            weights = None
+            if self.weight is not None:
+                weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+            yield Block(columns, self._target(batch.column(self.target), start), weights)
+            start += batch.num_rows
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
@@ -277,33 +279,31 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
     A mean does not depend on how the rows are cut into batches.
     """
     pa = import_arrow("pyarrow")
-    sums: dict[str, list[RowSum]] = {name: [] for name in rules}
     kept: dict[str, list[FloatArray]] = {name: [] for name in rules}
-    counts, n_kept, start = dict.fromkeys(rules, 0), 0, 0
+    sums, counts, n_kept = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0), 0
     for batch in batches:
         for name, rule in rules.items():
             values = np.asarray(batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
-            there = ~np.isnan(values)
-            counts[name] += int(np.count_nonzero(there))
+            there = values[~np.isnan(values)]
+            if not np.isfinite(there).all():
+                raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
+            counts[name] += there.size
             if rule == "mean":
-                sums[name] = [RowSum.join([*sums[name], RowSum.of(start, np.where(there, values, 0.0))])]
+                sums[name] += exact_sum(there)
                 continue
-            kept[name].append(values[there])
-            n_kept += kept[name][-1].size
+            kept[name].append(there)
+            n_kept += there.size
             if n_kept > _MOST_KEPT:
                 raise SourceError(
                     f'fill="median" needs all values at once, more than {_MOST_KEPT:,} of them here: use fill="mean" '
                     "or numbers."
                 )
-        start += batch.num_rows
     found = {}
     for name, rule in rules.items():
         if not counts[name]:
             raise SourceError(
                 f"Column {name!r} holds no value, so it has no {rule}: leave it out, or give fill= a number for it."
             )
-        of_all = sums[name][0].total() / counts[name] if rule == "mean" else np.median(np.concatenate(kept[name]))
-        found[name] = float(of_all)
-        if not math.isfinite(found[name]):
-            raise SourceError(f"Column {name!r} holds infinite or huge values: its {rule} is {found[name]}.")
+        mean = rounded(sums[name], counts[name])
+        found[name] = mean if rule == "mean" else float(np.median(np.concatenate(kept[name])))
     return found

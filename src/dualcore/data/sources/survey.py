@@ -14,8 +14,8 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows, stack_weights
-from dualcore.data.sums import RowSum
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows
+from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
@@ -24,11 +24,11 @@ _NAMED = 3
 
 
 class Tally(NamedTuple):
-    """The first row with a target, how many such rows of positive weight there are, and the sum of their weights."""
+    """The first row with a target, how many such rows of positive weight there are, and their weights, `exact_sum`."""
 
     first: int
     n_rows: int
-    weight: RowSum | None
+    weight: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Survey:
 
     n_rows: int
     n_positive: int  # rows of positive weight
-    weights: RowSum | None
+    total: int | None  # exact sum of the weights; None where rows have none
     tallies: dict[float, Tally] | None
     named: tuple[tuple[int, float], ...] = ()
 
@@ -56,22 +56,25 @@ class Survey:
         for part in parts:
             for value, tally in (part.tallies or {}).items():
                 groups.setdefault(value, []).append(tally)
-        weighted = [part.weights for part in parts if part.weights is not None]
+        weighted = [part.total for part in parts if part.total is not None]
         n_rows, n_positive = sum(part.n_rows for part in parts), sum(part.n_positive for part in parts)
-        weights = RowSum.join(weighted) if weighted else None
+        total = sum(weighted) if weighted else None
         if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
             first = {value: min(tally.first for tally in found) for value, found in groups.items()}
             for row, value in (named for part in parts for named in part.named):
                 first[value] = min(row, first.get(value, row))
             named = sorted((row, value) for value, row in first.items())[:_NAMED]
-            return cls(n_rows, n_positive, weights, None, tuple(named))
-        tallies = {value: _join_tallies(found) for value, found in sorted(groups.items())}
-        return cls(n_rows, n_positive, weights, tallies)
+            return cls(n_rows, n_positive, total, None, tuple(named))
+        tallies = {
+            value: Tally(min(tally.first for tally in found), *(sum(tally[k] for tally in found) for k in (1, 2)))
+            for value, found in sorted(groups.items())
+        }
+        return cls(n_rows, n_positive, total, tallies)
 
     @property
     def weight(self) -> float:
         """Sum of all weights."""
-        return float(self.n_rows) if self.weights is None else self.weights.total()
+        return float(self.n_rows) if self.total is None else rounded(self.total)
 
     def count(self, label: float | None) -> int:
         """How many rows of positive weight are of this class; of any, for None."""
@@ -81,21 +84,14 @@ class Survey:
 
     def mass(self, label: float | None) -> float:
         """Sum of the weights of this class."""
-        if self.weights is None or not self.count(label):
-            return float(self.count(label))
-        found = self.weights if label is None or self.tallies is None else self.tallies[label].weight
-        return 0.0 if found is None else found.total()
+        if self.total is None or label is None or not self.tallies or not self.count(label):
+            return self.weight if label is None else float(self.count(label))
+        return rounded(self.tallies[label].weight)
 
     def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
         """Return the first row, and its target, that is none of ``labels``."""
         rows = self.named if self.tallies is None else ((tally.first, value) for value, tally in self.tallies.items())
         return min((found for found in rows if found[1] not in labels), default=None)
-
-
-def _join_tallies(found: list[Tally]) -> Tally:
-    weighted = [tally.weight for tally in found if tally.weight is not None]
-    count = sum(tally.n_rows for tally in found)
-    return Tally(min(tally.first for tally in found), count, RowSum.join(weighted) if weighted else None)
 
 
 def survey_chunk(chunk: Chunk) -> Survey:
@@ -110,7 +106,7 @@ def survey_chunk(chunk: Chunk) -> Survey:
         if weights.max(initial=0.0) > LARGEST_WEIGHT:
             row = chunk.start + int(np.argmax(weights))
             raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
-    values, total = _distinct(y), None if weights is None else RowSum.of(chunk.start, weights)
+    values, total = _distinct(y), None if weights is None else exact_sum(weights)
     n_positive = y.size if weights is None else int(np.count_nonzero(weights > 0.0))
     if values is None:
         head = dict.fromkeys(y.tolist()[: 8 * _NAMED])  # in row order
@@ -121,10 +117,10 @@ def survey_chunk(chunk: Chunk) -> Survey:
         group = y == value
         first = chunk.start + int(np.argmax(group))
         if weights is None:
-            tallies[value] = Tally(first, int(np.count_nonzero(group)), None)
+            tallies[value] = Tally(first, int(np.count_nonzero(group)))
         else:
-            weight = RowSum.of(chunk.start, np.where(group, weights, 0.0))
-            tallies[value] = Tally(first, int(np.count_nonzero(group & (weights > 0.0))), weight)
+            own = weights[group]
+            tallies[value] = Tally(first, int(np.count_nonzero(own > 0.0)), exact_sum(own))
     return Survey(y.size, n_positive, total, tallies)
 
 
@@ -147,19 +143,25 @@ def _check_finite(values: FloatArray, start: int, what: str) -> None:
         raise RowError(row, f"{what} is missing, NaN or infinite; drop such rows first")
 
 
-class Candidates(NamedTuple):
-    """Rows that may be among those of smallest keys, with their features where those were at hand."""
+class Picked(NamedTuple):
+    """Some rows: their numbers, targets, weights, and keys and features where they were asked for."""
 
-    keys: FloatArray
     rows: npt.NDArray[np.int64]
     y: FloatArray
     weights: FloatArray | None
+    keys: FloatArray | None
     X: Any
 
-    def first(self, size: int) -> Candidates:
-        """Return the rows of the ``size`` smallest keys, ascending by key; ties by row number."""
-        order = np.lexsort((self.rows, self.keys))[:size]
-        return Candidates._make(None if part is None else part[order] for part in self)
+    @staticmethod
+    def join(parts: list[Picked]) -> Picked:
+        """Return the rows of all parts together."""
+        some = [part for part in parts if part.rows.size] or parts[:1]
+        return Picked._make(None if some[0][k] is None else stack_rows([part[k] for part in some]) for k in range(5))
+
+    def ordered(self, size: int | None = None) -> Picked:
+        """Return the rows ascending by key, ties by number, or the first of them; by number where they have no key."""
+        order = np.lexsort((self.rows,) if self.keys is None else (self.rows, self.keys))[:size]
+        return Picked._make(None if part is None else part[order] for part in self)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class SmallestTask:
     groups: tuple[float | None, ...]
     with_features: bool
 
-    def __call__(self, chunk: Chunk) -> list[Candidates]:
+    def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)
         keys = row_keys(self.seed, rows)
         found = []
@@ -183,39 +185,13 @@ class SmallestTask:
                 allowed &= chunk.weights > 0.0
             at = np.flatnonzero(allowed)
             weights = None if chunk.weights is None else chunk.weights[at]
-            X = chunk.X[at] if self.with_features else None
-            found.append(Candidates(keys[at], rows[at], chunk.y[at], weights, X))
+            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], chunk.X[at] if self.with_features else None))
         return found
 
     @staticmethod
-    def join(parts: list[list[Candidates]]) -> list[Candidates]:
-        """Return the candidates of all parts together."""
-        return [
-            Candidates(
-                np.concatenate([group.keys for group in groups]),
-                np.concatenate([group.rows for group in groups]),
-                np.concatenate([group.y for group in groups]),
-                stack_weights(group.weights for group in groups),
-                None if groups[0].X is None else stack_rows([group.X for group in groups]),
-            )
-            for groups in zip(*parts, strict=True)
-        ]
-
-
-class Taken(NamedTuple):
-    """Rows that were looked up."""
-
-    rows: npt.NDArray[np.int64]
-    X: Any
-    y: FloatArray
-
-    @staticmethod
-    def join(parts: list[Taken]) -> Taken:
-        """Return the rows of all parts, ascending."""
-        some = [part for part in parts if part.rows.size] or parts[:1]
-        rows, y = (np.concatenate([part[k] for part in some]) for k in (0, 2))
-        order = np.argsort(rows, kind="stable")
-        return Taken(rows[order], stack_rows([part.X for part in some])[order], y[order])
+    def join(parts: list[list[Picked]]) -> list[Picked]:
+        """Return the rows of all parts together, group by group."""
+        return [Picked.join(list(groups)) for groups in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -224,7 +200,7 @@ class TakeTask:
 
     rows: npt.NDArray[np.int64]
 
-    def __call__(self, chunk: Chunk) -> Taken:
+    def __call__(self, chunk: Chunk) -> Picked:
         first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
         place = self.rows[first:last] - chunk.start
-        return Taken(self.rows[first:last], chunk.X[place], chunk.y[place])
+        return Picked(self.rows[first:last], chunk.y[place], None, None, chunk.X[place])

@@ -6,7 +6,7 @@ import bisect
 import io
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.arrays import as_row_weights
+from dualcore.data.rows import SparseRows, as_row_weights
 from dualcore.data.sources.base import LocalSource, Pieces, touched
-from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, encode
+from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans
 from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
 from dualcore.data.sources.survey import Survey, survey_chunk
 from dualcore.data.storage import FileState
@@ -66,9 +66,6 @@ class SvmlightSource(LocalSource):
     zero_based : bool or "auto", default="auto"
         Whether the first feature has the index 0. "auto" says so if the index 0 is in one of the files, as
         scikit-learn does.
-    labels : sequence or "find", optional
-        The numbers of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" leaves
-        numbers as they are.
     chunk_rows : int, optional
         Rows computed with at a time.
 
@@ -89,7 +86,6 @@ class SvmlightSource(LocalSource):
         sample_weight: Any = None,
         n_features: int | None = None,
         zero_based: bool | str = "auto",
-        labels: Sequence[Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
@@ -101,7 +97,6 @@ class SvmlightSource(LocalSource):
         if any(listing.filesystem is not None for listing in listings):
             raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
         self.files = [FileState.of(file) for listing in listings for file in listing.files]
-        self.labels = _as_numbers(labels, self.files[0].path)
         self._plain = [_inflate(file.path) if is_compressed(file.path) else None for file in self.files]
         kept = self._scan()
         smallest, largest = self._indices
@@ -120,12 +115,14 @@ class SvmlightSource(LocalSource):
         if not needed and n_features is None:
             raise SourceError(f"{self.files[0].path} holds no features: every value is zero. Give n_features.")
         self.n_features = n_features or needed
-        self._in_memory = None if kept is None else [(self._shaped(X), y) for X, y in kept]
+        self.rows, self._y = None, np.empty(0)
+        if kept is not None:
+            self.rows = SparseRows(sp.vstack([self._shaped(X) for X, _ in kept], format="csr"))
+            self._y = np.concatenate([y for _, y in kept])
         self.random_access = self.labels_alone = kept is not None
         self.is_weighted = sample_weight is not None
         self.weights = None if sample_weight is None else as_row_weights(sample_weight, self.n_rows)
-        if self.is_weighted or self.labels is not None:
-            self._survey = None  # of other targets, and without weights
+        self._survey = None if self.is_weighted else self._survey
         self.chunk_rows, self._n_pieces = chunk_rows or self._default_rows, len(self._blocks)
 
     def __repr__(self) -> str:
@@ -159,9 +156,8 @@ class SvmlightSource(LocalSource):
                 if kept is not None:
                     kept = None if 12 * n_entries + 16 * start > _MOST_KEPT else [*kept, (X, y)]
         if not blocks:
-            raise SourceError(
-                f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
-            )
+            one = f"{self.files[0].path} holds no rows."
+            raise SourceError(one if len(self.files) == 1 else "The files hold no rows.")
         wanted = int(_CHUNK_NUMBERS / max(n_entries / start, 1.0))
         self._default_rows = max(1 << max(wanted, 1).bit_length() - 1, leaf_rows(1, sparse=True))
         self._survey, self._n_rows, self._indices = Survey.join(surveys), start, (smallest, largest)
@@ -212,43 +208,41 @@ class SvmlightSource(LocalSource):
     # Reads
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        if self.rows is not None:
+            for first, last in chunk_spans(0, self.n_rows, self.chunk_rows):
+                yield lambda part=slice(first, last): self._cut(part, features)  # type: ignore[misc]
+            return
         for place in range(len(self._blocks)) if wanted is None else touched(self._starts, wanted):
-            yield lambda place=place: self._chunks(place, features)  # type: ignore[misc]
+            self.bytes_read += self._blocks[place].size
+            yield lambda block=self._blocks[place]: self._chunks(block, features)  # type: ignore[misc]
 
-    def _chunks(self, place: int, features: bool) -> Iterator[Chunk]:
-        block = self._blocks[place]
-        if self._in_memory is None:
-            self.bytes_read += block.size
-            X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
-            most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
-            if y.size != block.n_rows or most > self.n_features:
-                raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
-            X = self._shaped(X)
-        else:
-            X, y = self._in_memory[place]
-        if self.labels is not None:
-            y = as_targets(encode(y, self.labels, block.start), len(self.labels))
+    def _cut(self, part: slice, features: bool) -> list[Chunk]:
+        X = None if self.rows is None or not features else self.rows.block(part)
+        return [Chunk(part.start, X, self._y[part], None if self.weights is None else self.weights[part])]
+
+    def _chunks(self, block: _Block, features: bool) -> Iterator[Chunk]:
+        X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
+        most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
+        if y.size != block.n_rows or most > self.n_features:
+            raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
         weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
-        yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
+        yield from Chunk(block.start, self._shaped(X) if features else None, y, weights).cut(self.chunk_rows)
 
     def _shaped(self, X: Any) -> sp.csr_matrix:
         indices = (X.indices if self.zero_based else X.indices - 1).astype(np.int32, copy=False)
         return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        if self.rows is None:
+            return super().take(rows)
+        self.check_files()
+        return self.rows.take(rows), self._y[rows]
 
     def _label_share(self) -> float:
         return 0.0  # of rows in memory; else a line has to be read to its end, wherever its target stands
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return 0.0 if self.random_access else len(touched(self._starts, rows)) / len(self._blocks)
-
-
-def _as_numbers(labels: Sequence[Any] | str | None, path: str) -> tuple[float, ...] | None:
-    if labels is None or isinstance(labels, str):  # numbers are what they are
-        return None
-    try:
-        return tuple(float(label) for label in labels)
-    except ValueError:
-        raise SourceError(f"{path} has numbers as targets, not the labels {tuple(labels)!r}.") from None
 
 
 def _said(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -156,11 +156,11 @@ class TransformedSource(Source):
             found, classes = self.inner.survey(), self.transform.classes
             if classes is None:
                 self._survey = found
-            elif found.weights is None and found.tallies is not None and set(found.tallies) <= set(classes):
+            elif found.tallies is not None and set(found.tallies) <= set(classes):
                 code = encode(np.array(list(found.tallies)), classes, 0)
                 moved = zip(self.transform.targets(code).tolist(), found.tallies.values(), strict=True)
-                parts = [Survey(0, 0, None, {target: tally}) for target, tally in moved]
-                self._survey = Survey.join([Survey.of_equal(found.n_rows), *parts])
+                parts = [replace(found, n_rows=0, n_positive=0, total=None, tallies=dict([pair])) for pair in moved]
+                self._survey = Survey.join([replace(found, tallies={}), *parts])
         return super().survey()
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:

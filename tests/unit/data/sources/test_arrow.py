@@ -162,6 +162,31 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
     assert open_source(tmp_path / "rows.gz", "y").n_rows == 2
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+def test_columns_may_have_any_name(tmp_path, kind):
+    names = [".x", "a.b", "größe, in m", "y"]
+    table = pa.table([X[:, 0], X[:, 1], X[:, 0] * 2.0, Y], names=names)
+    save = {} if kind == "feather" else {"index": False}
+    getattr(table.to_pandas(), f"to_{kind}")(tmp_path / f"a.{kind}", **save)
+    source = open_source(tmp_path / f"a.{kind}", "y")
+    assert source.feature_names == tuple(names[:3])
+    np.testing.assert_array_equal(rows_of(source)[0], np.column_stack([X, X[:, 0] * 2.0]))
+
+
+def test_columns_that_were_never_named_are_numbered(tmp_path):
+    pd.DataFrame(np.column_stack([X, Y])).to_csv(tmp_path / "a.csv", index=False)
+    np.testing.assert_array_equal(rows_of(open_source(tmp_path / "a.csv", "2"))[0], X)
+
+
+def test_a_file_without_a_row_group_holds_no_rows(tmp_path):
+    with pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("a", pa.float64()), ("y", pa.float64())])):
+        pass
+    with pytest.raises(SourceError, match=r"a\.parquet holds no rows"):
+        open_source(tmp_path / "a.parquet", "y")
+    pq.write_table(pa.table(frame_of()), tmp_path / "b.parquet")
+    assert open_source(tmp_path, "y", features=["a"]).n_rows == 300
+
+
 # What is in memory
 
 

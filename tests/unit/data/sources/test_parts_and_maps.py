@@ -16,7 +16,7 @@ from dualcore.data.sources import (
     open_npz,
     open_source,
 )
-from dualcore.data.sources.arrays import map_npz
+from dualcore.data.sources.memory import map_npz
 from source_kinds import make_table
 
 
@@ -139,7 +139,7 @@ def test_open_source_takes_rows_in_memory():
 def test_array_source_says_what_is_wrong():
     with pytest.raises(SourceError, match="X has 3 rows but y has 2"):
         ArraySource(np.eye(3), np.ones(2))
-    with pytest.raises(SourceError, match="one number per row"):
+    with pytest.raises(ValueError, match="one number per row"):
         ArraySource(np.eye(3), np.ones(3), np.ones(2))
     with pytest.raises(SourceError, match="sum to zero"):
         ArraySource(np.eye(3), np.ones(3), np.zeros(3)).survey()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, DenseRows, Rows, SparseRows, as_rows
+from dualcore.data.rows import DenseRows, Rows, SparseRows, as_row_weights, as_rows
 from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, chunk_spans, encode
 from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
@@ -64,53 +64,44 @@ class ArraySource(LocalSource):
     ) -> None:
         super().__init__()
         self.rows: Rows = as_rows(X)
-        self.y = y = plain_array("y", y)
+        self.y, self._checked = plain_array("y", y), checked
+        self._n_rows, self.n_features = self.rows.n, self.rows.m
+        if len(self.y) != self.rows.n:
+            raise SourceError(f"X has {self.rows.n} rows but y has {len(self.y)}: give one target per row.")
         if isinstance(labels, str):
-            labels = None if y.dtype.kind in "fiu" else check_labels(np.unique(y).tolist(), "y")
-        if labels is None and y.dtype.kind not in "fiub":
+            labels = None if self.y.dtype.kind in "fiu" else check_labels(np.unique(self.y).tolist(), "y")
+        if labels is not None:
+            self.labels = tuple(labels)
+            with self.naming_rows():
+                self.y = as_targets(encode(self.y, self.labels, 0), len(self.labels))
+        elif self.y.dtype.kind not in "fiub":
             raise SourceError(
                 "The targets are not numbers; give labels=(negative, positive) to map two values to -1 and +1."
             )
-        self.labels = None if labels is None else tuple(labels)
-        self._n_rows, self.n_features = self.rows.n, self.rows.m
-        if len(y) != self.rows.n:
-            raise SourceError(f"X has {self.rows.n} rows but y has {len(y)}: give one target per row.")
         self.is_weighted = weights is not None
         self.weights = None if weights is None else as_row_weights(weights, self.rows.n)
         self.sparse = isinstance(self.rows, SparseRows)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
-        self._checked = checked
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
-            yield lambda start=start, stop=stop: self._piece(start, stop, features)  # type: ignore[misc]
+            yield lambda part=slice(start, stop): self._chunks(part, features)  # type: ignore[misc]
 
-    def _piece(self, start: int, stop: int, features: bool) -> Iterator[Chunk]:
-        yield self._chunk(start, stop, features)
-        if features and isinstance(self.rows, DenseRows):
-            release_pages(self.rows.X[start:stop])
-
-    def _chunk(self, start: int, stop: int, features: bool) -> Chunk:
+    def _chunks(self, part: slice, features: bool) -> Iterator[Chunk]:
         self.check_files()  # a mapped file that was cut short since must not be touched
-        part = slice(start, stop)
-        X = None
-        if features:
-            # One memory layout for all: products of other layouts round differently.
+        X, weights = None, None if self.weights is None else self.weights[part]
+        if features:  # one memory layout for all: products of other layouts round differently
             X = self.rows.block(part)
             X = X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X)
-        weights = None if self.weights is None else self.weights[part]
-        return Chunk(start, X, self._targets(part, start), weights)
-
-    def _targets(self, part: Any, start: int = 0) -> FloatArray:
-        if self.labels is None:
-            return np.asarray(self.y[part], dtype=np.float64)
-        return as_targets(encode(np.asarray(self.y[part]), self.labels, start), len(self.labels))
+        yield Chunk(part.start, X, np.asarray(self.y[part], dtype=np.float64), weights)
+        if features and isinstance(self.rows, DenseRows):
+            release_pages(self.rows.X[part])
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
         self.check_files()
-        taken = self._features(rows), self._targets(rows)
+        taken = self._features(rows), np.asarray(self.y[rows], dtype=np.float64)
         self.check_files()
         return taken
 
@@ -124,20 +115,6 @@ class ArraySource(LocalSource):
             out[start : start + _MAPPED_ROWS] = self.rows.take(batch)
             release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
         return out
-
-
-def as_row_weights(weights: Any, n: int) -> FloatArray:
-    """Return weights as one number per row, in a range that sums can take."""
-    array = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
-    if array.ndim == 0:
-        array = np.full(n, float(array))
-    if array.shape != (n,):
-        raise SourceError(f"The weights must hold one number per row ({n}), got shape {array.shape}.")
-    if isinstance(weights, np.memmap):  # not read before it is used
-        return array
-    largest = float(array.max(initial=0.0))
-    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
-    return array / largest if out_of_range else array
 
 
 def release_pages(array: Any) -> None:
@@ -179,18 +156,20 @@ def _map_of(array: Any) -> Any:
 class VectorRows(Rows):
     """Features that are kept one by one, as vectors of the same length."""
 
-    def __init__(self, columns: Sequence[npt.NDArray[Any]]) -> None:
-        self.columns = list(columns)
-        self.n, self.m = self.columns[0].shape[0], len(self.columns)
+    def __init__(self, columns: dict[str, npt.NDArray[Any]], n_rows: int, path: str | Path) -> None:
+        if not columns:
+            raise SourceError(f"{path} holds no features besides its target.")
+        for name, column in columns.items():
+            if column.shape != (n_rows,) or column.dtype.kind not in "fiub":
+                raise SourceError(
+                    f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {n_rows} numbers."
+                )
+        self.columns, self.n, self.m = list(columns.values()), n_rows, len(columns)
 
     def block(self, part: slice) -> FloatArray:
-        start, stop, _ = part.indices(self.n)
-        out = np.empty((stop - start, self.m))
-        for place, column in enumerate(self.columns):
-            out[:, place] = column[part]
-        return out
+        return self.take(part)
 
-    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
+    def take(self, indices: Any) -> FloatArray:
         return np.stack([np.asarray(column[indices], dtype=np.float64) for column in self.columns], axis=1)
 
 
@@ -207,47 +186,20 @@ def map_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
         with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
             for member in archive.infolist():
                 if member.compress_type != zipfile.ZIP_STORED:
-                    raise SourceError(
-                        f"{path} is compressed and cannot be mapped: write it with numpy.savez, or load it into memory."
-                    )
-                arrays[member.filename.removesuffix(".npy")] = _map_member(path, file, member)
+                    raise ValueError("it is compressed and cannot be mapped. Write it with numpy.savez")
+                file.seek(member.header_offset)
+                fields = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+                file.seek(fields[-2] + fields[-1], 1)  # the member's name, and what a zip tool added
+                shape, fortran, dtype = member_header(file, member.file_size, member.filename)
+                layout: dict[str, Any] = {"dtype": dtype, "shape": shape, "order": "F" if fortran else "C"}
+                empty = 0 in shape
+                found = np.empty(**layout) if empty else np.memmap(path, mode="r", offset=file.tell(), **layout)
+                arrays[member.filename.removesuffix(".npy")] = found
+    except FileNotFoundError:
+        raise
     except (OSError, zipfile.BadZipFile, ValueError, struct.error) as error:
-        if isinstance(error, (FileNotFoundError, SourceError)):
-            raise
-        raise SourceError(f"{path} is not an .npz archive of plain arrays: {error}") from None
+        raise SourceError(f"{path} is not an .npz archive of plain arrays that can be mapped: {error}.") from None
     return arrays
-
-
-def _map_member(path: str | Path, file: Any, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
-    file.seek(member.header_offset)
-    fields = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-    file.seek(fields[-2] + fields[-1], 1)  # the member's name, and what a zip tool added
-    shape, fortran, dtype = member_header(file, member.file_size, member.filename)
-    if 0 in shape:
-        return np.empty(shape, dtype=dtype)
-    order: Any = "F" if fortran else "C"
-    return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
-
-
-def open_npy(
-    X: str | Path, y: Any, weights: Any = None, *, chunk_rows: int | None = None, labels: Labels = None
-) -> ArraySource:
-    """Return the rows of an ``.npy`` file, mapped into memory.
-
-    ``X`` is the path of a two-dimensional array; ``y`` and ``weights`` are arrays, or paths of other ``.npy`` files.
-    The rest is as in `ArraySource`.
-    """
-
-    def load(data: Any) -> Any:
-        return _map_npy(data) if isinstance(data, (str, Path)) else data
-
-    if y is None:
-        raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
-    files = [FileState.of(part) for part in (X, y, weights) if isinstance(part, (str, Path))]
-    weights = None if weights is None else load(weights)
-    source = ArraySource(_map_npy(X), load(y), weights, chunk_rows=chunk_rows, labels=labels)
-    source.files = files
-    return source
 
 
 def _map_npy(path: str | Path) -> npt.NDArray[Any]:
@@ -257,14 +209,29 @@ def _map_npy(path: str | Path) -> npt.NDArray[Any]:
         raise SourceError(f"{path} is not a whole .npy file of numbers: {error}") from None
 
 
+def open_npy(X: str | Path, y: Any, weights: Any = None, **options: Any) -> ArraySource:
+    """Return the rows of an ``.npy`` file, mapped into memory.
+
+    ``X`` is the path of a two-dimensional array; ``y`` and ``weights`` are arrays, or paths of other ``.npy`` files.
+    The rest is as in `ArraySource`.
+    """
+    if y is None:
+        raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
+    files = [FileState.of(part) for part in (X, y, weights) if isinstance(part, (str, Path))]
+    source = ArraySource(
+        *(_map_npy(part) if isinstance(part, (str, Path)) else part for part in (X, y, weights)), **options
+    )
+    source.files = files
+    return source
+
+
 def open_npz(
     path: str | Path,
     target: Any = "y",
     *,
     features: str | Sequence[str] | None = None,
     weight: Any = None,
-    chunk_rows: int | None = None,
-    labels: Labels = None,
+    **options: Any,
 ) -> ArraySource:
     """Return the rows of an ``.npz`` archive, mapped into memory.
 
@@ -280,15 +247,15 @@ def open_npz(
         one, else all vectors but target and weight.
     weight : str, optional
         Name of the array of weights; with a sparse matrix as for ``target``.
-    chunk_rows : int, optional
-    labels : (negative, positive) or "find", optional
+    **options
         As in `ArraySource`.
     """
     files, is_sparse = [FileState.of(path)], _is_sparse(path)
-    if is_sparse and features is not None:
-        raise TypeError(f"{path} holds one sparse matrix: leave features out.")
-    if is_sparse and target is None:
-        raise TypeError(f"{path} holds the features only: give y, an array or the path of an .npy file.")
+    if is_sparse and (features is not None or target is None):
+        raise TypeError(
+            f"{path} holds one sparse matrix, the features: leave features out and give y, an array or the path of an "
+            ".npy file."
+        )
     if not is_sparse and not (isinstance(target, str) and isinstance(weight, str | None)):
         raise TypeError(f"{path} is a file: y and sample_weight are the names of its columns, arrays in it.")
     arrays = _read_sparse(path) if is_sparse else map_npz(path)
@@ -296,38 +263,24 @@ def open_npz(
     def get(part: Any) -> Any:
         if isinstance(part, str) and part in arrays:
             return arrays[part]
-        if not is_sparse:
-            raise SourceError(f"{path} holds no array {part!r}; it holds {sorted(arrays)[:20]}.")
-        if not isinstance(part, (str, Path)):
+        if is_sparse and not isinstance(part, (str, Path)):
             return part
-        if Path(part).suffix.lower() != ".npy":
-            raise SourceError(
-                f"{path} holds no array {str(part)!r} beside the matrix {MATRIX}; it holds {sorted(arrays)[:20]}. Give "
-                "the targets as an array, or as the path of an .npy file."
-            )
-        files.append(FileState.of(part))
-        return _map_npy(part)
+        if is_sparse and Path(part).suffix.lower() == ".npy":
+            files.append(FileState.of(part))
+            return _map_npy(part)
+        beside, advice = "", ""
+        if is_sparse:
+            beside, advice = f" beside the matrix {MATRIX}", " Give an array, or the path of an .npy file."
+        raise SourceError(f"{path} holds no array {str(part)!r}{beside}; it holds {sorted(arrays)[:20]}.{advice}")
 
     y, weights = get(target), None if weight is None else get(weight)
     if features is None:
-        one = is_sparse or "X" in arrays
-        features = MATRIX if one else [name for name in arrays if name not in (target, weight)]
-    X = get(features) if isinstance(features, str) else _columns(path, {name: get(name) for name in features}, y.size)
-    source = ArraySource(X, y, weights, chunk_rows=chunk_rows, labels=labels)
-    source.feature_names, source.files = None if isinstance(features, str) else tuple(features), files
+        features = MATRIX if MATRIX in arrays else [name for name in arrays if name not in (target, weight)]
+    names = None if isinstance(features, str) else tuple(features)
+    X = get(features) if names is None else VectorRows({name: get(name) for name in names}, y.size, path)
+    source = ArraySource(X, y, weights, **options)
+    source.feature_names, source.files = names, files
     return source
-
-
-def _columns(path: str | Path, columns: dict[str, Any], n_rows: int) -> VectorRows:
-    """Return vectors as features, after checking them."""
-    if not columns:
-        raise SourceError(f"{path} holds no features besides its target.")
-    for name, column in columns.items():
-        if column.ndim != 1 or column.size != n_rows or column.dtype.kind not in "fiub":
-            raise SourceError(
-                f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {n_rows} numbers."
-            )
-    return VectorRows(list(columns.values()))
 
 
 # Archives of scipy.sparse
