@@ -44,7 +44,7 @@ MOST = {
     "cli": (2_852, 19),
     "coresets": (3_504, 69),
     "data": (2_994, 44),
-    "estimators": (2_022, 18),
+    "estimators": (2_036, 18),
     "experiments": (1_573, 22),
     "problem": (4_613, 59),
     "reading": (1_397, 28),

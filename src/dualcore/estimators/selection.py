@@ -28,10 +28,10 @@ from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import Source
-from dualcore.estimators.base import WassersteinLinearModel, in_one_step
+from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.opening import Opened, by_class
-from dualcore.estimators.parameters import estimator
+from dualcore.estimators.parameters import estimator, in_one_step
 from dualcore.estimators.regressors import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
