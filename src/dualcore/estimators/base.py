@@ -94,7 +94,7 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         takes what is quicker by measurement, and says in ``solution_.solver`` what it took. A share and a number ask
         for a certified relative gap of 1e-3; where four rounds do not reach it, a ConvergenceWarning says what they
         reached.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         What trains the model; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.

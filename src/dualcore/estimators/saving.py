@@ -82,9 +82,7 @@ class Saved:
         and so is what `partial_fit` keeps: a loaded model has their defaults, and begins a new stream.
         """
         if not hasattr(self, "coef_") or type(self).__name__ not in Saved._kinds:
-            raise ModelFileError(
-                f"This {type(self).__name__} has no model to save: fit it first, or save its base class."
-            )
+            raise ModelFileError(f"This {type(self).__name__} has no model to save: fit it first.")
         mine: Any = self
         parameters = {name: _encode(value) for name, value in mine.get_params(deep=False).items() if _is_plain(value)}
         content = {

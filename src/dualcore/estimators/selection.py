@@ -215,8 +215,9 @@ class RadiusSearch(WassersteinLinearModel):
         rows, y, weights = as_rows(data.X), data.y, data.weights
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         masses = as_weights(left, test.size)
-        # Softmax models and problems whose rows are moved one by one have no paths: a model for every radius.
-        has_path = problem.family.is_closed and plain._problem.family.n_outputs == 1
+        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
+        joint = plain._problem.family.n_outputs > 1
+        has_path = problem.family.is_closed and not (joint and self.coreset is not None)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
         held = rows.take(test)
@@ -233,6 +234,7 @@ class RadiusSearch(WassersteinLinearModel):
             raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
         plain._learn_targets(part)  # the weights of classes are those of the part
         tasks = plain._tasks(part)
+        problem = plain._problem
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
@@ -241,7 +243,7 @@ class RadiusSearch(WassersteinLinearModel):
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
-            if problem.is_classification:
+            if problem.is_classification and problem.family.n_outputs == 1:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
             model._units = None  # the rows are in its units already

@@ -26,13 +26,12 @@ SOURCE = Path(__file__).resolve().parents[3] / "src"
 
 
 @posix
-@pytest.mark.parametrize("absolute", [True, False])
-def test_a_link_is_written_through(tmp_path, absolute):
+def test_a_link_is_written_through(tmp_path):
     (tmp_path / "real").mkdir()
     real = tmp_path / "real" / "model.json"
     real.write_bytes(b"old")
     link = tmp_path / "link.json"
-    link.symlink_to(real if absolute else Path("real", "model.json"))
+    link.symlink_to(Path("real", "model.json"))
     write_atomically(link, b"new")
     assert link.is_symlink()
     assert real.read_bytes() == b"new"
@@ -167,7 +166,7 @@ def member(shape: tuple[int, ...], content: bytes) -> bytes:
     return buffer.getvalue() + content
 
 
-@pytest.mark.parametrize("shape", [(10**12,), (5,), (3,), (-4,), (2**40, 2**40)])
+@pytest.mark.parametrize("shape", [(10**12,), (3,), (-4,)])
 def test_a_header_that_lies_about_the_array_is_refused(tmp_path, shape):
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(path, "w") as archive:
@@ -180,7 +179,7 @@ def test_a_header_that_lies_about_the_array_is_refused(tmp_path, shape):
         map_npz(path)
 
 
-@pytest.mark.parametrize("stated", [8, 10**6, 2**31])
+@pytest.mark.parametrize("stated", [8, 2**31])
 def test_a_directory_that_lies_about_a_member_is_refused(tmp_path, stated):
     """The directory says that a member inflates to another size than it does."""
     path = tmp_path / "lie.npz"
@@ -219,14 +218,15 @@ def test_other_members_are_refused(tmp_path, names):
         read_archive(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("byte", range(60, 330, 7))  # before, a zip file has some that nobody reads
-def test_a_byte_that_changed_is_noticed(tmp_path, byte):
+def test_a_byte_that_changed_is_noticed(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.arange(24.0))
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    content[byte] ^= 0x55
-    (tmp_path / "a.npz").write_bytes(bytes(content))
-    with pytest.raises(ArchiveError):
-        read_archive(tmp_path / "a.npz")
+    content = (tmp_path / "a.npz").read_bytes()
+    for byte in range(60, 330, 7):  # before, a zip file has some that nobody reads
+        changed = bytearray(content)
+        changed[byte] ^= 0x55
+        (tmp_path / "a.npz").write_bytes(bytes(changed))
+        with pytest.raises(ArchiveError):
+            read_archive(tmp_path / "a.npz")
 
 
 def test_a_header_is_needed_and_is_an_object(tmp_path):

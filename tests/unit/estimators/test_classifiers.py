@@ -6,6 +6,8 @@ from sklearn.datasets import load_iris, make_classification
 
 from dualcore import Problem, certify
 from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
+from expected import warns_of_radius
+from pairs import every_value
 
 BOTH = [WassersteinLogisticRegression, WassersteinLinearSVC]
 
@@ -21,8 +23,7 @@ def iris():
     return load_iris(return_X_y=True)
 
 
-@pytest.mark.parametrize("cls", BOTH)
-@pytest.mark.parametrize("names", [("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
+@every_value(cls=BOTH, names=[("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
 def test_any_two_labels_give_the_same_model(pair, cls, names):
     X, y = pair
     plain = cls(label_cost=1.0).fit(X, y)
@@ -33,6 +34,7 @@ def test_any_two_labels_give_the_same_model(pair, cls, names):
     assert named.score(X, np.array(names)[y]) == plain.score(X, y)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("label_cost", [np.inf, 0.5])
 def test_learned_attributes_describe_the_solution_on_the_data(pair, cls, label_cost):
@@ -115,6 +117,7 @@ def test_the_support_vector_machine_claims_no_probabilities():
     assert not hasattr(WassersteinLinearSVC(), "predict_proba")
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_class_weights_are_sample_weights(iris, cls, classes):
@@ -149,6 +152,7 @@ def test_the_risk_can_be_asked_of_rows_of_one_class(pair):
     assert (1 - share) * no + share * yes == pytest.approx(model.worst_case_risk_, rel=1e-12)
 
 
+@warns_of_radius
 def test_the_adversary_speaks_the_labels_of_the_user(pair):
     X, y = pair
     names = np.array(["cat", "dog"])[y]

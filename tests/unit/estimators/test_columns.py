@@ -18,6 +18,7 @@ from dualcore import (
 )
 from dualcore.certificates import Certificate
 from dualcore.estimators.remarks import Fitted, _idle_text
+from pairs import every_value
 
 
 @pytest.fixture
@@ -67,8 +68,10 @@ def test_other_errors_stay_what_they_are(frame):
         WassersteinLogisticRegression().fit(frame[["age"]], Y[:10])
 
 
-@pytest.mark.parametrize("categories", [["city"], "city", ("city", [1])])
-@pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinLogisticRegressionCV])
+@every_value(
+    categories=[["city"], "city", ("city", [1])],
+    estimator=[WassersteinLogisticRegression, WassersteinLogisticRegressionCV],
+)
 def test_the_name_of_a_column_is_no_group(frame, estimator, categories):
     with pytest.raises(TypeError, match=r"'from_dtype', or a list of groups of one-hot columns"):
         estimator(categories=categories).fit(frame, Y)

@@ -23,6 +23,7 @@ from dualcore import (
     WassersteinLogisticRegressionCV,
     solve,
 )
+from expected import warns_of_radius
 
 
 def labelled(n: int = 9000, classes: int = 2):
@@ -57,6 +58,7 @@ def test_two_classes_are_learned_in_parts():
     assert model.coreset_.n_rows == 9000
 
 
+@warns_of_radius
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
@@ -120,6 +122,7 @@ def test_what_does_not_fit_is_refused():
     assert not hasattr(WassersteinLogisticRegressionCV(), "partial_fit")
 
 
+@warns_of_radius
 @pytest.mark.parametrize("coreset", [None, 400])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
@@ -141,6 +144,7 @@ def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
     assert again.coef_.shape[1] == 3
 
 
+@warns_of_radius
 def test_several_processes_change_nothing():
     X, y = labelled(900, classes=3)
     for seed in (4, None):
@@ -154,6 +158,7 @@ def test_several_processes_change_nothing():
     np.testing.assert_array_equal(one.scores_, two.scores_)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("source", [False, True])
 @pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
 def test_a_warm_start_of_many_classes_sets_out_from_the_last_models(multi_class, source):

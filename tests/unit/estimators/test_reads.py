@@ -13,6 +13,7 @@ from dualcore import (
 )
 from dualcore.coresets.auto import choose_rows
 from dualcore.data.sources import ArraySource, PartsSource
+from expected import warns_of_radius
 
 N, M = 9000, 12
 
@@ -153,6 +154,7 @@ def test_three_classes_choose_one_by_one():
         assert model.score(X, y) > 0.8
 
 
+@warns_of_radius
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("coreset", [None, 500])
 def test_more_classes_of_a_source_are_trained_one_by_one(table, class_weight, coreset):

@@ -21,6 +21,7 @@ from dualcore import (
     WassersteinQuantileRegressor,
     open_source,
 )
+from expected import warns_of_gap, warns_of_radius
 
 
 def few_positives(n: int = 3000, share: float = 0.05):
@@ -203,6 +204,8 @@ def ten_classes(n: int = 2000):
     return X, score.argmax(axis=1)
 
 
+@warns_of_gap
+@warns_of_radius
 @pytest.mark.parametrize("source", [False, True])
 def test_classes_share_one_warning_that_names_them(source):
     X, y = ten_classes()

@@ -25,6 +25,8 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
+from expected import warns_of_radius
+from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
 # Those that choose their radius themselves have a file of their own.
@@ -48,8 +50,7 @@ def outputs(model, X):
 # Containers
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+@every_value(cls=ALL, container=[sp.csr_array, sp.csc_array, sp.coo_matrix])
 def test_sparse_is_dense(cls, container):
     X, y = data_for(cls)
     X = np.where(np.abs(X) > 0.8, X, 0.0)
@@ -59,8 +60,7 @@ def test_sparse_is_dense(cls, container):
     assert sparse.worst_case_risk(container(X), y) == pytest.approx(sparse.worst_case_risk_, rel=1e-12)
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("library", ["pandas", "polars"])
+@every_value(cls=ALL, library=["pandas", "polars"])
 def test_frames_give_the_same_model_and_keep_their_names(cls, library):
     frames = pytest.importorskip(library)
     X, y = data_for(cls)
@@ -113,30 +113,32 @@ def test_features_reach_the_solver_uncopied(kind, monkeypatch, tmp_path):
 # Parameters
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"radius": -0.1}, ValueError, "radius must be finite and non-negative"),
-        ({"radius": "0.1"}, TypeError, "radius must be a number, got str"),
-        ({"radius": np.nan}, ValueError, "radius must be finite"),
-        ({"norm": "l3"}, ValueError, "Unknown norm 'l3'. Use one of"),
-        ({"norm": 2}, TypeError, "norm must be a string"),
-        ({"label_cost": 0.0}, ValueError, "label_cost must be positive"),
-        ({"ridge": -1.0}, ValueError, "ridge must be finite and non-negative"),
-        ({"fit_intercept": "yes"}, TypeError, "fit_intercept must be True or False"),
-        ({"solver": "simplex"}, ValueError, "Unknown solver 'simplex'"),
-        ({"tol": 0.0}, ValueError, "tol must be positive"),
-        ({"tol": None}, TypeError, "tol must be a number"),
-        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
-        ({"max_iter": 1.5}, TypeError, "max_iter must be a whole number"),
-        ({"verbose": -1}, ValueError, "verbose must be at least 0"),
-        ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
-        ({"coreset": True}, TypeError, "coreset must be a size"),
-        ({"coreset": 0}, ValueError, "size"),
-        ({"coreset": 1.5}, ValueError, "size"),
-        ({"coreset": "small"}, TypeError, "coreset must be a size"),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("parameters", "error", "message"),
+        [
+            ({"radius": -0.1}, ValueError, "radius must be finite and non-negative"),
+            ({"radius": "0.1"}, TypeError, "radius must be a number, got str"),
+            ({"radius": np.nan}, ValueError, "radius must be finite"),
+            ({"norm": "l3"}, ValueError, "Unknown norm 'l3'. Use one of"),
+            ({"norm": 2}, TypeError, "norm must be a string"),
+            ({"label_cost": 0.0}, ValueError, "label_cost must be positive"),
+            ({"ridge": -1.0}, ValueError, "ridge must be finite and non-negative"),
+            ({"fit_intercept": "yes"}, TypeError, "fit_intercept must be True or False"),
+            ({"solver": "simplex"}, ValueError, "Unknown solver 'simplex'"),
+            ({"tol": 0.0}, ValueError, "tol must be positive"),
+            ({"tol": None}, TypeError, "tol must be a number"),
+            ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
+            ({"max_iter": 1.5}, TypeError, "max_iter must be a whole number"),
+            ({"verbose": -1}, ValueError, "verbose must be at least 0"),
+            ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
+            ({"coreset": True}, TypeError, "coreset must be a size"),
+            ({"coreset": 0}, ValueError, "size"),
+            ({"coreset": 1.5}, ValueError, "size"),
+            ({"coreset": "small"}, TypeError, "coreset must be a size"),
+        ],
+    ),
+    cls=ALL,
 )
 def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, error, message):
     model = cls(**parameters)
@@ -144,6 +146,7 @@ def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, err
         model.fit(*data_for(cls))
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_no_parameter_is_inert(cls):
     X, y = data_for(cls)
@@ -161,6 +164,7 @@ def test_no_parameter_is_inert(cls):
         assert np.abs(outputs(cls(**changed).fit(X, y), X) - plain).max() > 1e-3, changed
 
 
+@warns_of_radius
 def test_a_model_keeps_its_problem_when_parameters_change_later():
     X, y = data_for(WassersteinHuberRegressor)
     model = WassersteinHuberRegressor().fit(X, y)
@@ -250,6 +254,7 @@ def test_clone_pickle_and_joblib_keep_the_model(cls):
     assert len(pickle.dumps(model)) < 20_000
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_a_pipeline_can_be_searched_and_cross_validated(cls):
     X, y = data_for(cls)
@@ -274,8 +279,7 @@ def test_the_notebook_picture_names_the_parameters(cls):
 # Through a coreset
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("size", [0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)], ids=str)
+@every_value(cls=ALL, size=[0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)])
 def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
     X, y = data_for(cls, 400)
     model = cls(radius=0.1, coreset=size, random_state=0).fit(X, y)

@@ -29,6 +29,7 @@ from dualcore.coresets.path import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, TransformedSource
 from dualcore.data.sources.transform import Folds
+from pairs import every_value
 from source_kinds import KINDS, NEEDS, make_table, spans
 
 every_kind = pytest.mark.parametrize(
@@ -53,8 +54,7 @@ def tables():
 # The same model from every source
 
 
-@every_kind
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(every_kind, weighted=[False, True])
 def test_a_classifier_is_the_same_from_every_source(kind, weighted, tables, tmp_path):
     table = tables[weighted, True]
     whole = classifier().fit(table.X, table.y, sample_weight=table.weights)
@@ -176,9 +176,13 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 # Choosing a radius over reads
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("coreset", [None, 60])
-@pytest.mark.parametrize("problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"])
+@every_value(
+    pytest.mark.parametrize(
+        "problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"]
+    ),
+    weighted=[False, True],
+    coreset=[None, 60],
+)
 def test_every_source_gives_the_same_folds_and_scores(problem, coreset, weighted, tables, tmp_path):
     table = tables[weighted, True]
     radii = [0.01, 0.1]

@@ -15,6 +15,7 @@ from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.remembered import RememberedRows
+from pairs import every_value
 
 N, M = 24_000, 30
 
@@ -115,8 +116,7 @@ def test_smooth_problems_take_few_reads(shape, condition):
     assert solve(problem, source, tol=1e-6).n_reads <= 20
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "csv", "dask", "parts", "csr parts", "prepared"])
+@every_value(weighted=[False, True], kind=["npy", "npz", "parquet", "csv", "dask", "parts", "csr parts", "prepared"])
 def test_every_source_gives_the_same_model(kind, weighted, tmp_path):
     X, y = classes(9000, 12)
     weights = np.random.default_rng(1).integers(0, 4, size=y.size).astype(float) if weighted else None

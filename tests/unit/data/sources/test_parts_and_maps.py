@@ -33,9 +33,8 @@ def test_a_list_and_a_function_are_the_same():
         np.testing.assert_array_equal(X, table.X.astype(float))
 
 
-@pytest.mark.parametrize(
-    ("parts", "said"),
-    [
+def test_faults_of_parts_are_named():
+    for parts, said in [
         ([], "hold no rows"),
         ([(np.empty((0, 2)), np.empty(0))], "hold no rows"),
         ([(np.ones((2, 2)), np.ones(2)), (np.ones((2, 3)), np.ones(2))], "Part 1 has 3 features; the first had 2"),
@@ -46,11 +45,9 @@ def test_a_list_and_a_function_are_the_same():
         ([(np.ones((2, 2)), np.ones((2, 1)))], "Part 0: y must be one-dimensional"),
         ([(np.array([["a"]]), np.ones(1))], "Part 0: X must be numeric"),
         ([np.ones((2, 2))], r"Part 0 must be \(X, y\)"),
-    ],
-)
-def test_faults_of_parts_are_named(parts, said):
-    with pytest.raises(SourceError, match=said):
-        PartsSource(parts).survey()
+    ]:
+        with pytest.raises(SourceError, match=said):
+            PartsSource(parts).survey()
 
 
 def test_parts_that_change_between_reads_are_noticed():

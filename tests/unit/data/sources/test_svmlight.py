@@ -13,6 +13,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dualcore
 from dualcore import DualCoreset, Problem, SvmlightSource, open_source
 from dualcore.data.sources import SourceError, is_source_like, open_labelled, svmlight
+from pairs import every_value
 
 
 def make(n=500, m=40, density=0.1, seed=0):
@@ -37,9 +38,7 @@ def rows_of(source):
     return sp.vstack([chunk.X for chunk in chunks]).tocsr(), np.concatenate([chunk.y for chunk in chunks])
 
 
-@pytest.mark.parametrize("name", ["rows.svm", "rows.libsvm.gz", "rows.svmlight.bz2"])
-@pytest.mark.parametrize("zero_based", [True, False])
-@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["read again", "kept"])
+@every_value(name=["rows.svm", "rows.libsvm.gz", "rows.svmlight.bz2"], zero_based=[True, False], kept=[0, 1 << 30])
 def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_based, kept):
     monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 2000)
     monkeypatch.setattr(svmlight, "_MOST_KEPT", kept)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from dualcore import Problem, certify, solve
 from dualcore.data.rows import as_rows
 from dualcore.solvers.moving.narrow import ChosenColumns, Narrow, choose_columns
+from pairs import every_value
 
 
 def draw(seed=0, n=120, constants=(0.0, 0.3, 1.0)):
@@ -19,8 +20,7 @@ def draw(seed=0, n=120, constants=(0.0, 0.3, 1.0)):
     return X, wide, y
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("settings", [{}, {"label_cost": 0.8}, {"ridge": 0.05}, {"loss": "huber"}])
+@every_value(norm=["l1", "l2", "linf"], settings=[{}, {"label_cost": 0.8}, {"ridge": 0.05}, {"loss": "huber"}])
 def test_the_optimum_is_that_without_them(norm, settings):
     X, wide, y = draw()
     problem = Problem(**{"loss": "logistic", "radius": 0.05, "norm": norm, "support": (0.0, 1.0)} | settings)
