@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_weights, refuse_lazy
-from dualcore.data.sources import Source, is_source_like
+from dualcore.data.sources import ArrowSource, Source, is_source_like
 from dualcore.estimators.columns import check_labels, naming_columns
 from dualcore.estimators.opening import Opened, has_names, open_data, source_options
 from dualcore.estimators.preparation import (
@@ -105,10 +105,13 @@ class RowReader:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
             without = [name for name in (y, sample_weight) if isinstance(name, str)]
             self._keep_preparation(Preparation.learn(X, fill=self.fill, coded=self._codes_text, without=without))
+        if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is not forgotten
+            self._keep_preparation(Preparation.of(X))
+            y = X.columns.target
         known = self._preparation
         names = getattr(self, "feature_names_in_", None) if known is None else known.names
         options = source_options(X, known, names)
-        data = open_data(X, y, sample_weight, classes, options)
+        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, options)
         if not learn:
             self._match_features(data.X)
             return data
