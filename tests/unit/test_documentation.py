@@ -82,7 +82,7 @@ def test_the_gallery_quotes_the_attack_on_digits():
 def test_the_guide_quotes_what_decided_the_default_of_many_classes():
     stored = json.loads((REPOSITORY / "benchmarks" / "results" / "multi_class.json").read_text(encoding="utf-8"))
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
-    paragraph = guide[guide.index('The default is `"ovr"`') :].split("\n\n")[0]
+    paragraph = guide[guide.index('The default is `"auto"`') :].split("\n\n")[0]
     for line in stored["lines"]:
         for method in ("ovr", "multinomial"):
             assert f"{line[method]['accuracy']:.3f}" in paragraph, line["data"]
