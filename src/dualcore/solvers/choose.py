@@ -42,6 +42,8 @@ _WIDE_PROGRAMME = 3e10
 
 # Of so many columns the cones of a squared loss are few numbers: those of the triangular factor of the rows.
 _FEW_COLUMNS = 200
+# Rows that can be fitted exactly, of so many numbers, take cones less time than descent takes to stall.
+_FEW_ENTRIES = 200_000
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
@@ -86,7 +88,7 @@ def _suits_cones(problem: Problem, data: Data) -> bool:
         return False
     n, m = data.rows.n, data.rows.m
     compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
-    return n <= m <= _FEW_COLUMNS or (compressed and float(n) * m * m <= 1e8)
+    return (n <= m and n * m <= _FEW_ENTRIES) or (compressed and float(n) * m * m <= 1e8)
 
 
 def _is_wide(problem: Problem, data: Data, tol: float) -> bool:

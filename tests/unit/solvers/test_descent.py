@@ -274,7 +274,7 @@ def test_refusals():
     squared = Problem("squared_hinge", radius=0.1, label_cost=1.0)
     boxed = Problem("hinge", radius=0.1, support=(-10.0, 10.0))
     X, y = sample(squared)
-    with pytest.raises(IncompatibleError, match=r"label flips.*solver='power'"):
+    with pytest.raises(IncompatibleError, match=r"label flips.*solver='conic'"):
         solve(squared, X, y, solver="descent")
     with pytest.raises(IncompatibleError, match="solver='box'"):
         solve(boxed, np.clip(X, -9.0, 9.0), y, solver="descent")

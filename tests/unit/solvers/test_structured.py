@@ -100,7 +100,7 @@ def test_it_takes_every_loss_of_order_one_and_says_where_to_go_with_order_two():
         problem = Problem(loss, radius=0.1)
         assert StructuredSolver().obstacle(problem, problem.validate(*sample(problem))) is None
     problem = Problem("squared", radius=0.1)
-    assert "solver='power'" in StructuredSolver().obstacle(problem, problem.validate(*sample(problem)))
+    assert "solver='descent'" in StructuredSolver().obstacle(problem, problem.validate(*sample(problem)))
 
 
 def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():

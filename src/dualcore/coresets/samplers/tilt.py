@@ -104,7 +104,7 @@ class TiltedSteps:
     def start(self, X: Any, y: FloatArray, weights: FloatArray) -> Anchor:
         """Return the model without coefficients, its multiplier such that no row flips."""
         m, problem = X.shape[1], self.problem
-        intercept = self._oracle(X, y, weights, ColumnScaling(np.zeros(m), np.ones(m))).constant(0.0)
+        intercept = self._oracle(X, y, weights, ColumnScaling(np.zeros(m), np.ones(m))).constant()
         coef, multiplier = np.zeros(m), 0.0
         if problem.family.flips:
             t = np.array([abs(intercept)])

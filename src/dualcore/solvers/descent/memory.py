@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import brentq
 
 from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
@@ -17,10 +16,11 @@ from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources.rows import KnownRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
+from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
-from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
+from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums
 
 T = TypeVar("T")
 
@@ -346,30 +346,8 @@ class MemoryOracle(Oracle):
             return 1.0
         return target_spread(self.data.y, self.masses)
 
-    def constant(self, width: float) -> float:
-        if not self.problem.fit_intercept:
-            return 0.0
-        loss, y, masses = SmoothedLoss(self.problem.loss, width), self.data.y, self.masses
-        if self.problem.is_classification:
-            shares = np.array([masses[y < 0.0].sum(), masses[y > 0.0].sum()])
-            signs = np.array([-1.0, 1.0])
-
-            def slope(intercept: float) -> float:
-                return float((shares * signs) @ loss.value_and_slope(signs * intercept)[1])
-
-            middle, reach = 0.0, 1.0
-        else:
-
-            def slope(intercept: float) -> float:
-                return float(masses @ loss.value_and_slope(intercept - y)[1])
-
-            middle, reach = float(masses @ y), self.typical_signal()
-        low, high = middle - reach, middle + reach
-        for _ in range(60):
-            if slope(low) <= 0.0 <= slope(high):
-                return float(brentq(slope, low, high, xtol=1e-14 * reach))
-            low, high = middle - 2.0 * (middle - low), middle + 2.0 * (high - middle)
-        return middle
+    def constant(self) -> float:
+        return best_constant(self.problem.loss, self.data.y, self.masses) if self.problem.fit_intercept else 0.0
 
     def with_problem(self, problem: Problem) -> MemoryOracle:
         return MemoryOracle(problem, self.data, self.columns)

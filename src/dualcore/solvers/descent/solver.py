@@ -153,7 +153,7 @@ def descend(
 
     if here is None or not here.coef.any():
         objective = Objective(oracle, width)
-        [at] = objective.at([Point(np.zeros(m), oracle.constant(width), objective.floor)], fit_size=True)
+        [at] = objective.at([Point(np.zeros(m), oracle.constant(), objective.floor)], fit_size=True)
         if (width > 0.0 and problem.loss.kinks) or objective.norm.value(at.coef) <= at.size:
             loop.certify(at, width)
             if loop.is_done():
