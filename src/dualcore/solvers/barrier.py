@@ -18,8 +18,8 @@ from dualcore.problem import Problem
 class ThinBlock(NamedTuple):
     """The constraint's block of the Newton matrix where it is diagonal but for a few rows, and the multiplier.
 
-    In coordinates ``v`` (d,) of the cone's own it is ``diag(diagonal) + rows' diag(weights) rows``, with ``in_lam`` (d,)
-    between ``v`` and the multiplier, and ``lam_lam``.
+    In coordinates ``v`` (d,) of the cone's own it is ``diag(diagonal) + rows' diag(weights) rows``, with ``in_lam``
+    (d,) between ``v`` and the multiplier, and ``lam_lam``.
     """
 
     diagonal: FloatArray

@@ -184,7 +184,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     """
     if not problem.family.is_closed:
         return tol
-    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver, tol).name == DescentSolver.name else tol
+    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
 
 
 def _as_data(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Data:
