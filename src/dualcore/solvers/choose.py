@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
@@ -14,6 +15,7 @@ from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.multipliers import can_multiply
 from dualcore.solvers.descent.polish import unheld
+from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
 # Features and rows from which on descent takes less time than the interior point with the norms l2 and linf, by what
@@ -41,9 +43,22 @@ _FEW_ENTRIES = 200_000
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
 
+# The same for problems of many classes.
+CLASS_SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (ClassDescentSolver, ClassNewtonSolver)}
+
+
+def solvers_for(problem: Problem) -> dict[str, type[Solver]]:
+    """Return the solvers of a kind of problem by name, in the order in which they are tried."""
+    return CLASS_SOLVERS if problem.family.n_outputs > 1 else SOLVERS
+
+
 def check_classes(problem: Problem, data: Data) -> None:
-    """Weights of zero can empty a class that the labels alone do not."""
-    if problem.is_classification and data.weights is not None:
+    """Raise ValueError where a class has no mass: weights of zero can empty one that the labels alone do not."""
+    if problem.family.n_outputs > 1:
+        masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
+        if not (masses > 0.0).all():
+            raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
+    elif problem.is_classification and data.weights is not None:
         for label in (-1.0, 1.0):
             if not (data.weights[data.y == label] > 0.0).any():
                 raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
@@ -51,21 +66,27 @@ def check_classes(problem: Problem, data: Data) -> None:
 
 def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
     """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do."""
+    solvers = solvers_for(problem)
     if solver == "auto":
         first: list[type[Solver]] = []
         if _is_wide(problem, data):
             first = [DescentSolver]
-        elif _suits_cones(problem, data):
+        elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
             first = [ConicSolver]
-        for cls in (*first, *SOLVERS.values()):
+        order = list(solvers.values())
+        if problem.family.n_outputs > 1 and free_features(problem, data.rows.m).any():
+            order.reverse()  # only Newton's method bounds the risk where nothing penalises a coefficient
+        for cls in (*first, *order):
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
                 return candidate
         reason = BoxSolver().obstacle(problem, data) if not problem.family.is_closed else None
         raise IncompatibleError(reason or f"No solver can take {problem!r}.")
-    if solver not in SOLVERS:
-        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
-    chosen = SOLVERS[solver]()
+    if solver not in solvers:
+        if solver in SOLVERS:
+            raise IncompatibleError(f"solver={solver!r} does not take a softmax problem. Use one of {sorted(solvers)}.")
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}.")
+    chosen = solvers[solver]()
     obstacle = chosen.obstacle(problem, data)
     if obstacle is not None:
         raise IncompatibleError(obstacle)

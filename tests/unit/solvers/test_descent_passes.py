@@ -7,12 +7,12 @@ import pytest
 
 from dualcore import Problem, solve
 from dualcore.data.rows import as_rows
-from dualcore.data.sources.rows import KnownRows
 from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.continuation import Rate
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.rowsums import Point, RowFunction
+from dualcore.solvers.remembered import KnownRows
 
 
 def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:

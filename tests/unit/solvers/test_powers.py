@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, UniformCoreset, assess, solve
+from pairs import every_pair, every_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -35,9 +36,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("radius", [0.0, 1e-6, 0.05, 3.0])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(case=CASES, radius=[0.0, 1e-6, 0.05, 3.0], norm=["l1", "l2", "linf"])
 def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, radius, norm):
     X, y = regression(len(norm), **case)
     settings = {"radius": radius, "norm": norm}
@@ -53,9 +52,9 @@ def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, ra
         assert ours <= root(power, simple, X, y) * (1.0 + 1e-7) + rounding
 
 
-@pytest.mark.parametrize("power", [1.2, 1.5, 2.5, 4.0, 8.0])
-@pytest.mark.parametrize("radius", [0.0, 1e-6, 0.05])
-@pytest.mark.parametrize(("n", "m"), [(60, 3), (6, 12)])
+@every_value(
+    pytest.mark.parametrize(("n", "m"), [(60, 3), (6, 12)]), power=[1.2, 1.5, 2.5, 4.0, 8.0], radius=[0.0, 1e-6, 0.05]
+)
 def test_an_exact_fit_is_found_for_every_power(power, radius, n, m):
     X, y = regression(1, n=n, m=m, noise=0.0, shift=10.0)
     problem = Problem("power", power=power, radius=radius)
@@ -67,9 +66,7 @@ def test_an_exact_fit_is_found_for_every_power(power, radius, n, m):
 
 
 @pytest.mark.needs("cvxpy")
-@pytest.mark.parametrize("power", [1.2, 1.5, 3.0, 8.0])
-@pytest.mark.parametrize("noise", [1e-4, 1.0])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_pair(power=[1.2, 1.5, 3.0, 8.0], noise=[1e-4, 1.0], norm=["l1", "l2", "linf"])
 def test_powers_agree_with_cvxpy(power, noise, norm):
     import cvxpy as cp
 
@@ -107,8 +104,7 @@ def margins(seed, *, separable=False):
     return X, np.where(score > 0.0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
-@pytest.mark.parametrize("seed", range(4))
+@every_value(label_cost=[1.0, np.inf], seed=range(4))
 def test_separable_rows_without_a_radius_have_no_risk_anywhere(seed, label_cost):
     """Without a radius no label flips, whatever a flip costs: not in a solution, in a read, nor through a coreset."""
     X, y = margins(seed, separable=True)
@@ -142,8 +138,7 @@ def test_separable_rows_and_a_small_radius_have_the_widest_margin(norm):
 # The form
 
 
-@pytest.mark.parametrize("loss", [{"loss": "power", "power": 1.01}, {"loss": "power", "power": 8.0}], ids=str)
-@pytest.mark.parametrize("radius", [1e-45, 1e-6, 1.0])
+@every_value(loss=[{"loss": "power", "power": 1.01}, {"loss": "power", "power": 8.0}], radius=[1e-45, 1e-6, 1.0])
 def test_powers_near_one_and_tiny_radii_stay_in_the_range_of_numbers(loss, radius):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 2))

@@ -182,7 +182,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
     0.001
     """
-    if not problem.family.is_closed:
+    if problem.family.moves_rows:
         return tol
     return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
 

@@ -30,7 +30,7 @@ from dualcore.problem.normal import Normal
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
-from dualcore.solvers.softmax.certify import size_fault
+from dualcore.solvers.softmax.classsolvers import norm_fault
 from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.smoothrisk import Lean
 
@@ -51,7 +51,7 @@ def can_step(problem: Problem, n_features: int) -> bool:
     if problem.family.name != "softmax" or problem.family.flips:
         return False
     held = not free_features(problem, n_features).any()
-    return held and size_fault(problem, n_features, by_newton=False) is None
+    return held and norm_fault(problem) is None
 
 
 def sample_rows(problem: Problem, source: Source) -> int:
