@@ -179,7 +179,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     """
     if problem.family.moves_rows:
         return tol
-    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver, tol).name == DescentSolver.name else tol
+    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
 
 
 def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
