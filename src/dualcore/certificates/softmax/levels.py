@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates.dependence import drop_dependent
-from dualcore.certificates.rounding import sum_error
+from dualcore.certificates.rounding import free_features, sum_error
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.data.arrays import FloatArray
@@ -47,10 +47,7 @@ class ClassLevelSet:
         self.moment_error = 2.0 * self.error
         #: whether columns that nothing penalises turned out to be dependent up to rounding
         self.withheld = False
-        prices = design.norm.weights
-        self.free = np.zeros(m, dtype=bool)
-        if problem.ridge == 0.0:
-            self.free = np.ones(m, dtype=bool) if problem.radius == 0.0 or prices is None else np.isinf(prices)
+        self.free = free_features(problem, m)
 
     def _prices(self) -> FloatArray:
         prices = self.design.norm.weights
