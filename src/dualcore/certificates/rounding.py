@@ -19,6 +19,7 @@ small data are summed in extended precision, if the machine has it; what is left
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -315,43 +316,18 @@ class RowLevelSet(LevelSet):
         with_level = with_level and bool(kept[-1])
         if not columns.size and not with_level:
             return 0.0
-        factor, sizes = self._factor(weights, columns, with_level)
-        least, root = self._least_value(factor, sizes)
+
+        def blocks(weights: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+            for part, block in self.data.rows.dense_blocks():
+                yield with_ones(block[:, columns], with_level), weights[part]
+
+        rounding = sum_error(self.data.rows.n)
+        share, least = largest_share(lambda: blocks(weights), excess, error, rounding)
         if not least > _NEARLY:
             # Few rows have entries in these columns, or the columns are dependent whatever the rows' weights.
-            plain, _ = self._least_value(*self._factor(self.masses, columns, with_level))
+            plain = WeightedFactor.of(blocks(self.masses), excess.size, rounding).least
             self.withheld = self.withheld or not plain > _NEARLY
-        if not least > _DEPENDENT:
-            return np.inf
-        solved = (root @ (root.T @ (excess / sizes))) / sizes
-        longest, far = 0.0, 0.0
-        held = weights > 0.0
-        for part, block in self.data.rows.dense_blocks():
-            x = with_ones(block[:, columns], with_level)[held[part]]
-            if x.size:
-                longest = max(longest, float((((x / sizes) @ root) ** 2).sum(axis=1).max()))
-                far = max(far, float(np.abs(x @ solved).max()))
-        # Twice: the factor and its inverse are rounded as well.
-        return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / sizes) / least))
-
-    def _least_value(self, factor: FloatArray, sizes: FloatArray) -> tuple[float, FloatArray]:
-        """Return the least singular value of a factor with unit columns, less its error, and its inverse root."""
-        if factor.shape[0] < factor.shape[1] or not (sizes > 0.0).all():
-            return 0.0, factor
-        _, values, axes = np.linalg.svd(factor / sizes)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(values[-1]) - factor.shape[0] * sum_error(self.data.rows.n), axes.T / values
-
-    def _factor(
-        self, weights: FloatArray, columns: npt.NDArray[np.intp], with_level: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the triangular factor of the weighted columns and intercept, and the norms of its columns."""
-        roots = np.sqrt(weights)
-        factor = np.zeros((0, columns.size + int(with_level)))
-        for part, block in self.data.rows.dense_blocks():
-            x = with_ones(block[:, columns], with_level) * roots[part, None]
-            factor = np.asarray(np.linalg.qr(np.vstack([factor, x]), mode="r"))
-        return factor, np.linalg.norm(factor, axis=0)
+        return share
 
     @cached_property
     def _independent(self) -> BoolArray:
@@ -365,6 +341,54 @@ class RowLevelSet(LevelSet):
         kept = np.append(self.sizes > 0.0, True)
         kept[np.append(columns, self.free.size)[: among_free.size]] = among_free
         return kept
+
+
+class WeightedFactor(NamedTuple):
+    """``sum_i weights_i x_i x_i'`` as ``(D R)^-T (D R)^-1``: R of shape (k, k), D the norms of the weighted columns.
+
+    ``least`` is the least singular value of the weighted columns at unit norm, less what rounding can have added.
+    """
+
+    root: FloatArray
+    norms: FloatArray
+    least: float
+
+    @classmethod
+    def of(cls, blocks: Iterable[tuple[FloatArray, FloatArray]], size: int, rounding: float) -> WeightedFactor:
+        """Factor rows of ``size`` numbers with their weights, block by block."""
+        factor = np.zeros((0, size))
+        for x, weights in blocks:
+            factor = np.asarray(np.linalg.qr(np.vstack([factor, x * np.sqrt(weights)[:, None]]), mode="r"))
+        norms = np.linalg.norm(factor, axis=0)
+        if factor.shape[0] < size or not (norms > 0.0).all():
+            return cls(factor, norms, 0.0)
+        _, values, axes = np.linalg.svd(factor / norms)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return cls(axes.T / values, norms, float(values[-1]) - size * rounding)
+
+
+def largest_share(
+    blocks: Callable[[], Iterable[tuple[FloatArray, FloatArray]]],
+    excess: FloatArray,
+    error: FloatArray | float,
+    rounding: float,
+) -> tuple[float, float]:
+    """Return ``max_i |x_i . c|`` where ``(sum_i weights_i x_i x_i') c = e``, for the worst ``e`` near ``excess``.
+
+    ``e`` is within ``error`` of it. Infinite where the columns are dependent up to rounding. The second number is the
+    least singular value of the weighted columns. ``blocks`` yields rows and weights; those without weight do not count.
+    """
+    root, norms, least = WeightedFactor.of(blocks(), excess.size, rounding)
+    if not least > _DEPENDENT:
+        return np.inf, least
+    solved = (root @ (root.T @ (excess / norms))) / norms
+    longest = far = 0.0
+    for x, weights in blocks():
+        x = x[weights > 0.0]
+        longest = max(longest, float((((x / norms) @ root) ** 2).sum(axis=1).max(initial=0.0)))
+        far = max(far, float(np.abs(x @ solved).max(initial=0.0)))
+    # Twice: the factor and its inverse are rounded as well.
+    return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / norms) / least)), least
 
 
 def column_sizes(data: Data) -> FloatArray:

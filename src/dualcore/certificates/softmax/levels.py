@@ -5,13 +5,13 @@ All in units of the design: columns centred where there is an intercept, of root
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates.dependence import drop_dependent
-from dualcore.certificates.rounding import free_features, sum_error
+from dualcore.certificates.rounding import free_features, largest_share, sum_error
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.data.arrays import FloatArray
@@ -22,7 +22,6 @@ __all__ = ["ClassLevelSet"]
 # A matrix of free numbers larger than this is not looked at.
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
-_DEPENDENT = 1e-12
 _VANISHED = 1e-9
 # Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
 _LEAST_CHANCES = (1e-2, 1e-5, 0.0)
@@ -162,34 +161,16 @@ class ClassLevelSet:
         least_chance: float,
     ) -> float:
         """Return ``max |c . x|`` for the worst moment within its error, over rows and classes not too rare."""
-        design, data, others = self.design, self.design.data, self.n_classes - 1
-        size = others * width.size
-        factor = np.zeros((0, size))
-        for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
-            weight = np.where(weight >= least_chance, weight, 0.0) * data.masses[part][:, None]
-            factor = np.asarray(np.linalg.qr(np.vstack([factor, rows * np.sqrt(weight).reshape(-1, 1)]), "r"))
-        sizes = np.linalg.norm(factor, axis=0)
-        values = np.zeros(1)
-        if factor.shape[0] >= size and (sizes > 0.0).all():
-            _, values, axes = np.linalg.svd(factor / sizes)
-        least = float(values[-1]) - size * self.error
-        if not least > _DEPENDENT:
-            self.withheld = self.withheld or least_chance == 0.0
-            return np.inf
-        root = axes.T / values
-        excess = moment[1:][:, width].ravel()
-        solved = (root @ (root.T @ (excess / sizes))) / sizes
-        longest = far = 0.0
-        for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
-            used = (weight >= least_chance) & (data.masses[part] > 0.0)[:, None]
-            rows = rows[used.ravel()]
-            if rows.size:
-                longest = max(longest, float((((rows / sizes) @ root) ** 2).sum(axis=1).max()))
-                far = max(far, float(np.abs(rows @ solved).max()))
-        error = float(np.linalg.norm(self.moment_error / sizes))
-        return float(2.0 * (far + np.sqrt(longest) * error / least))
+        design = self.design
+
+        def blocks() -> Iterator[tuple[FloatArray, FloatArray]]:
+            for part, block in design.blocks():
+                rows, weight = self._differences(block[:, width], chances(block), design.code[part])
+                yield rows, (np.where(weight >= least_chance, weight, 0.0) * design.data.masses[part, None]).ravel()
+
+        share, _ = largest_share(blocks, moment[1:][:, width].ravel(), self.moment_error, self.error)
+        self.withheld = self.withheld or (least_chance == 0.0 and np.isinf(share))
+        return share
 
     def _differences(
         self, x: FloatArray, chance: FloatArray, code: npt.NDArray[np.int64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -318,7 +319,7 @@ class SquaredHingeForm(SquaredForm):
                 break
             low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
         values = [
-            self.radius**2 * lam + blocked_sum(lambda part, lam=lam: self.h(part, lam, size), t, weights)
+            self.radius**2 * lam + blocked_sum(partial(self.h, multiplier=lam, size=size), t, weights)
             for lam in (low, high)
         ]
         best = int(np.argmin(values))
