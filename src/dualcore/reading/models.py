@@ -19,8 +19,9 @@ from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, t
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import FlipTail, TreeSum
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range

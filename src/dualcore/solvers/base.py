@@ -181,4 +181,6 @@ def able_solver(problem: Problem) -> str:
     """Return the name of the solver that is made for a problem, for messages."""
     if not problem.family.is_closed:
         return "box"
-    return "structured" if problem.family.linear_in_multiplier else "power"
+    if problem.family.linear_in_multiplier:
+        return "structured"
+    return "conic" if problem.family.flips else "descent"

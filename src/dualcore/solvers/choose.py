@@ -8,13 +8,13 @@ from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
+from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.multipliers import can_multiply
 from dualcore.solvers.descent.polish import unheld
-from dualcore.solvers.power import PowerSolver
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -42,9 +42,10 @@ _WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
 # it 2 s and descent more than 40, sparse 1,000 x 1,500 4 s and more than 40; 100,000 x 200 takes both 4 s.
 _WIDE_PROGRAMME = 3e10
 
-SOLVERS: dict[str, type[Solver]] = {
-    cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver, DescentSolver)
-}
+# Of so many columns the cones of a squared loss are few numbers: those of the triangular factor of the rows.
+_FEW_COLUMNS = 200
+
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
 
 # The same for problems of many classes.
@@ -75,13 +76,15 @@ def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solv
     """
     solvers = solvers_for(problem)
     if solver == "auto":
-        descent = DescentSolver()
-        if _is_wide(problem, data, tol) and descent.obstacle(problem, data) is None:
-            return descent
+        first: list[type[Solver]] = []
+        if _is_wide(problem, data, tol):
+            first = [DescentSolver]
+        elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
+            first = [ConicSolver]
         order = list(solvers.values())
         if problem.family.n_outputs > 1 and free_features(problem, data.rows.m).any():
             order.reverse()  # only Newton's method bounds the risk where nothing penalises a coefficient
-        for cls in order:
+        for cls in (*first, *order):
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
                 return candidate
@@ -96,6 +99,15 @@ def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solv
     if obstacle is not None:
         raise IncompatibleError(obstacle)
     return chosen
+
+
+def _suits_cones(problem: Problem, data: Data) -> bool:
+    """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
+    if problem.family.linear_in_multiplier or not problem.radius > 0.0:
+        return False
+    n, m = data.rows.n, data.rows.m
+    compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
+    return n <= m <= _FEW_COLUMNS or (compressed and float(n) * m * m <= 1e8)
 
 
 def _is_wide(problem: Problem, data: Data, tol: float) -> bool:

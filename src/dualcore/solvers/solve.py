@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import dense_if_small
+from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
@@ -29,6 +29,8 @@ from dualcore.solvers.scoring import score, with_digits
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
+# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+_FEW_NUMBERS = 100_000
 # A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
 _TOO_WIDE = 1e10
 
@@ -60,9 +62,10 @@ def solve(
         Labels -1 and +1, or targets. With a source what `open_source` takes for it: the name of a column, or None.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one. With a source as ``y``.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         "auto" takes the structured solver, an interior point, where features are few; "descent", whose cost is products
-        with ``X``, where they are many; the box solver where there is a support; "power" for orders above 1.
+        with ``X``, where they are many and for losses of order above 1, but cones where the rows are few or a squared
+        hinge has label flips; the box solver where there is a support.
         ``Solution.solver`` says which ran.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
@@ -173,18 +176,30 @@ def _solve_rows(
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
     if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= _TOO_WIDE:
-        # Descent is for many features: as a second opinion it would take long where another solver failed.
-        others = (cls() for cls in solvers_for(problem).values() if cls.name not in (chosen.name, DescentSolver.name))
+        # Of order 1 descent would take long where the interior point failed.
+        barred = (chosen.name, DescentSolver.name) if problem.family.linear_in_multiplier else (chosen.name,)
+        others = (cls() for cls in solvers_for(problem).values() if cls.name not in barred)
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
             here = normal.inside(found.coef, found.intercept)
             again = other.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=here)
             second = score(problem, normal, again, other.name, tol, max_iter, began)
-            found = second if second.gap < found.gap else found
+            found = _merged(found, second, tol)
     few = problem.family.is_closed and data.rows.n <= _SECOND_OPINION
     if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found
+
+
+def _merged(first: Solution, second: Solution, tol: float) -> Solution:
+    """Return the better model of two solutions with the better bound."""
+    best, other = (first, second) if first.value <= second.value else (second, first)
+    if best.lower_bound >= other.lower_bound:
+        return best
+    gap = best.value - other.lower_bound
+    status = Status.OPTIMAL if gap <= tol * abs(best.value) else best.status
+    rounding = max(best.rounding, other.rounding)
+    return replace(best, lower_bound=other.lower_bound, gap=gap, dual=other.dual, status=status, rounding=rounding)
 
 
 def _folded(
@@ -220,3 +235,17 @@ def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, Any]:
     if coef.shape != family.model_shape(n_features):
         raise ValueError(f"warm_start has {coef.shape[-1]} coefficients but X has {n_features} features.")
     return normal.inside(coef, intercept)
+
+
+def dense_if_small(rows: Rows) -> Rows:
+    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> type(dense_if_small(SparseRows(sp.eye_array(3, format="csr")))).__name__
+    'DenseRows'
+    """
+    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
+        return DenseRows(rows.by_row.toarray().astype(np.float64))
+    return rows

@@ -12,6 +12,7 @@ from dualcore.reading.models import _cut, _Tail, read_models
 from dualcore.solvers import Solution
 from dualcore.solvers.assess import as_source
 from dualcore.solvers.base import Status
+from pairs import every_value
 
 RADII = np.geomspace(0.02, 0.2, 6)
 CASES = [
@@ -55,8 +56,7 @@ def some_models(problem, X, y, weights=None):
 # One read, many models
 
 
-@pytest.mark.parametrize(("loss", "settings"), CASES)
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(pytest.mark.parametrize(("loss", "settings"), CASES), weighted=[False, True])
 def test_the_risks_of_a_batch_are_those_of_each_model(loss, settings, weighted):
     problem = Problem(loss, radius=0.1, **settings)
     X, y = make_data(problem.is_classification)
@@ -295,20 +295,17 @@ def test_progress_is_told():
     assert [step.done for step in steps] == list(range(1, 7))
 
 
-@pytest.mark.parametrize(
-    ("radii", "message"),
-    [
+def test_wrong_radii_are_refused():
+    for radii, message in [
         ([], "non-empty"),
         ([[0.1]], "non-empty"),
         ([0.1, -0.1], "non-negative"),
         ([0.1, np.nan], "finite"),
         ([0.1, 0.1], "different"),
-    ],
-)
-def test_wrong_radii_are_refused(radii, message):
-    X, y = make_data(True, n=50)
-    with pytest.raises(ValueError, match=message):
-        radius_path(Problem("logistic"), X, y, radii)
+    ]:
+        X, y = make_data(True, n=50)
+        with pytest.raises(ValueError, match=message):
+            radius_path(Problem("logistic"), X, y, radii)
 
 
 def test_wrong_calls_are_refused():
@@ -363,19 +360,16 @@ def test_selection_by_error_and_through_coresets():
     assert (select_radius(Problem("huber"), X, y, RADII, 3, None, "error", random_state=0).scores > 0.5).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_selections_are_refused():
+    for arguments, message in [
         ({"scoring": "luck"}, "Unknown scoring 'luck'"),
         ({"rule": "worst"}, "Unknown rule 'worst'"),
         ({"cv": 1}, "at least 2 folds"),
         ({"cv": [(np.arange(40), np.arange(40, 50))]}, "at least two folds"),
-    ],
-)
-def test_wrong_selections_are_refused(arguments, message):
-    X, y = make_data(True, n=50)
-    with pytest.raises(ValueError, match=message):
-        select_radius(Problem("logistic"), X, y, [0.1], **arguments)
+    ]:
+        X, y = make_data(True, n=50)
+        with pytest.raises(ValueError, match=message):
+            select_radius(Problem("logistic"), X, y, [0.1], **arguments)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])

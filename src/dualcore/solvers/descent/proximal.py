@@ -91,7 +91,8 @@ class _Variables:
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.sized = objective.problem.family.flips or not objective.problem.family.linear_in_multiplier
+        curved = not objective.problem.family.linear_in_multiplier and objective.radius > 0.0
+        self.sized = objective.problem.family.flips or curved
 
     def vector(self, point: Point) -> FloatArray:
         rest = [point.intercept] * self.intercept + [point.size] * self.sized
@@ -132,10 +133,11 @@ def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: Floa
         matrix = hessian.matrix.copy()
         matrix[np.arange(m), np.arange(m)] += objective.ridge
         if not objective.problem.family.linear_in_multiplier:
-            grown = np.zeros((matrix.shape[0] + 1, matrix.shape[0] + 1))
-            grown[:-1, :-1] = matrix
-            vector = objective.outer_curvature(at)
-            matrix = grown + np.outer(vector, vector)
+            vector, known = objective.outer_curvature(at), matrix.shape[0]
+            matrix = (
+                np.pad(matrix, (0, variables.sized))
+                + np.outer(vector, vector)[: known + variables.sized, : known + variables.sized]
+            )
         diagonal = np.diag(matrix)
         least = 1e-6 * max(float(diagonal.max()), 1e-300) if reference is None else _LEAST * reference
         matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal

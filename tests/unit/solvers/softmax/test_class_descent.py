@@ -17,6 +17,7 @@ from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
 from dualcore.solvers.softmax.descent import ClassDescent
+from pairs import every_value
 
 NORMS = {"l1": L1Norm(), "l2": L2Norm(), "linf": LinfNorm()}
 each_norm = pytest.mark.parametrize("norm", NORMS)
@@ -87,8 +88,7 @@ def test_a_flow_holds_every_model(norm):
         widest.renew(found.shares, 1e-3)
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_value(kind=["float64", "float32", "sparse"], fit_intercept=[True, False])
 def test_products_are_those_of_the_design(kind, fit_intercept):
     X, y = make(3, n=700, m=5)
     X = (X + 3.0).astype(np.float32)
@@ -250,8 +250,7 @@ def test_many_sparse_coefficients_reach_the_default_tolerance():
     assert found.relative_gap <= 1e-6
 
 
-@each_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_value(each_norm, label_cost=[np.inf, 1.0])
 def test_a_start_is_never_left_for_a_worse_model(norm, label_cost):
     """Rounds with wide smoothing begin by going uphill from an optimum."""
     X, y = make(n=400)
