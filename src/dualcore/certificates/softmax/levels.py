@@ -59,7 +59,7 @@ class ClassLevelSet:
         longest = self.design.norm.value(sizes)
         return (0.5 * self.n_classes if isinstance(self.design.norm, L1Norm) else self.n_classes - 1.0) * longest
 
-    def _sway(self) -> float:
+    def _leverage(self) -> float:
         """Return the most that the mean of ``|(theta_j - theta_k) . x|`` can be over the features that are held."""
         by_ridge = by_norm = np.inf
         if self.problem.ridge > 0.0:
@@ -73,15 +73,16 @@ class ClassLevelSet:
             return 0.0
         return min(by_ridge, by_norm)
 
-    def level_price(self) -> float:
+    def intercept_price(self) -> float:
         """Return the price of probabilities and labels that balance up to rounding only.
 
-        A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the
-        loss of its rows over its mass, and what the features sway; the error of its balance is a share of its mass.
+        A row of class k loses at least ``s_j - s_k``. So the intercept of k is below that of another class by at most
+        the loss of its rows over its mass, plus what the features add to scores. The error of its balance is a share of
+        its mass.
         """
         if not self.problem.fit_intercept or self.free.any():  # free features are priced with the intercept
             return 0.0
-        return 2.0 * self.n_classes * self.moment_error * (self.upper + self._sway())
+        return 2.0 * self.n_classes * self.moment_error * (self.upper + self._leverage())
 
     def free_price(
         self, moment: FloatArray, chances: Callable[[FloatArray], FloatArray], flips: Flips, cost: float
@@ -93,10 +94,10 @@ class ClassLevelSet:
         is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
         """
         design = self.design
-        data, with_level = design.data, design.intercept
+        data, with_intercept = design.data, design.intercept
         columns = np.flatnonzero(self.free)
-        kept = drop_dependent(data, columns, with_level=with_level)
-        width = np.append(columns, [design.scale.size] * with_level).astype(np.intp)[kept]
+        kept = drop_dependent(data, columns, with_intercept=with_intercept)
+        width = np.append(columns, [design.scale.size] * with_intercept).astype(np.intp)[kept]
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
             return np.inf
@@ -105,7 +106,7 @@ class ClassLevelSet:
             # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
             self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
             return np.inf
-        most = 2.0 * self.upper + self._sway() + self._earned(flips, cost)
+        most = 2.0 * self.upper + self._leverage() + self._earned(flips, cost)
         return float(share / (1.0 - share) * most)
 
     def common_price(
@@ -127,13 +128,13 @@ class ClassLevelSet:
             The moment less what the radius holds, and the ridge at ``reference``.
         reference : ndarray of shape (K, width)
         """
-        design, with_level = self.design, self.design.intercept
+        design, with_intercept = self.design, self.design.intercept
         columns = np.arange(design.scale.size)
         # Of columns that are held those that others make up are priced apart: they cannot be left out.
         kept = np.ones(design.shape[1], dtype=bool)
         if self.free.any():
             free = columns[self.free]
-            kept[free] = drop_dependent(design.data, free, with_level=with_level)[: free.size]
+            kept[free] = drop_dependent(design.data, free, with_intercept=with_intercept)[: free.size]
         width = np.flatnonzero(kept)
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:

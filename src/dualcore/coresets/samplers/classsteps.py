@@ -32,7 +32,7 @@ from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
 from dualcore.solvers.softmax.classsolvers import norm_fault
 from dualcore.solvers.softmax.descent import ClassDescent
-from dualcore.solvers.softmax.smoothrisk import Lean
+from dualcore.solvers.softmax.smoothrisk import LinearCorrection
 
 # Rows of the sample for every parameter, and at least; no more than so many numbers (64 MB).
 _ROWS_PER_NUMBER, _FEWEST, _MOST_NUMBERS = 10, 20_000, 8_000_000
@@ -146,7 +146,9 @@ class ClassSteps:
         if design.intercept:
             gradient = np.column_stack([gradient, slope])
         with np.errstate(under="ignore"):
-            risk.lean = Lean(self._W, gradient - risk.loss_gradient(self._W), self._damped(X, weights), descent.gram)
+            risk.correction = LinearCorrection(
+                self._W, gradient - risk.loss_gradient(self._W), self._damped(X, weights), descent.gram
+            )
             descent.max_evaluations = risk.n_evaluations + _EVALUATIONS
             return self._anchor(descent.onward(self._W, _ROUNDS))
 
