@@ -55,8 +55,7 @@ class ClassLevelSet:
 
     def routing_error(self) -> float:
         """Return the most that the flow of the moment's error can cost."""
-        sizes = np.where(self.free, 0.0, self.moment_error)
-        longest = self.design.norm.value(sizes)
+        longest = self.design.norm.value(np.where(self.free, 0.0, self.moment_error))
         return (0.5 * self.n_classes if isinstance(self.design.norm, L1Norm) else self.n_classes - 1.0) * longest
 
     def _leverage(self) -> float:
@@ -93,8 +92,7 @@ class ClassLevelSet:
         the model. So the mean of ``sum_k p_k |d_k|`` is at most twice ``upper`` but for the rest of the moment, which
         is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
         """
-        design = self.design
-        data, with_intercept = design.data, design.intercept
+        design, data, with_intercept = self.design, self.design.data, self.design.intercept
         columns = np.flatnonzero(self.free)
         kept = drop_dependent(data, columns, with_intercept=with_intercept)
         width = np.append(columns, [design.scale.size] * with_intercept).astype(np.intp)[kept]

@@ -146,9 +146,8 @@ class ClassSteps:
         if design.intercept:
             gradient = np.column_stack([gradient, slope])
         with np.errstate(under="ignore"):
-            risk.correction = LinearCorrection(
-                self._W, gradient - risk.loss_gradient(self._W), self._damped(X, weights), descent.gram
-            )
+            linear = gradient - risk.loss_gradient(self._W)
+            risk.correction = LinearCorrection(self._W, linear, self._damped(X, weights), descent.gram)
             descent.max_evaluations = risk.n_evaluations + _EVALUATIONS
             return self._anchor(descent.onward(self._W, _ROUNDS))
 
@@ -183,8 +182,7 @@ class ClassSteps:
         return self._damping * float(weights @ (chances * (1.0 - chances)).mean(axis=1))
 
     def _point(self, W: FloatArray) -> SmoothPoint:
-        descent, none = self._descent, np.zeros((0, 0))
-        risk = descent.risk
+        descent, risk, none = self._descent, self._descent.risk, np.zeros((0, 0))
         width = descent.width * descent.scale * risk.narrow
         return SmoothPoint(W, none, None, risk.widest, width, risk.widest.at(risk.unit(W), width))
 

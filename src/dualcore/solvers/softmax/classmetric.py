@@ -47,7 +47,7 @@ def sample_gram(design: ClassDesign) -> FloatArray | None:
 
 
 class ClassMetric(NamedTuple):
-    """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about the second derivative; a scale for intercepts.
+    """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about their curvature; a scale for intercepts.
 
     ``factor`` is R, of shape (m, m), or its diagonal, of shape (m,).
     """

@@ -26,13 +26,13 @@ __all__ = ["ClassDescent"]
 
 # Relative width of the smoothing in the first round, and its factor from round to round.
 _FIRST_WIDTH, _NARROWER = 0.1, 0.5
-# Evaluations of a round, at least and at most. A round ends where a step is expected to gain less than this share of the
-# gap that the smoothing leaves.
+# Evaluations of a round, at least and at most. A round ends where a step is expected to gain less than this share of
+# the gap that the smoothing leaves.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
 # The same where label flips spend the radius: the bound then pays for what is left of the gradient.
 _MOST_PRICED, _DONE_PRICED = 120, 1e-3
-# Where the bound loses more to what is left of the gradient than to the smoothing, rounds end at this share of the gain,
-# again and again down to the least share, and may take as many evaluations as with label flips.
+# Where the bound loses more to what is left of the gradient than to the smoothing, rounds end at this share of the
+# gain, again and again down to the least share, and may take as many evaluations as with label flips.
 _STRICTER, _STRICTEST = 0.3, 1e-6
 # The share of the gap at which a round ends with a linear correction: its evaluations cost no read.
 _DONE_CORRECTED = 1e-3
