@@ -64,8 +64,6 @@ class SoftmaxFamily(Family):
                 "Softmax problems (multi_class='multinomial') take features that can move anywhere: use "
                 "multi_class='ovr' with a support."
             )
-        if geometry.order != 1:
-            raise ValueError(f"The softmax loss belongs to transport order 1, got order {geometry.order!r}.")
         super().__init__(loss, geometry, radius)
         self.n_outputs = loss.n_classes
         # In the multiplier the risk is that of the logistic loss: a change of label gains the margin itself there.
