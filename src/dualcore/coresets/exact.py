@@ -49,11 +49,11 @@ def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
     >>> rows_for(Problem("logistic", radius=0.1), 20), rows_for(Problem("hinge", radius=0.1), 20)
     (24, 129)
     """
-    fixed, own = _columns(problem, n_features)
+    fixed, own = columns_of(problem, n_features)
     return fixed + own + near * _near_rows(problem, n_features) + _products(problem, n_features)
 
 
-def _columns(problem: Problem, n_features: int) -> tuple[int, int]:
+def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return the independent numbers that do not depend on the model, the mass among them, and those that do."""
     family = problem.family
     scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
@@ -79,7 +79,7 @@ def plan_rows(
 
     ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four, then curvature.
     """
-    fixed, own = _columns(problem, n_features)
+    fixed, own = columns_of(problem, n_features)
     near, products = has_near * _near_rows(problem, n_features), _products(problem, n_features)
     if size is None:
         return Plan(n_models or 1, products, (n_models or 1) * near)
@@ -109,6 +109,7 @@ def exact_coreset(
     seed: int,
     most_rows: int | None = None,
     *,
+    also: Sequence[At] = (),
     distance_factor: float = 1.0,
 ) -> Coreset:
     """Return rows and weights of which every model is an optimum: two reads.
@@ -121,11 +122,13 @@ def exact_coreset(
         A sample of the source that is in memory; it says where the columns are and how wide scores spread.
     most_rows : int, optional
         The size that was asked for.
+    also : sequence of At
+        Models at which the coreset has the sums of all rows, whether these make them optimal or not.
     distance_factor : float
         Of distances from kinks of models after the first, whose near rows then matter less.
     """
     problem, n = models[0].problem, source.n_rows
-    matched = Matched(tuple(models), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
+    matched = Matched((*models, *also), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
     if plan.n_products:
         made = Curvature.draw(
             models[0], rows.X, rows.y, rows.weights, matched.centre, plan.n_products, seed_from(seed, 7)

@@ -12,8 +12,9 @@ from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, exact_coreset, mean_values, plan_rows, rows_for
+from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, mean_values, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.coresets.recombine import find_basis
 from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
@@ -40,10 +41,12 @@ class HandOut:
         What the model was trained on.
     trained : Trained
     seed : int
+    also : sequence of At
+        Models at which the coreset has the sums of all rows where there are rows enough for that.
     """
 
-    def __init__(self, problem: Problem, source: Source, trained: Trained, seed: int) -> None:
-        self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
+    def __init__(self, problem: Problem, source: Source, trained: Trained, seed: int, also: Sequence[At] = ()) -> None:
+        self.problem, self.source, self.trained, self.seed, self.also = problem, source, trained, seed, tuple(also)
         self.model = At(problem, anchor_at(problem, trained.solution))
         self.before = source.n_reads
 
@@ -51,7 +54,11 @@ class HandOut:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows, with what was measured."""
         m, rows = self.source.n_features, self.trained.rows
         others = radius_list(self.problem, rows, radii)
-        plan = plan_rows(self.problem, m, size, None if others is None else 1 + len(others), self._near())
+        spent = len(self.also) * columns_of(self.problem, m)[1]
+        if size is not None and spent and size < spent + rows_for(self.problem, m, near=False):
+            spent, self.also = 0, ()
+        left = None if size is None else size - spent
+        plan = plan_rows(self.problem, m, left, None if others is None else 1 + len(others), self._near())
         least = rows_for(self.problem, m, self._near())
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
@@ -92,7 +99,9 @@ class HandOut:
                 if others is not None or _learned(solution, self.trained.solution):
                     models.append(At(at, anchor_at(at, solution)))
         factor = 8.0 if others is None else 1.0  # what was asked for comes first
-        return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, distance_factor=factor)
+        return exact_coreset(
+            self.source, models, self.trained.rows, plan, self.seed, size, also=self.also, distance_factor=factor
+        )
 
     def _draws(self, size: int) -> list[Coreset]:
         """Return a uniform draw of the seed, and the same rows with weights calibrated at the model."""
@@ -101,9 +110,15 @@ class HandOut:
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
-        matched = Matched((self.model,), centre_of(problem, rows.X, rows.weights))
-        targets = matched.targets(mean_values(self.source, matched))
-        found = calibrate(rows.weights, matched.values(rows.X, rows.y), targets)
+        matched = Matched((self.model, *self.also), centre_of(problem, rows.X, rows.weights))
+        values = matched.values(rows.X, rows.y)
+        if self.also:  # models near each other have nearly the same numbers: their differences are to be met too
+            basis = find_basis(self.source, matched)
+            values = basis.apply(values)[:, 1:]
+            targets = basis.apply(matched.targets(basis.centre)[None])[0, 1:]
+        else:
+            targets = matched.targets(mean_values(self.source, matched))
+        found = calibrate(rows.weights, values, targets)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
         kept = found.weights > 0.0
@@ -114,23 +129,11 @@ class HandOut:
         return [calibrated, uniform]
 
     def _fewer(self, size: int) -> Pilot:
-        """Return ``size`` rows of smallest keys, in classification by class; of those in memory where they suffice."""
+        """Return a draw of those in memory where they suffice."""
         rows, seed = self.trained.rows, seed_from(self.seed, 1)
         if size > len(rows.y):
             return pilot_sample(self.problem, self.source, size, seed)
-        if size == len(rows.y):
-            return rows
-        strata = self.problem.family.strata
-        group = self.problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
-        n_groups = max(len(strata), 1)
-        counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
-        draws = allocate(size, counts, masses)
-        order = np.lexsort((row_keys(seed, rows.rows), group))
-        rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
-        chosen = np.sort(order[rank < draws[group[order]]])
-        drawn = np.bincount(group[chosen], rows.weights[chosen], n_groups)
-        weights = rows.weights[chosen] * (masses / np.where(drawn > 0.0, drawn, 1.0))[group[chosen]]
-        return Pilot(rows.rows[chosen], rows.X[chosen], rows.y[chosen], normalised(weights))
+        return draw_rows(self.problem, rows, size, seed)
 
     def _measure(self, coresets: list[Coreset]) -> list[Coreset]:
         """Return the coresets with their excess: each is solved alone, and all models are read on all rows."""
@@ -143,6 +146,23 @@ class HandOut:
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out
+
+
+def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
+    """Return ``size`` rows of smallest keys, in classification by class."""
+    if size >= len(rows.y):
+        return rows
+    strata = problem.family.strata
+    group = problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
+    n_groups = max(len(strata), 1)
+    counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
+    draws = allocate(size, counts, masses)
+    order = np.lexsort((row_keys(seed, rows.rows), group))
+    rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
+    chosen = np.sort(order[rank < draws[group[order]]])
+    drawn = np.bincount(group[chosen], rows.weights[chosen], n_groups)
+    weights = rows.weights[chosen] * (masses / np.where(drawn > 0.0, drawn, 1.0))[group[chosen]]
+    return Pilot(rows.rows[chosen], rows.X[chosen], rows.y[chosen], normalised(weights))
 
 
 def _learned(solution: Solution, other: Solution) -> bool:

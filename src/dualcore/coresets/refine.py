@@ -10,8 +10,8 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.coresets.auto import AUTO, Choice, choose_rows
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
-from dualcore.coresets.samplers.base import Callback
 from dualcore.coresets.samplers.baselines import row_masses
+from dualcore.coresets.training import Callback
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory

@@ -9,8 +9,8 @@ it would not fit in memory, gradients of reads train the model (`solve` on a sou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,6 @@ from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.samplers.base import Callback, Round
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -43,6 +42,25 @@ _ROUGH = 1e-4
 _STALLED = 0.1
 # Width over which slopes are averaged for the second dual candidate of a read, in standard deviations of the scores.
 _WIDTH = 0.05
+
+
+@dataclass(frozen=True)
+class Round:
+    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+
+    read: int
+    rows: int
+    risk: float
+    upper: float
+    lower: float
+
+    @property
+    def relative_gap(self) -> float:
+        """``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
+
+
+Callback = Callable[[Round], None]
 
 
 class Trained(NamedTuple):
@@ -208,19 +226,7 @@ class _Loop:
         models = tuple(At(self.problem, reading.anchor) for reading in self.readings)
         matched = Matched(models, self.centre)
         values = matched.values(rows.X, rows.y)
-        targets = rows.weights @ values
-        used = np.zeros(values.shape[1], dtype=bool)
-        used[: matched.n_strata] = True
-        k, first = matched.n_scores, matched.n_strata
-        for reading in self.readings:
-            at = slice(first, first + matched.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            targets[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += matched.n_for_model
+        targets, used = matched.known_sums(rows.weights @ values, self.readings)
         found = calibrate(rows.weights, values[:, used], targets[used])
         if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return rows

@@ -6,7 +6,6 @@ A fit comes with a certificate about the full data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,27 +15,12 @@ from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import pilot_anchor
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.coresets.training import Callback, Round
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, read_model
-
-
-@dataclass(frozen=True)
-class Round:
-    """One read of the data: how large the coreset was, and what is known about the full data after it."""
-
-    read: int
-    rows: int
-    risk: float
-    upper: float
-    lower: float
-
-    @property
-    def relative_gap(self) -> float:
-        """``(upper - lower) / upper``."""
-        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -64,9 +48,6 @@ class CoresetFit:
     certificate: Certificate
     coreset: Coreset
     history: tuple[Round, ...]
-
-
-Callback = Callable[[Round], None]
 
 
 def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:

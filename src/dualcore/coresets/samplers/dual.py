@@ -10,9 +10,9 @@ import numpy as np
 from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
-from dualcore.coresets.samplers.base import Callback, CoresetFit, Sampler, whole
+from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.coresets.training import train
+from dualcore.coresets.training import Callback, train
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
