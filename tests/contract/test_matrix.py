@@ -16,7 +16,17 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, Solution, UniformCoreset, assess, solve
+from dualcore import (
+    DualCoreset,
+    GridCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Problem,
+    Solution,
+    UniformCoreset,
+    assess,
+    solve,
+)
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource, Source
 from own_losses import PseudoHuber

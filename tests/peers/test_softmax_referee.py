@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 
 from dualcore import Problem
-from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 
 cp = pytest.importorskip("cvxpy")
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualcore import DualCoreset, LayeredCoreset, solve
+from dualcore import DualCoreset, GridCoreset, LayeredCoreset, solve
 from dualcore.coresets.samplers.grid import build_grid
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
 

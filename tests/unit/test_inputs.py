@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dualcore.coresets.softmax import SoftmaxProblem
 
 from dualcore import ArraySource, CoresetStream, PartsSource, Problem, SourceError, fit_coreset, open_source, solve
-from dualcore.coresets.softmax import SoftmaxProblem
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.geometry import Box, L1Norm, L2Norm, get_norm
 from dualcore.problem.losses import Huber, MarginLoss

@@ -180,7 +180,7 @@ class Coreset:
             record = Record.of_archive(path)
             if record.value("format") != _FORMAT:
                 raise ArchiveError(
-                    f"it has format {record.value('format')!r} of an earlier edition, and this one reads {_FORMAT}: build "
+                    f"it has format {record.value('format')!r} of an earlier edition; this one reads {_FORMAT}. Build "
                     "the coreset again"
                 )
             return cls._of(record)

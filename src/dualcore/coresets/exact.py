@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
-    """Return how many rows reproduce one model: one more than the matched numbers, and rows near kinks if there are any.
+    """Return how many rows reproduce one model: one more than the matched numbers, and rows near kinks.
 
     Examples
     --------
@@ -196,7 +196,8 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:
     """Return as few rows as have the sums of the pool."""
     values = pool.basis.apply(pool.values)
-    weights = eliminate(values, pool.weights, np.maximum(pool.weights, _MOST_MASS))
+    most = max(_MOST_MASS, 1.5 / values.shape[1])
+    weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))
     if most_rows is not None and np.count_nonzero(weights) > most_rows:
         weights = eliminate(values, pool.weights)
     chosen = np.flatnonzero(weights > 0.0)

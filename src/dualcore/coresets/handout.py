@@ -51,7 +51,7 @@ class HandOut:
         self.before = source.n_reads
 
     def best(self, size: int | None, radii: Any = None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own model has the least risk on all rows, with what was measured."""
+        """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m, rows = self.source.n_features, self.trained.rows
         others = radius_list(self.problem, rows, radii)
         spent = len(self.also) * columns_of(self.problem, m)[1]

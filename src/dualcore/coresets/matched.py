@@ -1,6 +1,6 @@
 r"""What a coreset matches so that a model is its optimum: the optimality conditions of the model, row by row.
 
-The training problem is ``min sigma^p lam + sum_i w_i h_i(theta, b, lam) + ridge`` over ``lam >= kappa(theta)``, which is
+The training problem is ``min sigma^p lam + sum_i w_i h_i(theta, b, lam) + ridge`` over ``lam >= kappa(theta)``. It is
 jointly convex. A model is optimal for weighted rows if and only if the sums
 
 .. math:: \Big( \sum_i w_i s_i x'_i, \quad \sum_i w_i s_i, \quad \sum_i w_i \, \text{spent}_i \Big)
@@ -103,7 +103,7 @@ class Matched:
     """The matched numbers of a row at one or several models.
 
     ``centre`` (m,) is subtracted from the columns: offsets would cost digits. It is zero where there is no intercept.
-    ``distance_factor`` multiplies distances from the kinks of models after the first, where that matters more than they.
+    ``distance_factor`` multiplies distances from the kinks of models after the first: larger where these matter less.
     """
 
     models: tuple[At, ...]

@@ -1,10 +1,10 @@
 r"""Training on a sample that is corrected by reads of all rows.
 
 A *working sample* of a dozen rows or more for each parameter stays in memory. The model that it trains is read on all
-rows: its risk, gradient and certificate. If the certificate is not tight enough, the weights of the sample are moved, as
-little as possible, so that it has the mean ``h``, gradient and transport of all rows at every model read so far, and it
-trains the next model. Data that fit the working sample are trained on as they are, and where features are so many that
-it would not fit in memory, gradients of reads train the model (`solve` on a source).
+rows: its risk, gradient and certificate. If the certificate is not tight enough, the weights of the sample are moved as
+little as possible so that it has the mean ``h``, gradient and transport of all rows at every model read so far. Then it
+trains the next model. Data that fit the working sample are trained on as they are. Where features are so many that it
+would not fit in memory, gradients of reads train the model (`solve` on a source).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from dualcore.solvers.pilot import Pilot
 
 # Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
 _ROWS, _ROWS_KINKS = 12, 40
-# Rows that cost next to nothing, and most numbers (128 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, _MOST_NUMBERS = 20_000, 2_000_000, 16_000_000
+# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
+_CHEAP_ROWS, _CHEAP_NUMBERS, _MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
 # Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
 _ROUGH = 1e-4
 # Share of the gap asked for; the loop ends when the risk falls by less.
@@ -72,22 +72,18 @@ class Trained(NamedTuple):
     rows: Pilot
 
 
-def working_rows(problem: Problem, n_rows: int, n_features: int) -> int | None:
-    """Return how many rows the working sample has, None where all rows train the model.
+def working_rows(problem: Problem, n_features: int) -> int:
+    """Return how many rows the working sample has; data of no more rows are trained on as they are.
 
     Examples
     --------
-    >>> problem = Problem("logistic", radius=0.1)
-    >>> working_rows(problem, 10**6, 20), working_rows(problem, 10**4, 20), working_rows(problem, 10**6, 5000)
-    (20000, None, None)
+    >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
+    (20000, 31400)
     """
     n_parameters = problem.family.n_outputs * (n_features + 1)
     kinks = problem.family.is_closed and problem.form.has_kinks
     least = (_ROWS_KINKS if kinks else _ROWS) * n_parameters
-    size = max(least, min(_CHEAP_ROWS, _CHEAP_NUMBERS // n_features))
-    if 2 * size >= n_rows or size * n_features > _MOST_NUMBERS:
-        return None
-    return size
+    return max(least, min(_CHEAP_ROWS, _CHEAP_NUMBERS // n_features))
 
 
 def train(
@@ -108,17 +104,10 @@ def train(
     ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
     """
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    size = working_rows(problem, source.n_rows, source.n_features)
-    if size is None:
+    size = working_rows(problem, source.n_features)
+    if size >= source.n_rows or size * source.n_features > _MOST_NUMBERS:
         return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
     return _Loop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
-
-
-def sample_of(problem: Problem, source: Source, seed: int) -> Pilot:
-    """Return a uniform sample of the rows that is worth keeping in memory, of small data all rows."""
-    most = max(_CHEAP_ROWS, _ROWS * problem.family.n_outputs * (source.n_features + 1))
-    most = max(min(most, _MOST_NUMBERS // source.n_features), len(problem.family.strata), 1)
-    return pilot_sample(problem, source, min(most, source.n_rows), seed_from(seed, 1))
 
 
 def _train_all(
@@ -129,24 +118,31 @@ def _train_all(
     target_gap: float,
     callback: Callback | None,
 ) -> Trained:
-    """Train on all rows, in memory or over reads."""
+    """Train on all rows. Where they are few they are loaded, so that every kind of source gives the same model."""
     history: list[Round] = []
+    before = source.n_reads
 
     def tell(done: Iterate) -> None:
-        history.append(Round(done.iteration, source.n_rows, done.value, done.value, done.value - done.gap))
+        upper, lower = (history[-1].upper, history[-1].lower) if history else (np.inf, -np.inf)
+        known = min(upper, done.value), max(lower, done.value - done.gap)
+        history.append(Round(done.iteration, source.n_rows, done.value, *known))
         if callback is not None:
             callback(history[-1])
 
-    if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
-        settings = settings | {"tol": max(settings["tol"], target_gap)}
-    solution = solve(problem, source, callback=tell, **settings)
-    reads = solution.n_reads or solution.iterations + 1
-    if not history:
-        tell(Iterate(reads, solution.value, solution.gap))
-    last = Round(reads, source.n_rows, solution.value, solution.value, solution.lower_bound)
-    history = [*history[:-1], last]
+    size = min(working_rows(problem, source.n_features), _MOST_NUMBERS // source.n_features)
+    size = min(max(size, len(problem.family.strata), 1), source.n_rows)
+    rows = pilot_sample(problem, source, size, seed_from(seed, 1))
+    if size == source.n_rows:  # those without weight are left out
+        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
+    else:
+        if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
+            settings = settings | {"tol": max(settings["tol"], target_gap)}
+        solution = solve(problem, source, callback=tell, **settings)
+    reads = max(source.n_reads - before, 1)
+    tell(Iterate(reads, solution.value, solution.gap))
+    history[-1] = replace(history[-1], upper=solution.value, lower=solution.lower_bound)
     certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-    return Trained(solution, certificate, tuple(history), sample_of(problem, source, seed))
+    return Trained(solution, certificate, tuple(history), rows)
 
 
 class _Loop:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore import DualCoreset, Problem, UniformCoreset, solve
+from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, solve
 from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.coresets.path.run import _doubling
 from dualcore.data.sources import ArraySource

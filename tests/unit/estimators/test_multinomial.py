@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 
-from dualcore import DualCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
-from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
+from dualcore import GridCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest
 
 from dualcore import (
     DualCoreset,
+    GridCoreset,
     LayeredCoreset,
     Problem,
     UniformCoreset,

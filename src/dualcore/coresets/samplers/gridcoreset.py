@@ -35,9 +35,8 @@ class GridCoreset(Sampler):
     size : int or float, default=0.05
         Number of rows, or fraction of them.
     epsilon : float, optional
-        Instead of ``size``: draw what a rigorous bound asks for so that ``|H~ - H| <= epsilon H`` over a
-        region with probability ``1 - 1/n``. Needs ``parameter_radius``. ``details["sizes"]`` of the coreset reports what
-        every bound asks for.
+        Instead of ``size``: draw what a rigorous bound asks for so that ``|H~ - H| <= epsilon H`` over a region with
+        probability ``1 - 1/n``. Needs ``parameter_radius``. ``details["sizes"]`` reports what every bound asks for.
     parameter_radius : float, optional
         Radius of that region around the anchor, in the Euclidean norm of (coef, intercept).
     bounds : {"exact", "paper"}, default="exact"

@@ -6,13 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, solve_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem
 from dualcore.certificates import Bound
 from dualcore.certificates.softmax.bound import _chances, spread_bound
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, solve_softmax
 from dualcore.solvers.base import Status
 
 TOL = 1e-6

@@ -7,16 +7,16 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import DualCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
+from dualcore import DualCoreset, GridCoreset, ImportanceCoreset, Problem, UniformCoreset, solve
 from dualcore.certificates.softmax.bound import NewtonStep, lower_bound
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.transport import Transport, routing_cost
-from dualcore.coresets.softmax import SoftmaxProblem, certify_softmax, fit_softmax_coreset, solve_softmax
 from dualcore.problem.geometry import get_norm
 from dualcore.solvers import IncompatibleError
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dualcore import Anchor, DualCoreset, Problem
+from dualcore import Anchor, GridCoreset, Problem
 from dualcore.coresets.samplers.grid import build_grid
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
 
