@@ -30,7 +30,7 @@ _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-_MET, _CONSTANT = 1e-8, 1e-7
+_MET, CONSTANT = 1e-8, 1e-7
 
 
 class Plan(NamedTuple):
@@ -110,6 +110,7 @@ def exact_coreset(
     most_rows: int | None = None,
     *,
     also: Sequence[At] = (),
+    solved: bool = False,
     distance_factor: float = 1.0,
 ) -> Coreset:
     """Return rows and weights of which every model is an optimum: two reads.
@@ -124,6 +125,9 @@ def exact_coreset(
         The size that was asked for.
     also : sequence of At
         Models at which the coreset has the sums of all rows, whether these make them optimal or not.
+    solved : bool
+        Whether the models are the optima of the source, to the last digits. Its own sums are matched then where the
+        loss has kinks: the rows that lie on them are kept, and have the slopes between two sides that make it so.
     distance_factor : float
         Of distances from kinks of models after the first, whose near rows then matter less.
     """
@@ -139,7 +143,8 @@ def exact_coreset(
     kept = found.near.pick(np.arange(min(plan.n_near, len(found.near))))
     rest = found.near.pick(np.arange(len(kept), len(found.near)))
     pool = Pool.join([found.pool, rest]).reduced() if len(rest) else found.pool
-    pool = _moved(pool, kept, [matched.targets(basis.centre, n_models) for n_models in (len(models), 1)])
+    asked = (0,) if solved and len(kept) else (len(models), 1)
+    pool = _moved(pool, kept, [matched.targets(basis.centre, number) for number in asked])
     chosen = _fewest(pool, None if most_rows is None else most_rows - len(kept))
     everything = Pool.join([kept, chosen]) if len(kept) else chosen
     everything = everything.pick(np.argsort(everything.rows))
@@ -184,7 +189,7 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
     asked += [share * asked[-1] for share in _SHARES]
     start = pool.weights / mass
     # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
-    varies = np.sqrt(start @ (values - start @ values) ** 2) > _CONSTANT
+    varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
     for each in asked:
         goal = (each - have) / mass
         weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights

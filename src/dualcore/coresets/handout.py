@@ -26,6 +26,10 @@ from dualcore.solvers.pilot import Pilot
 
 # Excess at which a coreset is as good as any: others are not looked at.
 _AS_GOOD = 1e-8
+# Excess at which a draw is as good as it needs to be: no search for better rows.
+_GOOD = 1e-6
+# Softness of a calibration that meets its targets where it can, and the residual of one that does.
+_EXACT, _MET = 1e-14, 1e-8
 # Radii of further models, in units of the one asked for.
 _FURTHER = (1.0 / 3.0, 3.0, 10.0)
 # Relative gap that the models of other radii, and those of coresets, are solved to.
@@ -43,10 +47,22 @@ class HandOut:
     seed : int
     also : sequence of At
         Models at which the coreset has the sums of all rows where there are rows enough for that.
+    solved : bool
+        Whether the model is the optimum of the source, to the last digits.
     """
 
-    def __init__(self, problem: Problem, source: Source, trained: Trained, seed: int, also: Sequence[At] = ()) -> None:
-        self.problem, self.source, self.trained, self.seed, self.also = problem, source, trained, seed, tuple(also)
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        trained: Trained,
+        seed: int,
+        *,
+        also: Sequence[At] = (),
+        solved: bool = False,
+    ) -> None:
+        self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
+        self.also, self.solved = tuple(also), solved
         self.model = At(problem, anchor_at(problem, trained.solution))
         self.before = source.n_reads
 
@@ -61,18 +77,17 @@ class HandOut:
         plan = plan_rows(self.problem, m, left, None if others is None else 1 + len(others), self._near())
         least = rows_for(self.problem, m, self._near())
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
-        if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
-            plan = None  # calibrated weights match as much, without a search for rows
+        if plan is not None and size is None and least >= self.source.n_rows:
+            plan, message, size = None, None, self.source.n_rows
+        # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
+        search_later = bool(plan and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least)
         found: list[Coreset] = []
-        if plan is not None:
-            if size is None and least >= self.source.n_rows:
-                plan, message = None, None
-                size = self.source.n_rows
-            else:
-                found.append(self._exact(plan, size, others))
-        if not found or self._measure(found)[0].excess > _AS_GOOD:  # type: ignore[operator]
-            found += self._draws(len(found[0]) if size is None else size)
-        found = self._measure(found)
+        if plan is not None and not search_later:
+            found = self._measure([self._exact(plan, size, others)])
+        if not found or _least_excess(found) > _AS_GOOD:
+            found = self._measure(found + self._draws(len(found[0]) if size is None else size))
+        if plan is not None and search_later and _least_excess(found) > _GOOD:
+            found = self._measure([*found, self._exact(plan, size, others)])
         best = min(found, key=lambda coreset: coreset.excess if coreset.excess is not None else np.inf)
         details = best.details | ({"message": message} if message else {})
         return replace(best, details=details, n_reads=self.source.n_reads - self.before)
@@ -99,9 +114,8 @@ class HandOut:
                 if others is not None or _learned(solution, self.trained.solution):
                     models.append(At(at, anchor_at(at, solution)))
         factor = 8.0 if others is None else 1.0  # what was asked for comes first
-        return exact_coreset(
-            self.source, models, self.trained.rows, plan, self.seed, size, also=self.also, distance_factor=factor
-        )
+        options: dict[str, Any] = {"also": self.also, "solved": self.solved, "distance_factor": factor}
+        return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, **options)
 
     def _draws(self, size: int) -> list[Coreset]:
         """Return a uniform draw of the seed, and the same rows with weights calibrated at the model."""
@@ -116,9 +130,11 @@ class HandOut:
             basis = find_basis(self.source, matched)
             values = basis.apply(values)[:, 1:]
             targets = basis.apply(matched.targets(basis.centre)[None])[0, 1:]
+            found = calibrate(rows.weights, values, targets, softness=_EXACT)
+            found = found if found.residual <= _MET else calibrate(rows.weights, values, targets)
         else:
             targets = matched.targets(mean_values(self.source, matched))
-        found = calibrate(rows.weights, values, targets)
+            found = calibrate(rows.weights, values, targets)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
         kept = found.weights > 0.0
@@ -146,6 +162,10 @@ class HandOut:
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out
+
+
+def _least_excess(coresets: Sequence[Coreset]) -> float:
+    return min(coreset.excess for coreset in coresets if coreset.excess is not None)
 
 
 def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:

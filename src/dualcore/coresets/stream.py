@@ -33,7 +33,7 @@ from dualcore.solvers import solve_quietly
 # Rows of other anchors that are kept, for each row of the coreset.
 _REDUCED = 4
 # Relative gap that the rows kept are solved to.
-_TOLERANCE = 1e-7
+_TOLERANCE = 1e-8
 _NO_WEIGHT = "All rows so far have weight zero."
 
 
@@ -330,7 +330,8 @@ class CoresetStream:
                 known = Certificate(best.value, best.lower_bound, 0, best.rounding)
                 source = ArraySource(rows.X, rows.y, rows.weights)
                 also = [at] if alone and drift is None else []
-                few = HandOut(problem, source, Trained(best, known, (), rows), self.seed, also).best(self.size)
+                trained = Trained(best, known, (), rows)
+                few = HandOut(problem, source, trained, self.seed, also=also, solved=True).best(self.size)
         elif rows.y.size > self.size:
             kept = group.fewer(kept, self.size)
             rows = kept.pilot

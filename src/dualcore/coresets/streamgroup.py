@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import normalised
+from dualcore.coresets.exact import CONSTANT
 from dualcore.coresets.handout import draw_rows
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.recombine import Basis, Pool, in_key_order
@@ -35,15 +36,17 @@ from dualcore.solvers.pilot import Pilot
 # Beyond this mass, in units of 2**40 weights of the first rows, the counts of a histogram of flips may overflow.
 _MOST_MASS = 4.0
 # Rows of smallest keys that are kept, for each row of the coreset.
-_KEPT = 3
+_KEPT = 4
 # Rows of a leaf, and its rows for each matched number. Rows of a leaf wait until all have come.
-_LEAF, _LEAF_FACTOR = 2048, 8
+_LEAF, _LEAF_FACTOR = 4096, 8
 # Leaves seen before rows beyond the smallest keys are forgotten.
 _BATCH = 16
 # More matched numbers than this are summed, but not recombined: an elimination takes O(d^3).
 _MOST_MATCHED = 256
 # Largest matrix of matched numbers (512 MB); wider rows are kept with their own masses.
 _MOST_NUMBERS = 1 << 26
+# Softness of a calibration whose targets can be met.
+_EXACT = 1e-14
 # Share of a variance below which a direction is not told from one that the first rows do not have.
 _NO_VARIANCE = 1e-10
 # Share of a mean square that rounding leaves as the variance of a constant.
@@ -242,11 +245,16 @@ class Group:
                 for each, share in zip((rows, pooled), shares, strict=True)
             ]
             rows = Kept.join(parts)
+            rows = rows._replace(masses=normalised(rows.masses))
         if numbers <= _MOST_NUMBERS:
-            values, used = self.matched.values(rows.X, rows.y), np.ones(self.matched.n_columns, dtype=bool)
-            if targets is None:
+            values = self.matched.values(rows.X, rows.y)
+            if targets is None or self.basis is None:
                 targets, used = self.matched.known_sums(rows.masses @ values, [self.reading()])
-            new = calibrate(normalised(rows.masses), values[:, used], targets[used]).weights
+                new = calibrate(rows.masses, values[:, used], targets[used]).weights
+            else:  # the pool alone has these sums, so that some weights do
+                values, targets = self.basis.apply(values)[:, 1:], self.basis.apply(targets[None])[0, 1:]
+                varies = np.sqrt(rows.masses @ (values - rows.masses @ values) ** 2) > CONSTANT
+                new = calibrate(rows.masses, values[:, varies], targets[varies], softness=_EXACT).weights
             if masses.size == 1 or keeps_classes(rows.y, rows.masses, new):
                 rows = rows._replace(masses=new).pick(np.flatnonzero(new > 0.0))
         return rows._replace(masses=normalised(rows.masses) * weight)
