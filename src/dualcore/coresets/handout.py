@@ -84,9 +84,10 @@ class HandOut:
         found: list[Coreset] = []
         if plan is not None and not search_later:
             found = self._measure([self._exact(plan, size, others)])
-        if not found or _least_excess(found) > _AS_GOOD:
+        if not found or _least_excess(found) > (_AS_GOOD if self.problem.family.is_closed else _GOOD):
             found = self._measure(found + self._draws(len(found[0]) if size is None else size))
-        if plan is not None and search_later and _least_excess(found) > _GOOD:
+        met = not self.also or found[0].details.get("calibration_residual", np.inf) <= _MET
+        if plan is not None and search_later and not (met and _least_excess(found) <= _GOOD):
             found = self._measure([*found, self._exact(plan, size, others)])
         best = min(found, key=lambda coreset: coreset.excess if coreset.excess is not None else np.inf)
         details = best.details | ({"message": message} if message else {})
@@ -156,7 +157,8 @@ class HandOut:
         waiting = [k for k, coreset in enumerate(coresets) if coreset.excess is None]
         if not waiting:
             return coresets
-        solutions = [solve_quietly(self.problem, coresets[k], tol=_TOLERANCE) for k in waiting]
+        tol = _TOLERANCE if self.problem.family.is_closed else _GOOD  # the last digits of others take long
+        solutions = [solve_quietly(self.problem, coresets[k], tol=tol) for k in waiting]
         risk, out = self.trained.certificate.upper, list(coresets)
         for k, value in zip(waiting, risks_of(self.problem, self.source, solutions), strict=True):
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
@@ -176,7 +178,7 @@ def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
     group = problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
     n_groups = max(len(strata), 1)
     counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
-    draws = allocate(size, counts, masses)
+    draws = allocate(size, counts, masses.astype(np.float64))
     order = np.lexsort((row_keys(seed, rows.rows), group))
     rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
     chosen = np.sort(order[rank < draws[group[order]]])

@@ -215,7 +215,7 @@ class Pool:
         weighted = self.weights[:, None] * (self.values - self.basis.centre)
         sums = weighted[:whole].reshape(-1, n_groups, d).sum(axis=0)
         sums[: len(self) - whole] += weighted[whole:]
-        masses = np.bincount(group, self.weights, n_groups)
+        masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
         means = np.empty((n_groups, 1 + self.basis.rank))
         means[:, 0] = 1.0
         np.matmul(sums / masses[:, None], self.basis.transform, out=means[:, 1:])

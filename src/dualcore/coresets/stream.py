@@ -1,8 +1,8 @@
 """`CoresetStream`: a coreset of data that arrive once and are gone.
 
-The first rows teach an anchor and the cells around it. From then on every row is summarised as it passes, exactly as
-in a read of stored data: sums of ``h`` and of its gradient at the anchor over all rows, the mass of every cell, and in
-every cell the rows of smallest keys. `coreset` draws from the cells and calibrates, as a sampler would.
+The first rows teach an anchor. From then on rows are merged and reduced: every leaf of rows becomes a few rows with its
+sums at the anchor, and so do two such sets. Beside them stay a uniform sample and the sums of a read. `coreset` trains
+a model on all rows kept, and hands out a few of them that train the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from dualcore.solvers import solve_quietly
 
 # Rows of other anchors that are kept, for each row of the coreset.
 _REDUCED = 4
-# Relative gap that the rows kept are solved to.
-_TOLERANCE = 1e-8
+# Relative gap that the rows kept are solved to; the second for families whose last digits take long.
+_TOLERANCE, _ROUGH = 1e-8, 1e-6
+# Leaves whose other rows have not come that are kept as they are.
+_WAITING_LEAVES = 64
 _NO_WEIGHT = "All rows so far have weight zero."
 
 
@@ -44,13 +46,13 @@ class CoresetStream:
     ----------
     problem : Problem
     size : int, default=5000
-        Rows of the coreset. Three to four times as many are kept.
+        Rows of the coreset. Four times as many are kept as a uniform sample.
     anchor : Anchor, Solution or None
         Where ``h`` is summarised. None trains one on the first ``size`` rows, which are kept until then; if they are of
         one class only, on the first ``2 size`` or ``4 size``; if these are too, the anchor is the zero model.
     random_state : int, Generator or None
     first_row : int, default=0
-        Number of the first row. Streams that are to be merged must number their rows apart: ``10**12 * worker``, say.
+        Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.
 
     Attributes
     ----------
@@ -59,27 +61,27 @@ class CoresetStream:
 
     Notes
     -----
-    *What is promised.* Sums (mass, mean ``h`` and mean gradient at the anchor, masses of the cells) are exact over all
-    rows seen; rows of a cell are a uniform sample of it; the weights are calibrated at the anchor. So ``H~`` and its
-    gradient equal ``H`` and its gradient there, and the error elsewhere is of second order in the distance, as for a
-    `DualCoreset` of one round with that anchor. How the rows were cut into updates changes nothing, to the last bit.
+    *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset` gives
+    ``size`` of them that train the same model as all that are kept, and have these sums too where they are enough for
+    both, about two for each feature. So the error of ``H~`` is of second order in the distance from the anchor. Beyond
+    256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond 64
+    million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
-    *Drift.* Among the rows kept is a uniform sample of ``size`` rows. `coreset` trains on all rows kept and compares:
-    where the anchor learned from the first rows is farther from that model than chance explains, a `DriftWarning` says
-    so, and the coreset is drawn from the rows kept and calibrated at that model. The rows kept hold at least as many
-    of every cell as a uniform sample of ``size`` rows would, so they are no worse than one; the coreset agrees with
-    them to first order at that model. The sums over all rows are known at the old anchor only.
-    ``details["drift"]`` holds by how much the risk of the old anchor exceeds the least, relatively. An anchor that was
-    given is not questioned.
+    *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
+    explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
+    is larger than the coreset; the sums over all rows are known at the old anchor only. ``details["drift"]`` holds by
+    how much the risk of the old anchor exceeds the least, relatively. An anchor that was given is not questioned.
 
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
-    result is that of one stream that saw all rows. Streams that learned different anchors are kept apart, each with the
-    promise above for its own rows and anchor, and the error of the union is at most the mean of theirs, weighted by
-    mass. More than four such groups are too many: the two smallest are then reduced to a coreset of ``size`` rows,
-    whose error adds to theirs.
+    result is that of one stream that saw all rows. Of a stream that learned another anchor the rows kept are taken in;
+    where there are more than ``4 size`` of these they are reduced at the anchor of this one, and the risk of the anchor
+    on all rows is not known any more. The same happens to rows of leaves that are still not complete when more than 64
+    are waiting: number rows apart by a large power of two, and there is one to a stream at most.
 
-    *State.* Less than ``4 size`` rows before the anchor is known; then per anchor at most ``4 size`` rows and 32 more
-    for each of up to 48 cells, and some sums. It does not grow with the stream.
+    *State.* Less than ``4 size`` rows before the anchor is known; then a uniform sample of ``4 size``, a few rows for
+    each matched number and each doubling of the rows seen, those of a leaf of 4,096 or more that is not complete, and
+    some sums.
 
     Examples
     --------
@@ -203,6 +205,11 @@ class CoresetStream:
             pieces = [piece for chunk in self.waiting for piece in chunk.cut(leaf)]
             whole, self.waiting = complete_edges(pieces, leaf, None)
             self.group = self.group.add(whole)
+            if len(self.waiting) > _WAITING_LEAVES:  # parts of many streams whose rows are numbered far apart
+                self.waiting.sort(key=lambda chunk: chunk.start)
+                early, self.waiting = self.waiting[:-1], self.waiting[-1:]
+                rows = self.group.empty().add(early)
+                self._reduce(rows.kept() if rows.mass else None, sum(chunk.y.size for chunk in early))
 
     def _learn(self) -> None:
         """Learn the anchor from the first rows."""
@@ -318,24 +325,22 @@ class CoresetStream:
             reading = group.reading()
             lower = min(reading.lower_bound(reading.risk), reading.risk)
             details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
-        anchor, few = at.anchor, Coreset(rows.rows, rows.X, rows.y, rows.weights, self.n_rows)
+        anchor, few = at.anchor, Coreset(*rows, self.n_rows)
         if has_all_classes(problem, rows.y):
-            best = solve_quietly(problem, rows, tol=_TOLERANCE)
+            best = solve_quietly(problem, rows, tol=_TOLERANCE if problem.family.is_closed else _ROUGH)
             drift = None if self.anchor is not None else find_drift(problem, anchor, rows, best, self.size)
             if drift is not None:
                 anchor = anchor_at(problem, best)
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
-            if rows.y.size > self.size:
+            if rows.y.size > self.size and not group.is_wide(self.size):
                 known = Certificate(best.value, best.lower_bound, 0, best.rounding)
-                source = ArraySource(rows.X, rows.y, rows.weights)
+                source, trained = ArraySource(rows.X, rows.y, rows.weights), Trained(best, known, (), rows)
                 also = [at] if alone and drift is None else []
-                trained = Trained(best, known, (), rows)
                 few = HandOut(problem, source, trained, self.seed, also=also, solved=True).best(self.size)
-        elif rows.y.size > self.size:
+        if len(few) > self.size:
             kept = group.fewer(kept, self.size)
-            rows = kept.pilot
-            few = Coreset(rows.rows, rows.X, rows.y, rows.weights, self.n_rows)
+            few = Coreset(*kept.pilot, self.n_rows)
         return replace(
             few,
             indices=kept.rows[few.indices],

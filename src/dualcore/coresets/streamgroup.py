@@ -70,7 +70,12 @@ class Kept(NamedTuple):
         """Return the rows of all parts, ascending; a row that is in several of them has their masses together."""
         rows, y, masses = (np.concatenate([getattr(each, name) for each in parts]) for name in ("rows", "y", "masses"))
         numbers, first, place = np.unique(rows, return_index=True, return_inverse=True)
-        return Kept(numbers, stack_rows([each.X for each in parts])[first], y[first], np.bincount(place, masses).astype(np.float64))
+        return Kept(
+            numbers,
+            stack_rows([each.X for each in parts])[first],
+            y[first],
+            np.bincount(place, masses).astype(np.float64),
+        )
 
     @property
     def pilot(self) -> Pilot:
@@ -116,6 +121,10 @@ class Group:
         """Rows kept."""
         pools: Any = self.pools.nodes.values()
         return sum(len(pool) for pool in pools) + (0 if self.sample is None else self.sample.y.size)
+
+    def is_wide(self, n_rows: int) -> bool:
+        """Whether the matched numbers of so many rows do not fit in memory."""
+        return n_rows * self.matched.n_columns > _MOST_NUMBERS
 
     def empty(self) -> Group:
         """Return a group of the same plan that has seen nothing."""
@@ -232,7 +241,7 @@ class Group:
         weight = self.mass * self.extent.total_weight
         if rows.y.size < _KEPT * self.size:  # all rows are there
             return rows._replace(masses=normalised(rows.masses) * weight)
-        numbers, targets = rows.y.size * self.matched.n_columns, None
+        wide, targets = self.is_wide(rows.y.size), None
         if self.pools.nodes:
             nodes: list[Any] = [self.pools.nodes[place] for place in sorted(self.pools.nodes)]
             pool = Pool.join(nodes)
@@ -246,7 +255,7 @@ class Group:
             ]
             rows = Kept.join(parts)
             rows = rows._replace(masses=normalised(rows.masses))
-        if numbers <= _MOST_NUMBERS:
+        if not wide:
             values = self.matched.values(rows.X, rows.y)
             if targets is None or self.basis is None:
                 targets, used = self.matched.known_sums(rows.masses @ values, [self.reading()])

@@ -175,6 +175,22 @@ def test_sparse_rows_stay_sparse():
     np.testing.assert_array_equal(one.coreset().weights, two.coreset().weights)
 
 
+def test_rows_of_more_features_than_are_recombined_are_calibrated(monkeypatch):
+    table = make_table(9000, 6)
+    monkeypatch.setattr("dualcore.coresets.streamgroup._MOST_MATCHED", 5)
+    stream = feed(new(200), table, [0, 5000, 9000])
+    assert not stream.group.pools.nodes
+    coreset = stream.coreset()
+    at = (coreset.anchor.coef, coreset.anchor.intercept)
+    part = PROBLEM.gradient(*at, coreset.X, coreset.y, coreset.weights, multiplier=coreset.anchor.multiplier)
+    full = PROBLEM.gradient(*at, table.X, table.y, multiplier=coreset.anchor.multiplier)
+    np.testing.assert_allclose(part.coef, full.coef, atol=1e-9)
+    monkeypatch.setattr("dualcore.coresets.streamgroup._MOST_NUMBERS", 5)
+    drawn = stream.coreset()
+    assert len(drawn) == 200
+    assert drawn.weights @ (drawn.y > 0.0) == pytest.approx(np.mean(table.y > 0.0))
+
+
 def test_the_caller_may_reuse_the_array(table):
     stream, buffer = new(), np.empty((1000, 5), dtype=np.float32)
     for start in range(0, 5000, 1000):
@@ -233,6 +249,21 @@ def test_streams_of_different_anchors_merge_within_the_guarantee(table):
         model = solve(PROBLEM, coreset.X, coreset.y, coreset.weights)
         assert certify(PROBLEM, model, *table).upper <= 1.02 * best
         assert merged.state_rows <= 4 * (3 * 300 + 32 * 48 + 4096) + 300
+
+
+def test_parts_of_many_leaves_do_not_wait_for_ever():
+    table = make_table(9000, 3)
+    first = feed(new(100), table, [0, 3000])
+    for k in range(70):
+        other = first.sibling(first_row=10**6 * (k + 1))
+        start = 3000 + 80 * k
+        other.update(*table.cut(start, start + 80))
+        first.merge(other)
+    assert len(first.waiting) <= 64
+    coreset = first.coreset()
+    assert coreset.n_rows == first.n_rows == 3000 + 70 * 80
+    model = solve(PROBLEM, coreset.X, coreset.y, coreset.weights)
+    assert certify(PROBLEM, model, *table).upper <= 1.02 * solve(PROBLEM, *table).value
 
 
 def test_rows_seen_twice_are_refused(table):
@@ -433,7 +464,7 @@ def test_files_of_earlier_editions_are_refused(table, tmp_path):
     for earlier in (3, 4):
         arrays["header"] = np.frombuffer(json.dumps(header | {"format": earlier}).encode(), dtype=np.uint8)
         np.savez(path, **arrays)
-        with pytest.raises(ValueError, match=rf"format {earlier} of another edition, and this one reads 5: begin again"):
+        with pytest.raises(ValueError, match=rf"format {earlier} of another edition, and this one reads 5"):
             CoresetStream.load(path, PROBLEM)
 
 
