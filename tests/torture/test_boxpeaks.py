@@ -5,11 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from torture_parts.boxpeaks import SLOPES, Road, best_keys
-from torture_parts.boxrisk import BoxReferee, Table, Way
-from torture_parts.cases import draw_case
-from torture_parts.exact import Long
-from torture_parts.risks import LOSSES
+
+from torture.parts.boxpeaks import SLOPES, Road, best_keys
+from torture.parts.boxrisk import BoxReferee, Table, Way
+from torture.parts.cases import draw_case
+from torture.parts.exact import Long
+from torture.parts.risks import LOSSES
 
 PARAMETERS = {"huber": {"delta": 0.7}, "pinball": {"quantile": 0.3}, "epsilon_insensitive": {"epsilon": 0.2}}
 

@@ -1,14 +1,15 @@
 """Problems of which an earlier edition had the minimiser but not its certificate, or stated that there was none.
 
-A number names a problem: `python benchmarks/torture.py --seed 90001 --small --unpaired --only 260` runs it with all its
+A number names a problem: `python -m tests.torture --seed 90001 --small --unpaired --only 260` runs it with all its
 numbers.
 """
 
 from __future__ import annotations
 
 import pytest
-from torture_parts.report import failures
-from torture_parts.trial import QUICK, run_trial
+
+from torture.parts.report import failures
+from torture.parts.trial import QUICK, run_trial
 
 SEED = 90001
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from torture_parts import families  # noqa: F401  (they register themselves)
-from torture_parts.boxrisk import BoxReferee
-from torture_parts.cases import draw_case
 
 from dualcore import Problem, certify, solve
+from torture.parts import families  # noqa: F401  (they register themselves)
+from torture.parts.boxrisk import BoxReferee
+from torture.parts.cases import draw_case
 
 
 def test_the_corners_give_what_the_package_states():
     """One feature, a piecewise linear loss: a row's best move ends where it began, at the wall, or at the kink.
 
     Far out on the open side a move earns and pays 1e18, and a referee that believed the difference had 3.281118698 for
-    this model (`python benchmarks/torture.py --seed 50001 --small --family box --unpaired --only 1784`).
+    this model (`python -m tests.torture --seed 50001 --small --family box --unpaired --only 1784`).
     """
     case = draw_case(50001, 1784, small=True, family="box", paired=False)
     problem = Problem(case.loss, **case.settings())

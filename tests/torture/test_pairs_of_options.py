@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from torture_parts.cases import Case, draw_case
-from torture_parts.pairs import DEPENDENT, OPTIONS, SHARE
+
+from torture.parts.cases import Case, draw_case
+from torture.parts.pairs import DEPENDENT, OPTIONS, SHARE
 
 CASES = [draw_case(3, number, small=True) for number in range(600)]
 

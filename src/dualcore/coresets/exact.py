@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import calibrate
+from dualcore.coresets.calibrate import Calibrated, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, Curvature, Matched, centre_of
-from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
+from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -30,7 +30,9 @@ _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-_MET, CONSTANT = 1e-8, 1e-7
+MET, CONSTANT = 1e-8, 1e-7
+# Rows are on a kink as long as their distances from it, times their masses, sum to less than this share of the mean h.
+_TIED = 1e-8
 
 
 class Plan(NamedTuple):
@@ -41,8 +43,8 @@ class Plan(NamedTuple):
     n_near: int
 
 
-def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
-    """Return how many rows reproduce one model: one more than the matched numbers, and rows near kinks.
+def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
+    """Return how many rows reproduce some models: one more than the matched numbers, and rows near kinks.
 
     Examples
     --------
@@ -50,7 +52,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True) -> int:
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    return fixed + own + near * _near_rows(problem, n_features) + _products(problem, n_features)
+    return fixed + n_models * (own + near * _near_rows(problem, n_features)) + _products(problem, n_features)
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -93,7 +95,13 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    return Plan(models, min(left, own), near + max(left - own, 0) if near else near)
+    return Plan(models, min(left, own) if near else left, near + max(left - own, 0) if near else 0)
+
+
+def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
+    """Return the plan where there are fewer models than planned: their rows go to curvature."""
+    spared = (plan.n_models - n_models) * columns_of(problem, n_features)[1]
+    return Plan(n_models, plan.n_products + spared, plan.n_near)
 
 
 def mean_values(source: Source, matched: Matched) -> FloatArray:
@@ -143,23 +151,42 @@ def exact_coreset(
     kept = found.near.pick(np.arange(min(plan.n_near, len(found.near))))
     rest = found.near.pick(np.arange(len(kept), len(found.near)))
     pool = Pool.join([found.pool, rest]).reduced() if len(rest) else found.pool
+    n_tied = _count_tied(kept, found.distances, float(basis.centre[matched.n_strata]))
+    tied = kept.pick(np.arange(n_tied))
+    sides = _sides(matched, tied, found.distances)
     asked = (0,) if solved and len(kept) else (len(models), 1)
-    pool = _moved(pool, kept, [matched.targets(basis.centre, number) for number in asked])
-    chosen = _fewest(pool, None if most_rows is None else most_rows - len(kept))
-    everything = Pool.join([kept, chosen]) if len(kept) else chosen
-    everything = everything.pick(np.argsort(everything.rows))
-    details: dict[str, Any] = {"seed": seed, "matched": basis.rank, "near_kinks": len(kept)}
+    targets = [matched.targets(basis.centre, n_models) for n_models in asked]
+    weights = _moved(Pool.join([pool, *sides]), kept.pick(np.arange(n_tied, len(kept))), targets)
+    chosen = _fewest(replace(pool, weights=weights[: len(pool)]), None if most_rows is None else most_rows - len(kept))
+    if n_tied:
+        tied = replace(tied, weights=weights[len(pool) :].reshape(2, -1).sum(axis=0))
+    everything = Pool.join([tied, kept.pick(np.arange(n_tied, len(kept))), chosen])
+    everything = everything.pick(everything.weights > 0.0)
+    return _as_coreset(everything, models, n, seed, basis.rank, len(kept))
+
+
+def _as_coreset(pool: Pool, models: Sequence[At], n_rows: int, seed: int, rank: int, near: int) -> Coreset:
+    pool = pool.pick(np.argsort(pool.rows))
     return Coreset(
-        everything.rows,
-        everything.X,
-        everything.y,
-        normalised(everything.weights),
-        n,
+        pool.rows,
+        pool.X,
+        pool.y,
+        normalised(pool.weights),
+        n_rows,
         models[0].anchor,
         "DualCoreset",
-        details,
+        {"seed": seed, "matched": rank, "near_kinks": near},
         exact_at=tuple(sorted(at.problem.radius for at in models)),
     )
+
+
+def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
+    """Return weights of a sample, moved as little as possible, with which it has these means.
+
+    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
+    """
+    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
+    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
 
 
 def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:
@@ -176,8 +203,26 @@ def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -
     return NearRule(width, math.ceil(4.0 * wanted * min(leaf / n_rows, 1.0)) + 4)
 
 
-def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
-    """Return the pool with weights moved as little as possible so that pool and kept rows have the target sums.
+def _count_tied(near: Pool, distances: FloatArray, mean_h: float) -> int:
+    """Return how many of the rows nearest to a kink are on it, but for what rounding and the solver left."""
+    error = np.cumsum(near.weights * distances[: len(near)])
+    return int(np.searchsorted(error, _TIED * abs(mean_h), side="right"))
+
+
+def _sides(matched: Matched, tied: Pool, distances: FloatArray) -> list[Pool]:
+    """Return rows on a kink twice, with half of their masses each: on either side of it.
+
+    At the optimum the slope of such a row is a mixture of both. Weights that move choose the mixture.
+    """
+    if not len(tied):
+        return []
+    step = 4.0 * float(distances[len(tied) - 1]) + 1e-9
+    values = [matched.shifted(sign * step).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
+    return [replace(tied, values=each, weights=0.5 * tied.weights) for each in values]
+
+
+def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
+    """Return weights of the pool, moved as little as possible so that pool and kept rows have the target sums.
 
     Where no weights have the first targets the others are tried, then parts of the way from the data to the last.
     """
@@ -193,13 +238,14 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> Pool:
     for each in asked:
         goal = (each - have) / mass
         weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights
-        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= _MET:
-            return replace(pool, weights=weights * mass).pick(weights > 0.0)
-    return pool
+        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
+            return weights * mass
+    return pool.weights
 
 
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:
     """Return as few rows as have the sums of the pool."""
+    pool = pool.pick(pool.weights > 0.0)
     values = pool.basis.apply(pool.values)
     most = max(_MOST_MASS, 1.5 / values.shape[1])
     weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))

@@ -10,12 +10,21 @@ import numpy as np
 
 from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, mean_values, plan_rows, rows_for
+from dualcore.coresets.exact import (
+    MET,
+    ROWS_OF_A_DRAW,
+    Plan,
+    columns_of,
+    exact_coreset,
+    match_means,
+    mean_values,
+    plan_rows,
+    refilled,
+    rows_for,
+)
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.recombine import find_basis
-from dualcore.coresets.training import Trained
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -28,8 +37,6 @@ from dualcore.solvers.pilot import Pilot
 _AS_GOOD = 1e-8
 # Excess at which a draw is as good as it needs to be: no search for better rows.
 _GOOD = 1e-6
-# Softness of a calibration that meets its targets where it can, and the residual of one that does.
-_EXACT, _MET = 1e-14, 1e-8
 # Radii of further models, in units of the one asked for.
 _FURTHER = (1.0 / 3.0, 3.0, 10.0)
 # Relative gap that the models of other radii, and those of coresets, are solved to.
@@ -43,8 +50,14 @@ class HandOut:
     ----------
     problem, source
         What the model was trained on.
-    trained : Trained
+    solution : Solution
+    rows : Pilot
+        A sample of the source that is in memory.
     seed : int
+    risk : float, optional
+        Of the model on all rows, where it is known.
+    others : sequence of At, optional
+        Models of other radii that are reproduced too. None chooses some where rows allow.
     also : sequence of At
         Models at which the coreset has the sums of all rows where there are rows enough for that.
     solved : bool
@@ -55,27 +68,30 @@ class HandOut:
         self,
         problem: Problem,
         source: Source,
-        trained: Trained,
+        solution: Solution,
+        rows: Pilot,
         seed: int,
         *,
+        risk: float | None = None,
+        others: Sequence[At] | None = None,
         also: Sequence[At] = (),
         solved: bool = False,
     ) -> None:
-        self.problem, self.source, self.trained, self.seed = problem, source, trained, seed
+        self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
+        self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
+        self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.also, self.solved = tuple(also), solved
-        self.model = At(problem, anchor_at(problem, trained.solution))
         self.before = source.n_reads
 
-    def best(self, size: int | None, radii: Any = None) -> Coreset:
+    def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
-        m, rows = self.source.n_features, self.trained.rows
-        others = radius_list(self.problem, rows, radii)
+        m = self.source.n_features
         spent = len(self.also) * columns_of(self.problem, m)[1]
         if size is not None and spent and size < spent + rows_for(self.problem, m, near=False):
             spent, self.also = 0, ()
         left = None if size is None else size - spent
-        plan = plan_rows(self.problem, m, left, None if others is None else 1 + len(others), self._near())
-        least = rows_for(self.problem, m, self._near())
+        plan = plan_rows(self.problem, m, left, len(self.models) if self.are_given else None, self._near())
+        least = rows_for(self.problem, m, self._near(), len(self.models))
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         if plan is not None and size is None and least >= self.source.n_rows:
             plan, message, size = None, None, self.source.n_rows
@@ -83,19 +99,19 @@ class HandOut:
         search_later = bool(plan and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least)
         found: list[Coreset] = []
         if plan is not None and not search_later:
-            found = self._measure([self._exact(plan, size, others)])
+            found = self._measure([self._exact(plan, size)])
         if not found or _least_excess(found) > (_AS_GOOD if self.problem.family.is_closed else _GOOD):
             found = self._measure(found + self._draws(len(found[0]) if size is None else size))
-        met = not self.also or found[0].details.get("calibration_residual", np.inf) <= _MET
+        met = not self.also or found[0].details.get("calibration_residual", np.inf) <= MET
         if plan is not None and search_later and not (met and _least_excess(found) <= _GOOD):
-            found = self._measure([*found, self._exact(plan, size, others)])
+            found = self._measure([*found, self._exact(plan, size)])
         best = min(found, key=lambda coreset: coreset.excess if coreset.excess is not None else np.inf)
         details = best.details | ({"message": message} if message else {})
         return replace(best, details=details, n_reads=self.source.n_reads - self.before)
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        rows = self.trained.rows
+        rows = self.rows
         matched = Matched((self.model,), np.zeros(self.source.n_features))
         distances = matched.distances(rows.X, rows.y)
         if distances is None:
@@ -104,38 +120,34 @@ class HandOut:
         spread = float(np.sqrt(rows.weights @ (t - rows.weights @ t) ** 2))
         return bool((distances <= 0.1 * spread).any())
 
-    def _exact(self, plan: Plan, size: int | None, others: Sequence[float] | None) -> Coreset:
-        models = [self.model]
-        radii = [f * self.problem.radius for f in _FURTHER] if others is None else list(others)
-        start: Any = self.trained.solution
-        for radius in radii[: plan.n_models - 1]:
+    def _exact(self, plan: Plan, size: int | None) -> Coreset:
+        models = list(self.models)
+        start: Any = self.solution
+        for radius in () if self.are_given else [f * self.problem.radius for f in _FURTHER[: plan.n_models - 1]]:
             if radius > 0.0:
                 at = self.problem.replace(radius=radius)
-                solution = solve_quietly(at, self.trained.rows, tol=_TOLERANCE, warm_start=start)
-                if others is not None or _learned(solution, self.trained.solution):
+                solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
+                if _learned(solution, self.solution):
                     models.append(At(at, anchor_at(at, solution)))
-        factor = 8.0 if others is None else 1.0  # what was asked for comes first
+        plan = refilled(plan, self.problem, self.source.n_features, len(models))
+        factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         options: dict[str, Any] = {"also": self.also, "solved": self.solved, "distance_factor": factor}
-        return exact_coreset(self.source, models, self.trained.rows, plan, self.seed, size, **options)
+        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, **options)
 
     def _draws(self, size: int) -> list[Coreset]:
-        """Return a uniform draw of the seed, and the same rows with weights calibrated at the model."""
+        """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
         rows, problem, n = self._fewer(size), self.problem, self.source.n_rows
         details: dict[str, Any] = {"seed": self.seed}
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
-        matched = Matched((self.model, *self.also), centre_of(problem, rows.X, rows.weights))
-        values = matched.values(rows.X, rows.y)
-        if self.also:  # models near each other have nearly the same numbers: their differences are to be met too
-            basis = find_basis(self.source, matched)
-            values = basis.apply(values)[:, 1:]
-            targets = basis.apply(matched.targets(basis.centre)[None])[0, 1:]
-            found = calibrate(rows.weights, values, targets, softness=_EXACT)
-            found = found if found.residual <= _MET else calibrate(rows.weights, values, targets)
-        else:
-            targets = matched.targets(mean_values(self.source, matched))
-            found = calibrate(rows.weights, values, targets)
+        matched = Matched((*self.models, *self.also), centre_of(problem, rows.X, rows.weights))
+        means, values = mean_values(self.source, matched), matched.values(rows.X, rows.y)
+        # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
+        for count in sorted({len(self.models), 1, 0}, reverse=True):
+            found = match_means(rows.weights, values, matched.targets(means, count))
+            if found.residual <= MET:
+                break
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return [uniform]
         kept = found.weights > 0.0
@@ -147,7 +159,7 @@ class HandOut:
 
     def _fewer(self, size: int) -> Pilot:
         """Return a draw of those in memory where they suffice."""
-        rows, seed = self.trained.rows, seed_from(self.seed, 1)
+        rows, seed = self.rows, seed_from(self.seed, 1)
         if size > len(rows.y):
             return pilot_sample(self.problem, self.source, size, seed)
         return draw_rows(self.problem, rows, size, seed)
@@ -159,8 +171,11 @@ class HandOut:
             return coresets
         tol = _TOLERANCE if self.problem.family.is_closed else _GOOD  # the last digits of others take long
         solutions = [solve_quietly(self.problem, coresets[k], tol=tol) for k in waiting]
-        risk, out = self.trained.certificate.upper, list(coresets)
-        for k, value in zip(waiting, risks_of(self.problem, self.source, solutions), strict=True):
+        asked = solutions if self.risk is not None else [self.solution, *solutions]
+        risks = risks_of(self.problem, self.source, asked)
+        self.risk = risks[0] if self.risk is None else self.risk
+        risk, out = self.risk, list(coresets)
+        for k, value in zip(waiting, risks[-len(waiting) :], strict=True):
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out
@@ -177,8 +192,9 @@ def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
     strata = problem.family.strata
     group = problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
     n_groups = max(len(strata), 1)
-    counts, masses = np.bincount(group, minlength=n_groups), np.bincount(group, rows.weights, n_groups)
-    draws = allocate(size, counts, masses.astype(np.float64))
+    counts = np.bincount(group, minlength=n_groups)
+    masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
+    draws = allocate(size, counts, masses)
     order = np.lexsort((row_keys(seed, rows.rows), group))
     rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
     chosen = np.sort(order[rank < draws[group[order]]])
@@ -200,16 +216,6 @@ def risks_of(problem: Problem, source: Source, solutions: Sequence[Solution]) ->
         return [readings.risk(problem, number)[0] for number in range(len(solutions))]
     data = source_data(source)
     return [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
-
-
-def radius_list(problem: Problem, rows: Any, radii: Any) -> list[float] | None:
-    """Return the radii of further models, without that of the problem; None where none were asked for."""
-    if radii is None:
-        return None
-    values = np.atleast_1d(np.asarray(radii, dtype=np.float64))
-    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0.0).any():
-        raise ValueError(f"radii must be finite and non-negative, got {radii!r}.")
-    return [float(value) for value in np.unique(values) if value != problem.radius]
 
 
 def _too_few(size: int | None, least: int, n_rows: int) -> str:

@@ -18,7 +18,7 @@ curvature.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,6 +181,13 @@ class Matched:
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
 
+    def shifted(self, step: float) -> Matched:
+        """Return what is matched where all scores of the models are larger by ``step``: the other side of a kink."""
+        models = tuple(
+            At(problem, replace(anchor, intercept=anchor.intercept + step)) for problem, anchor in self.models
+        )
+        return replace(self, models=models)
+
     def targets(self, means: FloatArray, n_models: int = 1) -> FloatArray:
         """Return the sums that make the first models optimal, nearest to the ``means`` over all rows.
 
@@ -194,7 +201,7 @@ class Matched:
         return out
 
     def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return the ``means`` of some rows with what a read of all rows says at each model, and which numbers to use.
+        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
 
         Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
         """
@@ -244,8 +251,3 @@ def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
     if not problem.fit_intercept:
         return np.zeros(X.shape[1])
     return np.asarray(X.T @ weights, dtype=np.float64).ravel()
-
-
-def stacked(problems: Sequence[Problem], anchors: Sequence[Anchor]) -> tuple[At, ...]:
-    """Return problems and their models as pairs."""
-    return tuple(At(problem, anchor) for problem, anchor in zip(problems, anchors, strict=True))

@@ -258,9 +258,9 @@ class _MomentRead(LeafRead[TreeSum]):
         leaf, table = self.leaf_of(chunk), []
         for part in chunk.cut(leaf):
             values = self.features.values(part.X, part.y)
-            weighted = part.masses(self.total)[:, None] * values
-            squares = (weighted.T @ values).ravel() if self.products else np.empty(0)
-            table.append(np.concatenate([weighted.sum(axis=0), squares]))
+            masses = part.masses(self.total)
+            squares = ((masses[:, None] * values).T @ values).ravel() if self.products else np.empty(0)
+            table.append(np.concatenate([masses @ values, squares]))
         return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
 
     def join(self, found: list[TreeSum]) -> TreeSum:

@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import anchor_at, check_size
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import Group, Kept, has_all_classes, plan_group
-from dualcore.coresets.training import Trained
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
@@ -62,11 +60,11 @@ class CoresetStream:
     Notes
     -----
     *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
-    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset` gives
-    ``size`` of them that train the same model as all that are kept, and have these sums too where they are enough for
-    both, about two for each feature. So the error of ``H~`` is of second order in the distance from the anchor. Beyond
-    256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond 64
-    million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset`
+    gives ``size`` of them that train the same model as all that are kept. Where they are enough for both, about two for
+    each feature, they have these sums too. So the error of ``H~`` is of second order in the distance from the anchor.
+    Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
+    64 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
     *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
     explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
@@ -334,10 +332,9 @@ class CoresetStream:
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
             if rows.y.size > self.size and not group.is_wide(self.size):
-                known = Certificate(best.value, best.lower_bound, 0, best.rounding)
-                source, trained = ArraySource(rows.X, rows.y, rows.weights), Trained(best, known, (), rows)
+                source = ArraySource(rows.X, rows.y, rows.weights)
                 also = [at] if alone and drift is None else []
-                few = HandOut(problem, source, trained, self.seed, also=also, solved=True).best(self.size)
+                few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
         if len(few) > self.size:
             kept = group.fewer(kept, self.size)
             few = Coreset(*kept.pilot, self.n_rows)

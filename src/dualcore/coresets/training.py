@@ -35,7 +35,7 @@ from dualcore.solvers.pilot import Pilot
 # Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
 _ROWS, _ROWS_KINKS = 12, 40
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, _MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
+_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
 # Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
 _ROUGH = 1e-4
 # Share of the gap asked for; the loop ends when the risk falls by less.
@@ -105,7 +105,7 @@ def train(
     """
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     size = working_rows(problem, source.n_features)
-    if size >= source.n_rows or size * source.n_features > _MOST_NUMBERS:
+    if size >= source.n_rows or size * source.n_features > MOST_NUMBERS:
         return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
     return _Loop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
 
@@ -129,7 +129,7 @@ def _train_all(
         if callback is not None:
             callback(history[-1])
 
-    size = min(working_rows(problem, source.n_features), _MOST_NUMBERS // source.n_features)
+    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
     size = min(max(size, len(problem.family.strata), 1), source.n_rows)
     rows = pilot_sample(problem, source, size, seed_from(seed, 1))
     if size == source.n_rows:  # those without weight are left out

@@ -95,7 +95,7 @@ class Normal:
         if level == 0.0 and unit == 1.0:
             return cls(problem, data, centre)
         inside = problem.replace(
-            loss=loss, label_cost=problem.geometry.label_cost * unit, ridge=problem.ridge * (unit * unit / factor)
+            loss=loss, label_cost=problem.geometry.label_cost * unit, ridge=problem.ridges * (unit * unit / factor)
         )
         return cls(inside, data._replace(y=(data.y - level) / unit), centre, level, unit, factor)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.arrays import LARGEST, FloatArray
+from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families import Categories, Data, get_family
@@ -64,8 +64,10 @@ class Problem:
         have no meaning.
     category_cost : float or list of float, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
-    ridge : float, default=0.0
-        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
+    ridge : float or array-like of shape (n_features,), default=0.0
+        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk, or ``sum_j rho_j / 2 * coef_j^2``. The intercept is never
+        penalised. Risks, gradients and worst cases take a ridge for each feature; solvers, certificates and coresets
+        take one number (divide each column by the root of its ridge, or use ``feature_weights="std"`` of an estimator).
     fit_intercept : bool, default=True
         Whether solvers may use an intercept; evaluation accepts any.
     order : float, optional
@@ -99,14 +101,14 @@ class Problem:
         support: Any = None,
         categories: Any = None,
         category_cost: Any = 1.0,
-        ridge: float = 0.0,
+        ridge: npt.ArrayLike = 0.0,
         fit_intercept: bool = True,
         order: float | None = None,
         **loss_parameters: Any,
     ) -> None:
         self.loss = get_loss(loss, **loss_parameters)
         self.radius = _number("radius", radius)
-        self.ridge = _number("ridge", ridge, allow_tiny=True)
+        self.ridges = _ridges(ridge)
         self.fit_intercept = bool(fit_intercept)
         self.geometry = Geometry(
             norm=get_norm(norm, feature_weights),
@@ -117,6 +119,17 @@ class Problem:
         )
         _check_scale(self.radius, self.geometry, is_classification=self.loss.has_labels)
         self.family = get_family(self.loss, self.geometry, self.radius)
+
+    @property
+    def ridge(self) -> float:
+        """The ridge, one number for all features; TypeError where every feature has its own."""
+        if isinstance(self.ridges, float):
+            return self.ridges
+        raise TypeError(
+            "This problem has a ridge for each feature: risks, gradients and worst cases take it, but solvers, "
+            "certificates and coresets do not. Divide each column by the root of its ridge and use ridge=1, or use the "
+            "methods of the estimator."
+        )
 
     @property
     def form(self) -> DualForm:
@@ -153,7 +166,7 @@ class Problem:
             "support": geometry.support,
             "categories": None if groups is None else [list(group) for group in groups.groups],
             "category_cost": None if groups is None else list(groups.costs),
-            "ridge": self.ridge,
+            "ridge": self.ridges,
             "fit_intercept": self.fit_intercept,
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -164,7 +177,7 @@ class Problem:
 
     def levelled(self) -> Problem:
         """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
-        holds = self.family.holds_intercept and self.ridge == 0.0
+        holds = self.family.holds_intercept and not np.any(self.ridges)
         return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
 
     def unwalled(self, **changes: Any) -> Problem:
@@ -177,6 +190,8 @@ class Problem:
         changes: dict[str, Any] = {}
         if weights is not None:
             changes["feature_weights"] = weights[columns]
+        if np.ndim(self.ridges):
+            changes["ridge"] = np.asarray(self.ridges)[columns]
         if support is not None:
             changes["support"] = Box(*(side[columns] for side in support.spread(n_features)))
         return self.replace(**changes)
@@ -191,7 +206,8 @@ class Problem:
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
         loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
-        return loss, self.geometry, self.radius, self.ridge, self.fit_intercept
+        ridges = np.asarray(self.ridges)
+        return loss, self.geometry, self.radius, (ridges.shape, *ridges.ravel().tolist()), self.fit_intercept
 
     def __eq__(self, other: object) -> bool:
         """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
@@ -225,6 +241,8 @@ class Problem:
         prices = self.geometry.norm.weights
         if prices is not None and prices.size != n_features:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {n_features} features.")
+        if np.ndim(self.ridges) and np.size(self.ridges) != n_features:
+            raise ValueError(f"ridge holds {np.size(self.ridges)} numbers but X has {n_features} features.")
         self.family.check_width(n_features)
 
     def signal(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> FloatArray:
@@ -291,9 +309,11 @@ class Problem:
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
-        """Return ``ridge / 2 * ||coef||_2^2``."""
+        """Return ``sum_j ridge_j / 2 * coef_j^2``."""
+        if not isinstance(self.ridges, float):
+            return 0.5 * float((self.ridges * coef * coef).sum())
         flat = coef.ravel()
-        return 0.5 * self.ridge * float(flat @ flat)
+        return 0.5 * self.ridges * float(flat @ flat)
 
     def objective(
         self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
@@ -324,7 +344,7 @@ class Problem:
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
         found = normal.problem.family.gradient(normal.data, theta, level, at)
-        in_coef = found.coef + self.ridge * theta
+        in_coef = found.coef + self.ridges * theta
         if normal.centre is not None:
             in_coef += np.multiply.outer(found.intercept, normal.centre)
         in_multiplier = 0.0 if multiplier is None else self.price - found.spent
@@ -402,6 +422,15 @@ def _number(
     if not (allow_tiny and number < 1.0):  # nothing is divided by a ridge
         check_range(name, number)
     return number
+
+
+def _ridges(ridge: Any) -> float | FloatArray:
+    """Return the ridge as a float, or as an array where there is one for each feature; or say what is wrong with it."""
+    if np.ndim(ridge) == 0:
+        return _number("ridge", ridge[()] if isinstance(ridge, np.ndarray) else ridge, allow_tiny=True)
+    if np.ndim(ridge) != 1:
+        raise ValueError(f"ridge must be a number, or one for each feature, got shape {np.shape(ridge)}.")
+    return np.array([_number("ridge", number, allow_tiny=True) for number in plain_array("ridge", ridge).tolist()])
 
 
 def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) -> None:

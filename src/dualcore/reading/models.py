@@ -19,8 +19,9 @@ from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, t
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import FlipTail, TreeSum
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range
@@ -111,7 +112,7 @@ class _ModelRead(LeafRead[_ModelSums]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = max(256, _BLOCK_NUMBERS // len(self.plan.coef))
+        fitting = max(2048, _BLOCK_NUMBERS // len(self.plan.coef))
         return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:

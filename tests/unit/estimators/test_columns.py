@@ -18,6 +18,7 @@ from dualcore import (
 )
 from dualcore.certificates import Certificate
 from dualcore.estimators.remarks import Fitted, _idle_text
+from pairs import every_value
 
 
 @pytest.fixture
@@ -40,12 +41,12 @@ Y = np.arange(60) % 2
 @pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinHuberRegressor])
 def test_the_column_is_named_with_what_to_do(frame, estimator, fit):
     more = {"classes": [0, 1]} if (fit, estimator) == ("partial_fit", WassersteinLogisticRegression) else {}
-    with pytest.raises(ValueError, match=r"Column 'city' \('(Bern|Oslo)'\) holds no numbers.*find_categories"):
+    with pytest.raises(ValueError, match=r"Column 'city' \('(Bern|Oslo)'\) holds no numbers.*categories='from_dtype'"):
         getattr(estimator(), fit)(frame[["age", "city"]], Y, **more)
 
 
 def test_several_columns_are_named(frame):
-    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' .* and 'when' \('2020-01-01.*encode them"):
+    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' .* and 'when' \('2020-01-01.*codes columns of text"):
         WassersteinLogisticRegression().fit(frame, Y)
     with pytest.raises(ValueError, match=r"Columns 1 .* and 2 .* hold no numbers"):
         WassersteinLogisticRegression().fit(frame[["age", "city", "car"]].to_numpy(), Y)
@@ -67,10 +68,12 @@ def test_other_errors_stay_what_they_are(frame):
         WassersteinLogisticRegression().fit(frame[["age"]], Y[:10])
 
 
-@pytest.mark.parametrize("categories", [["city"], "city", ("city", [1])])
-@pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinLogisticRegressionCV])
+@every_value(
+    categories=[["city"], "city", ("city", [1])],
+    estimator=[WassersteinLogisticRegression, WassersteinLogisticRegressionCV],
+)
 def test_the_name_of_a_column_is_no_group(frame, estimator, categories):
-    with pytest.raises(TypeError, match=r"groups of one-hot columns.*find_categories"):
+    with pytest.raises(TypeError, match=r"'from_dtype', or a list of groups of one-hot columns"):
         estimator(categories=categories).fit(frame, Y)
 
 
@@ -84,9 +87,9 @@ def test_names_that_occur_twice_are_named(estimator):
         model.predict(X)
 
 
-def test_text_beside_names_that_occur_twice_is_named():
+def test_names_that_occur_twice_are_named_before_text():
     X = pd.DataFrame([[1.0, "Bern", 2.0]] * 60, columns=["a", "a", "b"])
-    with pytest.raises(ValueError, match=r"Column 'a' \('Bern'\) holds no numbers"):
+    with pytest.raises(ValueError, match=r"several columns of the name 'a'"):
         WassersteinLogisticRegression().fit(X, Y)
 
 

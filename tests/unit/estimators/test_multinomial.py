@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from dualcore.coresets.softmax import SoftmaxProblem, solve_softmax
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 
-from dualcore import GridCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression
+from dualcore import GridCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression, solve
+from many_classes import softmax_of
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def test_what_is_learned_describes_the_solution(flowers):
     X, y = flowers
     fitted = model(label_cost=2.0, ridge=0.01).fit(X, y)
     code = np.unique(y, return_inverse=True)[1]
-    problem = SoftmaxProblem(Problem("logistic", radius=0.05, label_cost=2.0, ridge=0.01), 3)
-    best = solve_softmax(problem, X, code)
+    problem = softmax_of(Problem("logistic", radius=0.05, label_cost=2.0, ridge=0.01), 3)
+    best = solve(problem, X, code)
     np.testing.assert_array_equal(fitted.coef_, best.coef)
     assert fitted.coef_.shape == (3, 4)
     assert fitted.intercept_.shape == (3,)
@@ -101,9 +101,9 @@ def test_too_many_numbers_for_a_solver_are_refused_before_work(flowers):
         model(solver="structured").fit(np.ones((150, 900)), flowers[1])
 
 
-def test_verbose_says_what_happened(flowers, capsys):
+def test_verbose_says_what_happened(flowers, caplog):
     model(verbose=2).fit(*flowers)
-    said = capsys.readouterr().out
+    said = caplog.text
     assert "iteration 1" in said
     assert "structured solver" in said
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from dualcore import Problem
 from dualcore.problem.anchor import Anchor
@@ -12,6 +11,7 @@ from dualcore.problem.families.boxl2walls import L2Walls
 from dualcore.problem.families.boxlinf import LinfWalls
 from dualcore.problem.families.boxmoves import get_path
 from dualcore.problem.families.boxsearch import Walls
+from pairs import every_value
 
 LOSSES = ("hinge", "logistic", "smooth_hinge", "huber", "absolute", "pinball")
 NORMS = ("l2", "linf")
@@ -62,9 +62,7 @@ def check(problem, slopes, caps, start, side, share):
         ).all()
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(kind=DRAWS, norm=NORMS, loss=LOSSES)
 def test_a_few_looks_find_what_sums_find(loss, norm, kind):
     for seed, m in enumerate((1, 2, 5, 64, 140)):
         for share in (0.01, 0.3, 0.7, 0.99):
@@ -81,8 +79,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", LIMITS)
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(name=list(LIMITS), norm=NORMS)
 def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeypatch):
     for (walls, limit), value in LIMITS[name].items():
         monkeypatch.setattr(walls, limit, value)
@@ -90,9 +87,7 @@ def test_rows_whose_search_does_not_end_are_left_to_the_sums(norm, name, monkeyp
         check(*draw(loss, norm, "uniform", 3, 20), 0.5)
 
 
-@pytest.mark.parametrize("kind", DRAWS)
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(kind=DRAWS, norm=NORMS, loss=LOSSES)
 def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
     for seed, m in enumerate((1, 5, 64, 140)):
         for share in (0.01, 0.3, 0.7, 0.99):
@@ -107,8 +102,7 @@ def test_no_row_earns_more_than_the_ceiling_of_one_look(loss, norm, kind):
             assert (found.lower[rows] <= ceiling + rounding).all()
 
 
-@pytest.mark.parametrize("norm", ["l1", *NORMS])
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
+@every_value(norm=["l1", *NORMS], loss=["hinge", "logistic", "huber"])
 def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):
     rng = np.random.default_rng(1)
     problem = Problem(loss, norm=norm, radius=0.1, support=(0.0, 1.0))
@@ -122,8 +116,7 @@ def test_blocks_do_not_change_what_rows_do(loss, norm, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(norm=NORMS, loss=LOSSES)
 def test_tiny_multipliers_and_far_walls_are_no_floating_point_faults(loss, norm):
     """Squares of tiny prices are zero, and where all walls are met a feature that is free has no weight."""
     for share in (1e-250, 1e-170, 1e-30, 1e-9, 1e-3):

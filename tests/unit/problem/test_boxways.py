@@ -9,6 +9,7 @@ from dualcore import Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families import boxpath, boxways
 from dualcore.problem.families.boxways import bound_ways, has_bounds
+from pairs import every_value
 
 NORMS = ("l1", "l2", "linf")
 SHARES = (1e-3, 0.2, 0.5, 0.8, 0.999)
@@ -35,8 +36,7 @@ def both_ways(problem, X, y, coef, multiplier):
         yield path.best(problem.loss, way.start, way.side, multiplier)
 
 
-@pytest.mark.parametrize("share", SHARES)
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(share=SHARES, norm=NORMS)
 def test_no_way_earns_more_than_its_bound(norm, share):
     for seed in range(20):
         problem, X, y, coef = draw(norm, seed)
@@ -67,8 +67,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(limits=list(LIMITS), norm=NORMS)
 def test_the_way_that_promises_more_is_the_best_of_both(norm, limits, monkeypatch):
     for (module, name), value in LIMITS[limits].items():
         monkeypatch.setattr(module, name, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import FlipTail
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms.base import (
     BLOCK,
     DualForm,

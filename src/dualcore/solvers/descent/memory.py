@@ -14,13 +14,13 @@ from scipy.optimize import brentq
 from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
-from dualcore.data.sources.rows import KnownRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
+from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
 
