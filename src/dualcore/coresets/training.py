@@ -222,19 +222,7 @@ class _Loop:
         models = tuple(At(self.problem, reading.anchor) for reading in self.readings)
         matched = Matched(models, self.centre)
         values = matched.values(rows.X, rows.y)
-        targets = rows.weights @ values
-        used = np.zeros(values.shape[1], dtype=bool)
-        used[: matched.n_strata] = True
-        k, first = matched.n_scores, matched.n_strata
-        for reading in self.readings:
-            at = slice(first, first + matched.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            targets[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += matched.n_for_model
+        targets, used = matched.known_sums(rows.weights @ values, self.readings)
         found = calibrate(rows.weights, values[:, used], targets[used])
         if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return rows
