@@ -226,7 +226,7 @@ def _put_group(arrays: Arrays, group: Group) -> dict[str, Any]:
         return entry
     _put_tree(arrays, "group.sums", summary.sums)
     _put_tree(arrays, "group.classes", group.masses)
-    [tail] = summary.tails
+    tail = summary.tail
     parts = {"delta": tail.delta, "mass": tail.mass, "bins": tail.bins, "counts": tail.counts}
     arrays.update({f"group.{part}": array for part, array in parts.items()})
     _put_kept(arrays, "group.sample", group.sample)
@@ -272,9 +272,8 @@ def _get_group(record: Record, rows: _Rows, size: int) -> Group:
     delta, bins = record.vector("delta", None, least=0.0), record.vector("bins", None, "i")
     counts = record.array("counts", "i", (3, bins.size), least=0)
     tail = FlipTail(delta, record.vector("mass", delta.size, least=0.0), bins, counts)
-    sums = _get_tree(record, "sums", task.kernel.width(task, m) + rows.shape[2])
-    cells = np.array([n_rows])
-    group.summary = Summary(n_rows, sums, cells, [tail], None, [], rows.shape[2])
+    sums = _get_tree(record, "sums", task.kernel.width(task, m))
+    group.summary = Summary(n_rows, sums, tail, [], rows.shape[2])
     group.masses = _get_tree(record, "classes", max(len(rows.problem.family.strata), 1))
     group.sample = rows.kept(record.within(record.values, f"{record.prefix}sample."))
     if group.basis is not None and record.has("pools.at"):

@@ -27,7 +27,6 @@ from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sums import TreeSum, leaf_rows
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, as_reading
 from dualcore.reading.summary import Extent, Pass, Summary, close, merge, summarise
 from dualcore.solvers import solve_quietly
@@ -160,7 +159,7 @@ class Group:
         """Return the group of rows of one leaf."""
         number, task = pieces[0].start // leaf, self.task
         extent, family = self.extent, task.problem.family
-        sums = [replace(summarise(piece, task, extent), sample=None) for piece in pieces]
+        sums = [summarise(piece, task, extent) for piece in pieces]
         rows = np.concatenate([np.arange(piece.start, piece.start + piece.y.size) for piece in pieces])
         X, y = stack_rows([piece.X for piece in pieces]), np.concatenate([piece.y for piece in pieces])
         masses = np.concatenate([piece.masses(extent.total_weight) for piece in pieces])
@@ -306,7 +305,7 @@ def plan_group(problem: Problem, first: Chunk, size: int, seed: int, given: Any)
 
 def sums_at(problem: Problem, anchor: Anchor, seed: int, width: float) -> Pass:
     """Return what is summed at an anchor; kinks are smoothed over ``width`` for a second dual candidate."""
-    return Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), seed, np.zeros(1), width, sized=True)
+    return Pass(problem, anchor, width, seed, sized=True)
 
 
 def _first_basis(values: FloatArray, masses: FloatArray) -> Basis:

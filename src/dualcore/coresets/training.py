@@ -22,8 +22,7 @@ from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.cells import CellRule, spread_of
-from dualcore.reading.closed import ClosedReading
+from dualcore.reading.closed import ClosedReading, spread_of
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
@@ -198,7 +197,7 @@ class _Loop:
         if problem.family.is_closed and problem.loss.kinks:
             t = problem.family.signal_at(anchor, self.rows.X, self.rows.y)
             width = _WIDTH * spread_of(t, self.rows.weights)
-        task = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=sizes is None)
+        task = Pass(problem, anchor, width, sized=sizes is None)
         reading = read(self.source, task, sizes)
         self.upper = min(self.upper, reading.risk)
         earlier = [dual for each in self.readings for dual in each.duals]
