@@ -42,7 +42,7 @@ MOST = {
     "beside": (443, 3),
     "certificates": (1_773, 47),
     "cli": (2_779, 19),
-    "coresets": (3_779, 84),
+    "coresets": (3_775, 84),
     "data": (2_984, 43),
     "estimators": (2_042, 18),
     "problem": (4_578, 60),
