@@ -47,7 +47,7 @@ MOST = {
     "estimators": (2_023, 18),
     "problem": (4_561, 58),
     "reading": (1_397, 28),
-    "solvers": (9_728, 358),
+    "solvers": (9_735, 360),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 7_000
