@@ -83,9 +83,8 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
         reason = BoxSolver().obstacle(problem, data) if not problem.family.is_closed else None
         raise IncompatibleError(reason or f"No solver can take {problem!r}.")
     if solver not in solvers:
-        if solver in SOLVERS:
-            raise IncompatibleError(f"solver={solver!r} does not take a softmax problem. Use one of {sorted(solvers)}.")
-        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}.")
+        kind = " for a softmax problem" if problem.family.n_outputs > 1 else ""
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}{kind}.")
     chosen = solvers[solver]()
     obstacle = chosen.obstacle(problem, data)
     if obstacle is not None:
