@@ -228,8 +228,8 @@ class RadiusSearch(WassersteinLinearModel):
     ) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
         rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
-        if problem.is_classification and plain._is_joint:
-            problem, targets = plain._joint_problem(problem), [np.searchsorted(plain.classes_, y)]
+        if plain._problem.family.n_outputs > 1:
+            problem, targets = problem.replace(loss=plain._problem.loss), [np.searchsorted(plain.classes_, y)]
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
