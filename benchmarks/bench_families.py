@@ -10,8 +10,8 @@ Softmax parts: "digits" (1,797 x 64, ten classes, all norms, with and without ch
 LogisticRegression(tol=1e-4) on the same rows; "many" trains 100 classes of 512 features on 50,000 rows, with no peer,
 in a process of its own ("extra_mb" is how far training raises its peak of memory, "extra_in_rows" the same in
 multiples of X; "peak_mb" has the packages and the making of X in it); "conic" compares 50 small problems with
-Newton's method through cone programs, to nine digits; "coreset" trains on two percent of MNIST from a Parquet file. Parts whose name begins with "box":
-`families_parts/box.py`.
+Newton's method through cone programs, to nine digits; "coreset" trains on two percent of MNIST from a Parquet file.
+Parts whose name begins with "box": `families_parts/box.py`.
 
 "squared-hinge" trains the squared hinge whose labels may flip on 10,000 rows beside the cone program of all rows.
 

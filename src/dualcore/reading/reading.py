@@ -30,8 +30,6 @@ class Reading(ABC):
     column_sizes: FloatArray | None
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
-        if summary.sample is None:
-            raise ValueError("Nothing was read.")
         self.task = task
         self.problem, self.anchor = task.problem, task.anchor
         vector = summary.sums.total()
@@ -39,7 +37,7 @@ class Reading(ABC):
         self.cell_count = summary.cell_count
         self.cell_mass = vector[-n_cells:] if summary.weighted else summary.cell_count / summary.n_rows
         self._vector = vector[:-n_cells] if summary.weighted else vector
-        self.sample = summary.sample.in_row_order()
+        self.sample: Any = None if summary.sample is None else summary.sample.in_row_order()
         self.summary = replace(summary, sample=self.sample)  # not a second copy of the rows
         self.known_bound, self.known_rounding = -np.inf, 0.0
         self.column_sizes = column_sizes

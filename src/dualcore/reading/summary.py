@@ -101,7 +101,8 @@ def _stack(parts: list[Any], wanted: list[npt.NDArray[np.bool_]]) -> Any:
     ends = np.cumsum([0, *(np.count_nonzero(rows) for rows in wanted)])
     out = np.empty((ends[-1], *parts[0].shape[1:]), dtype=np.result_type(*parts))
     for part, rows, first, last in zip(parts, wanted, ends[:-1], ends[1:], strict=True):
-        np.compress(rows, part, axis=0, out=out[first:last])
+        if last > first:
+            np.compress(rows, part, axis=0, out=out[first:last])
     return out
 
 
