@@ -290,7 +290,7 @@ def explain_fit(
         text = "The same problem through coresets of other sizes, and through the samplers that are usual."
         drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
         sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
-    counts = f"{len(path.points)} radii, " + (f"{path.n_builds} coresets" if path.n_builds else "all rows")
+    counts = f"{len(path.points)} radii, " + (f"coresets: {path.n_builds}" if path.n_builds else "all rows")
     counts += f", {path.n_reads} reads"
     text = f"{counts}; the largest certified relative gap is {path.relative_gap.max():.2e}."
     pictures = (_path_picture(path, at, names),) if draw else ()

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.streamgroup import draw_again, has_all_classes
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import first_reach

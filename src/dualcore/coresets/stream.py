@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import Drifted, DriftWarning, drift_text, look_for_drift
-from dualcore.coresets.samplers.anchors import check_size
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import (
     NO_WEIGHT,

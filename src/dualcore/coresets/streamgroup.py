@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.samplers.strata import cell_scores, draw_cells
 from dualcore.data.arrays import FloatArray

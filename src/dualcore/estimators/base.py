@@ -22,7 +22,6 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
@@ -397,9 +396,8 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                coreset = self.coreset if start is None else anchored(self.coreset, problem, start, seed)
                 found = fit_coreset(
-                    problem, task.X, task.y, coreset, sample_weight=task.weights, random_state=seed, **settings
+                    problem, task.X, task.y, self.coreset, task.weights, warm_start=start, random_state=seed, **settings
                 )
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
@@ -583,10 +581,3 @@ def target_gap(coreset: Any) -> float | None:
         coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
     gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
     return None if gap is None else float(gap)
-
-
-def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
-    """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
-    if not isinstance(coreset, (int, float, np.integer, np.floating)):
-        return coreset
-    return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]

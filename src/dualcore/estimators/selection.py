@@ -239,7 +239,9 @@ class RadiusSearch(WassersteinLinearModel):
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
             settings["tol"] = fold_tolerance(problem, Data(rows, tasks[0].y, tasks[0].weights), self.solver, self.tol)
-        paths = [radius_path(problem, rows, task.y, radii, coreset, task.weights, **settings) for task in tasks]
+        paths = [
+            radius_path(problem, rows, task.y, radii, coreset, task.weights, build=False, **settings) for task in tasks
+        ]
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
@@ -290,8 +292,8 @@ def _one_by_one(
 class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
     """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
 
-    A radius path is followed on every training part, with warm starts and, through coresets, with one coreset for
-    radii within a factor of two; then the model is trained on all rows with the radius that did best on the rows left
+    A radius path is followed on every training part, with warm starts and, where ``coreset`` is given, on one sample
+    that reads of all rows correct; then the model is trained on all rows with the radius that did best on the rows left
     out.
 
     Examples

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.coresets.allocate import allocate, merge_cells
+from dualcore.coresets.calibrate import Calibrated, calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.samplers.allocate import allocate, merge_cells
-from dualcore.coresets.samplers.calibrate import Calibrated, calibrate, keeps_classes
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.reading.cells import CellRule
