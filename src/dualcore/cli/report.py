@@ -22,8 +22,6 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.cli.plots import (
     SizeResult,
-    count_cells,
-    plot_cells,
     plot_path,
     plot_rounds,
     plot_sizes,
@@ -331,12 +329,4 @@ def _pictures_of(
         "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
         plot_weights(coreset, h, classes),
     )
-    if not family.is_closed:  # cells are assigned by margins or residuals, which tell all only of closed forms
-        return rounds, weights
-    cells = _draw(
-        "cells",
-        "The grid of cells",
-        "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-        plot_cells(count_cells(problem, coreset, anchor, X, y)),
-    )
-    return rounds, cells, weights
+    return rounds, weights

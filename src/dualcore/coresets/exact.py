@@ -30,7 +30,7 @@ _MOST_MASS = 0.1
 # How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
 _SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-MET, _CONSTANT = 1e-8, 1e-7
+MET, CONSTANT = 1e-8, 1e-7
 # Rows are on a kink as long as their distances from it, times their masses, sum to less than this share of the mean h.
 _TIED = 1e-8
 
@@ -51,11 +51,11 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     >>> rows_for(Problem("logistic", radius=0.1), 20), rows_for(Problem("hinge", radius=0.1), 20)
     (24, 129)
     """
-    fixed, own = _columns(problem, n_features)
+    fixed, own = columns_of(problem, n_features)
     return fixed + n_models * (own + near * _near_rows(problem, n_features)) + _products(problem, n_features)
 
 
-def _columns(problem: Problem, n_features: int) -> tuple[int, int]:
+def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return the independent numbers that do not depend on the model, the mass among them, and those that do."""
     family = problem.family
     scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
@@ -81,7 +81,7 @@ def plan_rows(
 
     ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four, then curvature.
     """
-    fixed, own = _columns(problem, n_features)
+    fixed, own = columns_of(problem, n_features)
     near, products = has_near * _near_rows(problem, n_features), _products(problem, n_features)
     if size is None:
         return Plan(n_models or 1, products, (n_models or 1) * near)
@@ -100,7 +100,7 @@ def plan_rows(
 
 def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
     """Return the plan where there are fewer models than planned: their rows go to curvature."""
-    spared = (plan.n_models - n_models) * _columns(problem, n_features)[1]
+    spared = (plan.n_models - n_models) * columns_of(problem, n_features)[1]
     return Plan(n_models, plan.n_products + spared, plan.n_near)
 
 
@@ -117,6 +117,8 @@ def exact_coreset(
     seed: int,
     most_rows: int | None = None,
     *,
+    also: Sequence[At] = (),
+    solved: bool = False,
     distance_factor: float = 1.0,
 ) -> Coreset:
     """Return rows and weights of which every model is an optimum: two reads.
@@ -129,11 +131,16 @@ def exact_coreset(
         A sample of the source that is in memory; it says where the columns are and how wide scores spread.
     most_rows : int, optional
         The size that was asked for.
+    also : sequence of At
+        Models at which the coreset has the sums of all rows, whether these make them optimal or not.
+    solved : bool
+        Whether the models are the optima of the source, to the last digits. Its own sums are matched then where the
+        loss has kinks: the rows that lie on them are kept, and have the slopes between two sides that make it so.
     distance_factor : float
         Of distances from kinks of models after the first, whose near rows then matter less.
     """
     problem, n = models[0].problem, source.n_rows
-    matched = Matched(tuple(models), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
+    matched = Matched((*models, *also), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
     if plan.n_products:
         made = Curvature.draw(
             models[0], rows.X, rows.y, rows.weights, matched.centre, plan.n_products, seed_from(seed, 7)
@@ -147,7 +154,8 @@ def exact_coreset(
     n_tied = _count_tied(kept, found.distances, float(basis.centre[matched.n_strata]))
     tied = kept.pick(np.arange(n_tied))
     sides = _sides(matched, tied, found.distances)
-    targets = [matched.targets(basis.centre, n_models) for n_models in (len(models), 1)]
+    asked = (0,) if solved and len(kept) else (len(models), 1)
+    targets = [matched.targets(basis.centre, n_models) for n_models in asked]
     weights = _moved(Pool.join([pool, *sides]), kept.pick(np.arange(n_tied, len(kept))), targets)
     chosen = _fewest(replace(pool, weights=weights[: len(pool)]), None if most_rows is None else most_rows - len(kept))
     if n_tied:
@@ -226,7 +234,7 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
     asked += [share * asked[-1] for share in _SHARES]
     start = pool.weights / mass
     # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
-    varies = np.sqrt(start @ (values - start @ values) ** 2) > _CONSTANT
+    varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
     for each in asked:
         goal = (each - have) / mass
         weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights

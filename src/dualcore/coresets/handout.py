@@ -16,6 +16,7 @@ from dualcore.coresets.exact import (
     MET,
     ROWS_OF_A_DRAW,
     Plan,
+    columns_of,
     exact_coreset,
     match_means,
     mean_values,
@@ -34,6 +35,8 @@ from dualcore.solvers.pilot import Pilot
 
 # Excess at which a coreset is as good as any: others are not looked at.
 _AS_GOOD = 1e-8
+# Excess at which a draw is as good as it needs to be: no search for better rows.
+_GOOD = 1e-6
 # Radii of further models, in units of the one asked for.
 _FURTHER = (1.0 / 3.0, 3.0, 10.0)
 # Relative gap that the models of other radii, and those of coresets, are solved to.
@@ -55,6 +58,10 @@ class HandOut:
         Of the model on all rows, where it is known.
     others : sequence of At, optional
         Models of other radii that are reproduced too. None chooses some where rows allow.
+    also : sequence of At
+        Models at which the coreset has the sums of all rows where there are rows enough for that.
+    solved : bool
+        Whether the model is the optimum of the source, to the last digits.
     """
 
     def __init__(
@@ -67,30 +74,37 @@ class HandOut:
         *,
         risk: float | None = None,
         others: Sequence[At] | None = None,
+        also: Sequence[At] = (),
+        solved: bool = False,
     ) -> None:
         self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
         self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
         self.models, self.are_given = [self.model, *(others or ())], others is not None
+        self.also, self.solved = tuple(also), solved
         self.before = source.n_reads
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m = self.source.n_features
-        plan = plan_rows(self.problem, m, size, len(self.models) if self.are_given else None, self._near())
+        spent = len(self.also) * columns_of(self.problem, m)[1]
+        if size is not None and spent and size < spent + rows_for(self.problem, m, near=False):
+            spent, self.also = 0, ()
+        left = None if size is None else size - spent
+        plan = plan_rows(self.problem, m, left, len(self.models) if self.are_given else None, self._near())
         least = rows_for(self.problem, m, self._near(), len(self.models))
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
-        if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
-            plan = None  # calibrated weights match as much, without a search for rows
+        if plan is not None and size is None and least >= self.source.n_rows:
+            plan, message, size = None, None, self.source.n_rows
+        # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
+        search_later = bool(plan and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least)
         found: list[Coreset] = []
-        if plan is not None:
-            if size is None and least >= self.source.n_rows:
-                plan, message = None, None
-                size = self.source.n_rows
-            else:
-                found.append(self._exact(plan, size))
-        if not found or self._measure(found)[0].excess > _AS_GOOD:  # type: ignore[operator]
-            found += self._draws(len(found[0]) if size is None else size)
-        found = self._measure(found)
+        if plan is not None and not search_later:
+            found = self._measure([self._exact(plan, size)])
+        if not found or _least_excess(found) > (_AS_GOOD if self.problem.family.is_closed else _GOOD):
+            found = self._measure(found + self._draws(len(found[0]) if size is None else size))
+        met = not self.also or found[0].details.get("calibration_residual", np.inf) <= MET
+        if plan is not None and search_later and not (met and _least_excess(found) <= _GOOD):
+            found = self._measure([*found, self._exact(plan, size)])
         best = min(found, key=lambda coreset: coreset.excess if coreset.excess is not None else np.inf)
         details = best.details | ({"message": message} if message else {})
         return replace(best, details=details, n_reads=self.source.n_reads - self.before)
@@ -117,7 +131,8 @@ class HandOut:
                     models.append(At(at, anchor_at(at, solution)))
         plan = refilled(plan, self.problem, self.source.n_features, len(models))
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
-        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, distance_factor=factor)
+        options: dict[str, Any] = {"also": self.also, "solved": self.solved, "distance_factor": factor}
+        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, **options)
 
     def _draws(self, size: int) -> list[Coreset]:
         """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
@@ -126,7 +141,7 @@ class HandOut:
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
-        matched = Matched(tuple(self.models), centre_of(problem, rows.X, rows.weights))
+        matched = Matched((*self.models, *self.also), centre_of(problem, rows.X, rows.weights))
         means, values = mean_values(self.source, matched), matched.values(rows.X, rows.y)
         # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
         for count in sorted({len(self.models), 1, 0}, reverse=True):
@@ -143,31 +158,19 @@ class HandOut:
         return [calibrated, uniform]
 
     def _fewer(self, size: int) -> Pilot:
-        """Return ``size`` rows of smallest keys, in classification by class; of those in memory where they suffice."""
+        """Return a draw of those in memory where they suffice."""
         rows, seed = self.rows, seed_from(self.seed, 1)
         if size > len(rows.y):
             return pilot_sample(self.problem, self.source, size, seed)
-        if size == len(rows.y):
-            return rows
-        strata = self.problem.family.strata
-        group = self.problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
-        n_groups = max(len(strata), 1)
-        counts = np.bincount(group, minlength=n_groups)
-        masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
-        draws = allocate(size, counts, masses)
-        order = np.lexsort((row_keys(seed, rows.rows), group))
-        rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
-        chosen = np.sort(order[rank < draws[group[order]]])
-        drawn = np.bincount(group[chosen], rows.weights[chosen], n_groups)
-        weights = rows.weights[chosen] * (masses / np.where(drawn > 0.0, drawn, 1.0))[group[chosen]]
-        return Pilot(rows.rows[chosen], rows.X[chosen], rows.y[chosen], normalised(weights))
+        return draw_rows(self.problem, rows, size, seed)
 
     def _measure(self, coresets: list[Coreset]) -> list[Coreset]:
         """Return the coresets with their excess: each is solved alone, and all models are read on all rows."""
         waiting = [k for k, coreset in enumerate(coresets) if coreset.excess is None]
         if not waiting:
             return coresets
-        solutions = [solve_quietly(self.problem, coresets[k], tol=_TOLERANCE) for k in waiting]
+        tol = _TOLERANCE if self.problem.family.is_closed else _GOOD  # the last digits of others take long
+        solutions = [solve_quietly(self.problem, coresets[k], tol=tol) for k in waiting]
         asked = solutions if self.risk is not None else [self.solution, *solutions]
         risks = risks_of(self.problem, self.source, asked)
         self.risk = risks[0] if self.risk is None else self.risk
@@ -176,6 +179,28 @@ class HandOut:
             excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
             out[k] = replace(coresets[k], excess=float(excess))
         return out
+
+
+def _least_excess(coresets: Sequence[Coreset]) -> float:
+    return min(coreset.excess for coreset in coresets if coreset.excess is not None)
+
+
+def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
+    """Return ``size`` rows of smallest keys, in classification by class."""
+    if size >= len(rows.y):
+        return rows
+    strata = problem.family.strata
+    group = problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
+    n_groups = max(len(strata), 1)
+    counts = np.bincount(group, minlength=n_groups)
+    masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
+    draws = allocate(size, counts, masses)
+    order = np.lexsort((row_keys(seed, rows.rows), group))
+    rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
+    chosen = np.sort(order[rank < draws[group[order]]])
+    drawn = np.bincount(group[chosen], rows.weights[chosen], n_groups)
+    weights = rows.weights[chosen] * (masses / np.where(drawn > 0.0, drawn, 1.0))[group[chosen]]
+    return Pilot(rows.rows[chosen], rows.X[chosen], rows.y[chosen], normalised(weights))
 
 
 def _learned(solution: Solution, other: Solution) -> bool:

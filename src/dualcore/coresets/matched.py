@@ -17,15 +17,18 @@ curvature.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.closed import kink_distance
+from dualcore.reading.reading import Reading
 
 # A multiplier that exceeds kappa by less than this is at kappa.
 _AT_KAPPA = 1e-9
@@ -196,6 +199,25 @@ class Matched:
             out[part] = self._target(at, means[part])
             first += self.n_for_model
         return out
+
+    def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
+
+        Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
+        """
+        out, used = means.copy(), np.zeros(means.size, dtype=bool)
+        used[: self.n_strata] = True
+        k, first = self.n_scores, self.n_strata
+        for reading in readings:
+            at = slice(first, first + self.n_for_model)
+            slope = np.atleast_1d(reading.slope)[:k]
+            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
+            out[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
+            used[at] = True
+            used[first + 1] = self.problem.family.linear_in_multiplier
+            used[first + 2] = False
+            first += self.n_for_model
+        return out, used
 
     def _target(self, at: At, mean: FloatArray) -> FloatArray:
         problem, anchor = at

@@ -200,10 +200,10 @@ class Pool:
         ranks = np.concatenate([np.arange(len(self)) / len(self), np.arange(len(other)) / len(other)])
         return joined.pick(np.argsort(ranks, kind="stable")).reduced()
 
-    def reduced(self) -> Pool:
-        """Return about four rows for each independent number, with the same sums."""
+    def reduced(self, most: int = 0) -> Pool:
+        """Return about four rows for each independent number, or ``most`` if these are more, with the same sums."""
         pool, n_groups = self, 2 * (self.basis.rank + 1)
-        while len(pool) > max(_SPARE * (self.basis.rank + 1), n_groups):
+        while len(pool) > max(_SPARE * (self.basis.rank + 1), most):
             pool = pool._halved(n_groups)
         return pool
 
@@ -222,6 +222,14 @@ class Pool:
         factors = eliminate(means, masses) / masses
         kept = np.flatnonzero(factors[group] > 0.0)
         return self.pick(kept, self.weights[kept] * factors[group[kept]])
+
+
+def in_key_order(
+    seed: int, rows: npt.NDArray[np.int64], X: Any, y: FloatArray, masses: FloatArray
+) -> tuple[npt.NDArray[np.int64], Any, FloatArray, FloatArray]:
+    """Return rows in the order of their keys, without those of no mass, which stand for nothing."""
+    order = np.argsort(np.where(masses > 0.0, row_keys(seed, rows), np.inf))[: np.count_nonzero(masses)]
+    return rows[order], X[order], y[order], masses[order]
 
 
 def leaf_of(n_columns: int) -> int:
@@ -306,12 +314,9 @@ class _PoolRead(LeafRead[_Found]):
     def sums_of(self, chunk: Chunk) -> _Found:
         leaf, trees, near = self.leaf_of(chunk), [], []
         for part in chunk.cut(leaf):
-            masses = part.masses(self.total)
             rows = np.arange(part.start, part.start + part.y.size)
-            order = np.argsort(np.where(masses > 0.0, row_keys(self.seed, rows), np.inf))
-            order = order[: np.count_nonzero(masses)]  # rows of no mass stand for nothing
-            X, y = part.X[order], part.y[order]
-            pool = Pool(self.basis, rows[order], masses[order], self.features.values(X, y), X, y)
+            rows, X, y, masses = in_key_order(self.seed, rows, part.X, part.y, part.masses(self.total))
+            pool = Pool(self.basis, rows, masses, self.features.values(X, y), X, y)
             if self.near.per_leaf:
                 distances = self.features.distances(X, y)
                 if distances is not None:

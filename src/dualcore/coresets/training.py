@@ -22,8 +22,7 @@ from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.cells import CellRule, spread_of
-from dualcore.reading.closed import ClosedReading
+from dualcore.reading.closed import ClosedReading, spread_of
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
@@ -198,7 +197,7 @@ class _Loop:
         if problem.family.is_closed and problem.loss.kinks:
             t = problem.family.signal_at(anchor, self.rows.X, self.rows.y)
             width = _WIDTH * spread_of(t, self.rows.weights)
-        task = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=sizes is None)
+        task = Pass(problem, anchor, width, sized=sizes is None)
         reading = read(self.source, task, sizes)
         self.upper = min(self.upper, reading.risk)
         earlier = [dual for each in self.readings for dual in each.duals]
@@ -222,19 +221,7 @@ class _Loop:
         models = tuple(At(self.problem, reading.anchor) for reading in self.readings)
         matched = Matched(models, self.centre)
         values = matched.values(rows.X, rows.y)
-        targets = rows.weights @ values
-        used = np.zeros(values.shape[1], dtype=bool)
-        used[: matched.n_strata] = True
-        k, first = matched.n_scores, matched.n_strata
-        for reading in self.readings:
-            at = slice(first, first + matched.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            targets[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += matched.n_for_model
+        targets, used = matched.known_sums(rows.weights @ values, self.readings)
         found = calibrate(rows.weights, values[:, used], targets[used])
         if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return rows

@@ -30,7 +30,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Problem
-from dualcore.reading.cells import spread_of
+from dualcore.reading.closed import spread_of
 from dualcore.reading.models import read_models
 from dualcore.solvers import Solution, solve, solve_quietly
 from dualcore.solvers.assess import as_source, read_model
