@@ -44,7 +44,7 @@ MOST = {
     "cli": (2_779, 19),
     "coresets": (3_775, 84),
     "data": (2_984, 43),
-    "estimators": (2_042, 18),
+    "estimators": (2_033, 18),
     "problem": (4_578, 60),
     "reading": (939, 22),
     "solvers": (9_729, 360),

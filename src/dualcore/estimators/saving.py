@@ -35,27 +35,18 @@ _TYPES: dict[str, Any] = {
     for cls in (Anchor, Certificate, Coreset, Iterate, L1Norm, L2Norm, LinfNorm, Preparation, Solution, Units)
 } | {name: getattr(samplers, name) for name in samplers.__all__ if is_dataclass(getattr(samplers, name))}
 # What is learned and kept, with the types it may have.
-_LEARNED: dict[str, Any] = {
-    "coef_": np.ndarray,
-    "intercept_": (float, np.ndarray),
-    "dual_variable_": (float, np.ndarray),
-    "n_iter_": (int, np.ndarray),
+_ARRAYS = ("coef_", "classes_", "class_weight_", "feature_names_in_", "radii_", "scores_")
+_LEARNED: dict[str, Any] = dict.fromkeys(_ARRAYS, np.ndarray) | {
+    **dict.fromkeys(("intercept_", "dual_variable_"), float | np.ndarray),
+    **dict.fromkeys(("worst_case_risk_", "radius_"), float),
+    **dict.fromkeys(("categories_", "fill_"), dict),
+    "n_iter_": int | np.ndarray,
     "n_features_in_": int,
-    "worst_case_risk_": float,
+    "target_": str,
     "certificate_": Certificate | None,
     "certificates_": list | None,
     "solution_": Solution,
     "coreset_": Coreset | list | None,
-    "feature_names_in_": np.ndarray,
-    "target_": str,
-    "categories_": dict,
-    "fill_": dict,
-    "classes_": np.ndarray,
-    "class_weight_": np.ndarray,
-    "radius_": float,
-    "radii_": np.ndarray,
-    "scores_": np.ndarray,
-    "provenance_": dict,
     "_units": Units | None,
     "_preparation": Preparation | None,
 }
