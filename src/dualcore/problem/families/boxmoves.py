@@ -130,8 +130,8 @@ class LinfPath(WalledPath):
             caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
         order = order_rows(caps)
         steep = slopes.take(order)
-        order += np.arange(n)[:, None] * m
-        self.m = m
+        self.m, self.sorted_columns = m, order
+        order = order + np.arange(n)[:, None] * m
         # After k walls: how far, what the features that met one gained, and the slope of the others.
         self.met, gained = sums_table(n, m), sums_table(n, m)
         caps.take(order, out=self.met[:, 1 : m + 1])

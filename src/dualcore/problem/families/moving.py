@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
+from dualcore.problem.families.mixed import MixedRows, Response, mix, tangents
 from dualcore.problem.forms import Minimum
 
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
@@ -93,6 +95,47 @@ class MovingFamily(Family):
         block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)
         return RowDual(found.lower, found.upper, self._slope(found), found.cost, found.X)
+
+    def mixed_rows(self, model: Anchor, X: Any, y: FloatArray, width: float) -> MixedRows:
+        """Return means over the near-optimal moves of the rows of a block, by a smoothed maximum of this width.
+
+        At the minimiser of the smoothed objective the means over all rows meet the optimality conditions; as the width
+        goes to zero it becomes an optimum (`dualcore.solvers.moving.mixture.mixed_anchor` finds it).
+
+        Parameters
+        ----------
+        model : Anchor
+        X : array of shape (n_rows, n_features), dense or sparse
+        y : ndarray of shape (n_rows,)
+        width : float
+            Positive, in units of the loss.
+        """
+        block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        return mix(self._mixed_ways(model, block, y, width), block, model.multiplier, width)
+
+    def _mixed_ways(
+        self, model: Anchor, X: FloatArray, y: FloatArray, width: float
+    ) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray, FloatArray, float, FloatArray, float, Response]]:
+        """Yield the ways of rows as `mix` takes them: by label, by the sign of the slope, by the push."""
+        score = X @ model.coef + model.intercept
+        slopes, offsets = tangents(self.loss, width)
+        kinds = [(y, 0.0)] if self.is_classification else [(np.ones(y.size), 0.0)]
+        if self.flips:
+            kinds.append((-y, self.geometry.label_cost))
+        for label, price in kinds:
+            for sign in (-1.0, 1.0):
+                own = np.flatnonzero(slopes <= 0.0 if sign < 0.0 else slopes > 0.0)
+                sizes = np.abs(slopes[own])
+                for push in (1.0, -1.0) if own.size else ():
+                    rows = np.flatnonzero(sign * label == push)
+                    if rows.size:
+                        signal = push * (score[rows] if self.is_classification else score[rows] - y[rows])
+                        response = self.respond(X[rows], model, push, sizes, width)
+                        yield rows, signal, offsets[own], push, sizes, price, response
+
+    @abstractmethod
+    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
+        """Return the moves of a block that push the score one way, at slopes of these sizes, smoothed."""
 
     def _slope(self, found: Moves) -> FloatArray:
         """Return the derivative of ``h`` in the score of the moved row."""
