@@ -24,9 +24,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
-from dualcore.problem.families.boxlinf import LinfWalls
-from dualcore.problem.families.boxpath import Path, WalledPath
-from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxpath import Best, Path, WalledPath, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, order_rows, sums_table
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
@@ -118,8 +116,6 @@ class L1Path(Path):
 class LinfPath(WalledPath):
     """All features move together until each meets its wall; ``key`` is how far."""
 
-    walls = LinfWalls
-
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
         self.length = float(slopes.sum())
@@ -130,8 +126,8 @@ class LinfPath(WalledPath):
             caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
         order = order_rows(caps)
         steep = slopes.take(order)
-        self.m, self.sorted_columns = m, order
-        order = order + np.arange(n)[:, None] * m
+        order += np.arange(n)[:, None] * m
+        self.m = m
         # After k walls: how far, what the features that met one gained, and the slope of the others.
         self.met, gained = sums_table(n, m), sums_table(n, m)
         caps.take(order, out=self.met[:, 1 : m + 1])

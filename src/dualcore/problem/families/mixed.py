@@ -6,31 +6,50 @@ slope of size ``|q_k|``. Then
 
     h = max_k  q_k t - L*(q_k) + G_k ,          smoothed:  mu log sum_k exp(. / mu) .
 
-``G_k`` is smoothed as well: with l1 and categories features move on their own at a fixed slope, each with a logistic
-share; with linf levels have shares; with l2 the move is unique, unless staying is as good. The smoothed value is convex
-and differentiable in (theta, b, lam), and its derivatives are means over the mixture.
+``G_k`` is smoothed as well. With l1 and categories features move on their own at a fixed slope, each with a logistic
+share. With l2 the norm is rounded to ``sqrt(||v||^2 + eps^2)``, with linf ``kappa s^2 / 2`` is added to the cost of the
+step ``s``: the best move is then unique. The smoothed value is convex and differentiable in (theta, b, lam), and its
+derivatives are means over the mixture.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import L2Path
 from dualcore.problem.families.boxmoves import LinfPath
 from dualcore.problem.losses import Loss
 
-__all__ = ["GroupResponse", "L2Response", "LinfResponse", "MixedRows", "NumberResponse", "Response", "mix", "tangents"]
+__all__ = [
+    "GroupResponse",
+    "L2Response",
+    "LinfResponse",
+    "Means",
+    "MixedRows",
+    "Mixture",
+    "NumberResponse",
+    "Response",
+    "Way",
+    "part_of",
+    "tangents",
+]
 
 # Distance of tangents of a curved loss, in roots of the width, and how many there are at most.
-_APART, _MOST_TANGENTS = 2.0, 400
+_APART, _MOST_TANGENTS = 2.0, 500
 # Shares below this are none.
-_NEGLIGIBLE = 1e-9
+_NEGLIGIBLE = 1e-7
+# Moves of a row that are undecided at a time, of up to so many.
+_UNDECIDED, _TOGETHER = 30.0, 120
+# A slope of this size is none.
+_LEAST = 1e-100
+
+Places = npt.NDArray[np.intp]
 
 
 class MixedRows(NamedTuple):
@@ -39,22 +58,41 @@ class MixedRows(NamedTuple):
     ``moment``, ``slope`` and ``-spent`` are the derivatives of ``value`` in (coef, intercept, multiplier).
     """
 
-    value: FloatArray  # the smoothed h, at least h less the error of tangents
+    value: FloatArray  # the smoothed h
     slope: FloatArray  # of h in the score of the moved row: the derivative in the intercept
     moment: FloatArray  # (n_rows, n_features): slope times moved row, the derivative in the coefficients
-    spent: FloatArray  # transport; of l2 as a rounded norm has it
+    spent: FloatArray  # transport; with l2 as a rounded norm has it, which is larger
     cost: FloatArray  # transport, exactly
     offset: FloatArray  # mean of the tangents' values at a signal of zero: minus the conjugate of the loss
 
 
-class Response(ABC):
-    """The moves of the rows of a block that push the score one way, at several sizes of slopes."""
+class Means(NamedTuple):
+    """Weighted sums over the sizes of slopes: of size times move (n_rows, n_features), and of costs, rounded."""
 
-    earned: FloatArray  # (n_rows, n_sizes)
+    moves: FloatArray
+    spent: FloatArray
+
+
+class Response(ABC):
+    """The moves of the rows of a block that push the score one way, at several sizes of slopes.
+
+    ``earned`` (n_rows, n_sizes): what they earn, smoothed. Moves have the sign with which features move.
+    """
+
+    earned: FloatArray
 
     @abstractmethod
-    def add(self, weights: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Add ``sum_k weights_k |q_k| move_k`` to ``moment``; return ``sum_k weights_k cost_k``, rounded and exact."""
+    def means(self, weights: FloatArray) -> Means:
+        """Return sums with weights of shape (n_rows, n_sizes)."""
+
+    @abstractmethod
+    def cost(self, weights: FloatArray) -> FloatArray:
+        """Return weighted sums of the exact costs, shape (n_rows,)."""
+
+
+def part_of(count: int) -> float:
+    """Return the width of each of so many moves of a row, in widths: few of them are undecided at a time."""
+    return 1.0 / max(min(count, _TOGETHER) / _UNDECIDED, 1.0)
 
 
 def soft_parts(gain: FloatArray, width: FloatArray | float) -> tuple[FloatArray, FloatArray]:
@@ -64,13 +102,14 @@ def soft_parts(gain: FloatArray, width: FloatArray | float) -> tuple[FloatArray,
 
 
 class NumberResponse(Response):
-    """With l1 every feature moves to its wall, with a logistic share of its own.
+    """With l1 every feature moves to its limit, with a logistic share of its own.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features)
-    coef, low, high, prices : ndarray of shape (n_features,)
-        Features that cannot move, or have no wall, have ``low = high = 0`` and ``prices = inf``.
+    coef, prices : ndarray of shape (n_features,)
+    limits : tuple of two ndarrays of shape (n_features,)
+        Where a limit or a price is infinite the feature does not move that way.
     push : float
     sizes : ndarray of shape (n_sizes,)
     multiplier, width : float
@@ -88,161 +127,221 @@ class NumberResponse(Response):
         width: float,
     ) -> None:
         low, high = limits
-        moves = [np.isfinite(prices) & np.isfinite(limit) for limit in (high, low)]
-        room = np.where(moves[0] & moves[1], high - low, 1.0)
-        soft = width / (room * max(int((moves[0] | moves[1]).sum()), 1))
-        price = np.where(np.isfinite(prices), prices, 0.0)
-        self.sizes, self.earned, self._parts = sizes, np.zeros((len(X), sizes.size)), []
-        for sign, wall, may in zip((1.0, -1.0), (high, low), moves, strict=True):
-            caps = np.where(may, sign * (np.where(may, wall, 0.0) - X), 0.0)
-            np.maximum(caps, 0.0, out=caps)
-            gain = sign * push * sizes[:, None] * coef - multiplier * price
-            part, share = soft_parts(gain, soft)
-            self.earned += caps @ part.T
-            self._parts.append((sign, caps, share, price))
+        can = [np.isfinite(prices) & np.isfinite(limit) & (low < high) for limit in (high, low)]
+        self.columns = np.flatnonzero(can[0] | can[1])
+        at = self.columns
+        room = np.where(can[0] & can[1], high - low, 1.0)[at]
+        self.soft = width * part_of(at.size) / room
+        self.sizes, self.X, self.price, self.m = sizes, X, prices[at], X.shape[1]
+        self.earned, self.parts = np.zeros((len(X), sizes.size)), []
+        # Rows that rounding put outside the limits have less than no room, a little.
+        for sign, limit, may in zip((1.0, -1.0), (high, low), can, strict=True):
+            gain = sign * push * sizes[:, None] * coef[at] - multiplier * self.price
+            part, share = soft_parts(gain, self.soft)
+            part, share = part * may[at], share * may[at]
+            wall = np.where(may[at], limit[at], 0.0)
+            self.earned += sign * (part @ wall - X[:, at] @ part.T)
+            self.parts.append((sign, wall, share))
 
-    def add(self, weights: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
-        spent = np.zeros(len(weights))
-        for sign, caps, share, price in self._parts:
-            moment += sign * caps * ((weights * self.sizes) @ share)
-            spent += (caps * (weights @ share)) @ price
-        return spent, spent
+    def _room(self, sign: float, wall: FloatArray) -> FloatArray:
+        return sign * (wall - self.X[:, self.columns])
+
+    def means(self, weights: FloatArray) -> Means:
+        moves = np.zeros(self.X.shape)
+        for sign, wall, share in self.parts:
+            moves[:, self.columns] += sign * self._room(sign, wall) * ((weights * self.sizes) @ share)
+        return Means(moves, self.cost(weights))
+
+    def cost(self, weights: FloatArray) -> FloatArray:
+        out = np.zeros(len(weights))
+        for sign, wall, share in self.parts:
+            paid = share * self.price
+            # By node: what all rows pay is linear in the row.
+            out += sign * np.vecdot(weights, paid @ wall - self.X[:, self.columns] @ paid.T)
+        return out
 
 
-class L2Response(Response):
-    """With l2 the move at a slope is unique where the norm is rounded to ``sqrt(||v||^2 + eps^2) - eps``."""
+class PathResponse(Response):
+    """Moves along the path of a norm: ``min(cap_j, key d_j)``, with one key for every row and size.
+
+    Parameters
+    ----------
+    path : Path
+        In order.
+    signs : ndarray of shape (n_columns,)
+        How far a unit of cost moves a feature, with its sign.
+    columns : ndarray of shape (n_columns,)
+        The features that move.
+    sizes : ndarray of shape (n_sizes,)
+    multiplier : float
+    n_features : int
+    """
+
+    direction: FloatArray | float = 0.0
+    shares: FloatArray | float = 1.0
 
     def __init__(
         self,
-        path: L2Path,
+        path: L2Path | LinfPath,
         signs: FloatArray,
-        columns: npt.NDArray[np.intp],
+        columns: Places,
         sizes: FloatArray,
-        lam: float,
-        eps: float,
+        multiplier: float,
+        n_features: int,
     ) -> None:
         self.path, self.signs, self.columns, self.sizes = path, signs, columns, sizes
-        n = path.caps.shape[0]
-        self.keys, self.costs, self.rounded, self.earned = (np.zeros((n, sizes.size)) for _ in range(4))
-        if not columns.size:
-            return
-        path.order()
-        path.T += eps * eps
-        rows = np.arange(n)
-        for k, size in enumerate(sizes.tolist()):
-            if size == 0.0:
-                continue
-            key, _, _ = path.stationary(rows, lam / size)
-            gain, length = path.at_key(rows, key)
-            self.keys[:, k], self.rounded[:, k] = key, length - eps
-            self.costs[:, k] = np.sqrt(np.maximum(length * length - eps * eps, 0.0))
-            self.earned[:, k] = size * gain - lam * self.rounded[:, k]
+        self.multiplier, self.m = multiplier, n_features
+        self.keys, self.costs, self.spent, self.earned = (np.zeros((path.caps.shape[0], sizes.size)) for _ in range(4))
+        if columns.size:
+            path.order()
+            self.answer()
 
-    def add(self, weights: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
-        for k, size in enumerate(self.sizes.tolist()):
-            rows = np.flatnonzero(weights[:, k] * self.keys[:, k] > 0.0)
-            if rows.size:
-                moves = np.minimum(self.path.caps[rows], self.keys[rows, k][:, None] * self.path.slopes)
-                moment[np.ix_(rows, self.columns)] += size * weights[rows, k][:, None] * moves * self.signs
-        return np.vecdot(weights, self.rounded), np.vecdot(weights, self.costs)
+    @abstractmethod
+    def answer(self) -> None:
+        """Find keys, costs and what is earned."""
+
+    def means(self, weights: FloatArray) -> Means:
+        rows, k = np.nonzero((weights > 0.0) & (self.keys > 0.0))
+        moves = np.multiply.outer(self.keys[rows, k], np.broadcast_to(self.direction, self.columns.size))
+        np.minimum(self.path.caps[rows], moves, out=moves)
+        first = np.append(0, np.cumsum(np.bincount(rows, minlength=len(weights))))
+        weight = weights[rows, k] * self.sizes[k]
+        each = sp.csr_array((weight, np.arange(rows.size), first), shape=(len(weights), rows.size))
+        out = np.zeros((len(weights), self.m))
+        out[:, self.columns] = (each @ moves) * (self.signs * self.shares)
+        return Means(out, np.vecdot(weights, self.spent))
+
+    def cost(self, weights: FloatArray) -> FloatArray:
+        return np.asarray(np.vecdot(weights, self.costs))
 
 
-class LinfResponse(Response):
-    """With linf all features move up to a step; the steps at which features meet their limits have shares."""
+class L2Response(PathResponse):
+    """With l2, where the norm is rounded by ``eps``."""
 
-    def __init__(
-        self,
-        path: LinfPath,
-        signs: FloatArray,
-        columns: npt.NDArray[np.intp],
-        sizes: FloatArray,
-        lam: float,
-        mu: float,
-    ) -> None:
-        self.path, self.signs, self.columns, self.sizes, self.lam, self.mu = path, signs, columns, sizes, lam, mu
-        self.earned = np.zeros((path.caps.shape[0], sizes.size))
-        if not columns.size:
-            return
-        path.order()
-        self.steps = path.met[:, : path.m + 1]
-        self.gains = path.gained[:, : path.m + 1] + self.steps * path.free[:, : path.m + 1]
-        for k, size in enumerate(sizes.tolist()):
-            value = size * self.gains - lam * self.steps
-            best = value.max(axis=1)
-            self.earned[:, k] = best + mu * np.log(np.exp((value - best[:, None]) / mu).sum(axis=1))
+    def __init__(self, eps: float, *given: object) -> None:
+        self.eps = eps
+        super().__init__(*given)  # type: ignore[arg-type]
 
-    def add(self, weights: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
-        spent = np.zeros(len(weights))
-        if not self.columns.size:
-            return spent, spent
-        for k, size in enumerate(self.sizes.tolist()):
-            rows = np.flatnonzero(weights[:, k] > _NEGLIGIBLE)
-            if not rows.size:
-                continue
-            steps, mass = self.steps[rows], weights[rows, k]
-            share = np.exp((size * self.gains[rows] - self.lam * steps - self.earned[rows, k][:, None]) / self.mu)
-            share *= (mass / share.sum(axis=1))[:, None]
-            part = share * steps
-            spent[rows] += part.sum(axis=1)
-            # A feature goes to the step where that is nearer than its limit, else to the limit.
-            beyond = np.cumsum(share[:, ::-1], axis=1)[:, ::-1][:, 1:]
-            before = np.cumsum(part, axis=1)[:, :-1]
-            sorted_moves = before + steps[:, 1:] * beyond
-            moves = np.empty(sorted_moves.shape)
-            np.put_along_axis(moves, self.path.sorted_columns[rows], sorted_moves, axis=1)
-            moment[np.ix_(rows, self.columns)] += size * moves * self.signs
-        return spent, spent
+    def answer(self) -> None:
+        path, lam = self.path, self.multiplier
+        if not isinstance(path, L2Path):
+            raise TypeError("moves of l2 follow a path of l2")
+        path.T += self.eps**2
+        self.direction, (n, count) = path.slopes, self.keys.shape
+        rows, size = np.repeat(np.arange(n), count), np.tile(np.maximum(self.sizes, _LEAST), n)
+        key, _, _ = path.stationary(rows, lam / size)
+        gain, length = path.at_key(rows, key)
+        flat = key, length, np.sqrt(np.maximum(length**2 - self.eps**2, 0.0))
+        self.keys, self.spent, self.costs = (part.reshape(n, count) for part in flat)
+        self.earned = self.sizes * gain.reshape(n, count) - lam * self.spent
+
+
+class LinfResponse(PathResponse):
+    """With linf, where a step ``s`` costs ``s + kappa s^2 / (2 lam)`` in units of the multiplier."""
+
+    direction = 1.0
+
+    def __init__(self, stiff: float, shares: FloatArray, *given: object) -> None:
+        self.stiff, self.shares = stiff, shares
+        super().__init__(*given)  # type: ignore[arg-type]
+
+    def answer(self) -> None:
+        path, lam, n = self.path, self.multiplier, len(self.keys)
+        if not isinstance(path, LinfPath):
+            raise TypeError("moves of linf follow a path of linf")
+        m, count = path.m, self.sizes.size
+        width = path.met.shape[1], path.free.shape[1], path.gained.shape[1]
+        rows, size = np.repeat(np.arange(n), count), np.tile(self.sizes, n)
+        tables = [table.reshape(-1) for table in (path.met, path.free, path.gained)]
+
+        def entry(table: int, at: Places) -> FloatArray:
+            return np.asarray(tables[table].take(rows * width[table] + at))
+
+        # Behind limit j the step pays while size free_j > lam + stiff step: by bisection over the limits.
+        first, last = np.zeros(rows.size, dtype=np.intp), np.full(rows.size, m + 1)
+        for _ in range(m.bit_length() + 1):
+            middle = np.minimum((first + last) // 2, m)
+            pays = (first < last) & (size * entry(1, middle) - self.stiff * entry(0, middle) > lam)
+            last = np.where(pays, last, np.minimum(last, middle))
+            first = np.where(pays, middle + 1, first)
+        below = np.maximum(first - 1, 0)
+        free, near = entry(1, below), entry(0, below)
+        step = np.minimum((size * free - lam) / self.stiff, entry(0, np.minimum(first, m)))
+        step = np.where(first > 0, np.maximum(step, near), 0.0)
+        gain = entry(2, below) + step * free
+        self.keys = self.spent = self.costs = step.reshape(n, count)
+        self.earned = (size * gain - lam * step - 0.5 * self.stiff * step * step).reshape(n, count)
 
 
 class GroupResponse(Response):
     """Every group of categories changes on its own; the categories that it changes to have shares.
 
-    A group of category ``z`` earns ``nu log(1 + sum_l exp((a (theta_l - theta_z) - lam c) / nu))``, ``nu`` the width.
+    A group of category ``z`` earns ``nu log(1 + sum_l exp((a (theta_l - theta_z) - lam c) / nu))``, ``nu`` a width.
 
     Parameters
     ----------
+    X : ndarray of shape (n_rows, n_features)
+    coef : ndarray of shape (n_features,)
     groups : list of (columns, is_dropped, cost)
     numbers : Response
         The moves of the other columns.
+    push : float
+    sizes : ndarray of shape (n_sizes,)
+    multiplier, width : float
     """
 
     def __init__(
         self,
         X: FloatArray,
         coef: FloatArray,
-        groups: list[tuple[npt.NDArray[np.intp], bool, float]],
+        groups: list[tuple[Places, bool, float]],
         numbers: Response,
         push: float,
         sizes: FloatArray,
-        lam: float,
+        multiplier: float,
         width: float,
     ) -> None:
-        self.sizes, self.numbers, self.groups = sizes, numbers, groups
-        self.earned, self._shares = numbers.earned.copy(), []
-        nu = width / max(len(groups), 1)
+        self.sizes, self.numbers, self.groups, self.X = sizes, numbers, groups, X
+        self.earned, self.shares = numbers.earned.copy(), []
+        self.soft = width * part_of(len(groups))
+        table = np.zeros((X.shape[1], sizes.size))
         for columns, dropped, cost in groups:
             gains = push * np.multiply.outer(sizes, np.append(coef[columns], [0.0] if dropped else []))
-            # exp(gain / nu), the largest as 1, and what staying and the cost are worth beside it: shares of any change.
             top = gains.max(axis=1, keepdims=True)
-            to = np.exp((gains - top) / nu)
-            to /= to.sum(axis=1, keepdims=True)
-            best = top + nu * np.log(np.exp((gains - top) / nu).sum(axis=1, keepdims=True))
-            part, share = soft_parts(best - gains - lam * cost, nu)
-            here = X[:, columns]
+            to = np.exp((gains - top) / self.soft)
+            total = to.sum(axis=1, keepdims=True)
+            to /= total
+            part, share = soft_parts(top + self.soft * np.log(total) - gains - multiplier * cost, self.soft)
+            table[columns] = part[:, : columns.size].T
             if dropped:
-                here = np.column_stack([here, 1.0 - here.sum(axis=1)])
-            self.earned += here @ part.T
-            self._shares.append((here, to, share))
+                table[columns] -= part[:, -1]
+                self.earned += part[:, -1]
+            self.shares.append((to, share))
+        self.earned += X @ table
 
-    def add(self, weights: FloatArray, moment: FloatArray) -> tuple[FloatArray, FloatArray]:
-        spent, _ = self.numbers.add(weights, moment)
-        for (columns, _, cost), (here, to, share) in zip(self.groups, self._shares, strict=True):
-            leaves = here @ share.T
-            spent += cost * np.vecdot(weights, leaves)
-            steep = weights * self.sizes
-            change = (steep * leaves) @ to - here * (steep @ share)
-            moment[:, columns] += change[:, : columns.size]
-        return spent, spent
+    def _here(self, columns: Places, dropped: bool) -> FloatArray:
+        here = self.X[:, columns]
+        return np.column_stack([here, 1.0 - here.sum(axis=1)]) if dropped else here
+
+    def means(self, weights: FloatArray) -> Means:
+        moves, _ = self.numbers.means(weights)
+        used = np.flatnonzero(np.abs(weights).max(axis=0, initial=0.0) > 0.0)
+        steep = weights[:, used] * self.sizes[used]
+        for (columns, dropped, _), (to, share) in zip(self.groups, self.shares, strict=True):
+            to, share = to[used], share[used]
+            here = self._here(columns, dropped)
+            change = (steep * (here @ share.T)) @ to - here * (steep @ share)
+            moves[:, columns] += change[:, : columns.size]
+        return Means(moves, self.cost(weights))
+
+    def cost(self, weights: FloatArray) -> FloatArray:
+        table, constant = np.zeros((self.X.shape[1], self.sizes.size)), np.zeros(self.sizes.size)
+        for (columns, dropped, cost), (_, share) in zip(self.groups, self.shares, strict=True):
+            table[columns] = cost * share[:, : columns.size].T
+            if dropped:
+                table[columns] -= cost * share[:, -1]
+                constant += cost * share[:, -1]
+        return np.asarray(self.numbers.cost(weights) + np.vecdot(weights, self.X @ table + constant))
 
 
 def tangents(loss: Loss, width: float) -> tuple[FloatArray, FloatArray]:
@@ -271,48 +370,55 @@ def tangents(loss: Loss, width: float) -> tuple[FloatArray, FloatArray]:
     return slope, value - slope * t
 
 
-class _Way(NamedTuple):
-    rows: npt.NDArray[np.intp]
-    columns: slice  # of the table of values
+class Way(NamedTuple):
+    """One way for all rows of a block: the score is pushed along ``push``, at slopes of some sizes, for a price.
+
+    ``signal`` (n_rows,) is the score in the direction of the push, less the target; ``offsets`` (n_sizes,) are the
+    tangents' values at zero.
+    """
+
     push: float
     sizes: FloatArray
     offsets: FloatArray
+    signal: FloatArray
     price: float
+    multiplier: float
     response: Response
 
 
-def mix(
-    ways: Iterator[tuple[npt.NDArray[np.intp], FloatArray, FloatArray, float, FloatArray, float, Response]],
-    X: FloatArray,
-    multiplier: float,
-    width: float,
-) -> MixedRows:
-    """Return the mixture over ways ``(rows, signal, offsets, push, sizes, price, response)``.
+class Mixture:
+    """The smoothed maximum over the ways and tangents of the rows of a block.
 
-    ``signal`` is the score in the direction of the push, less the target; ``offsets`` the tangents' values at zero.
+    Parameters
+    ----------
+    X : ndarray of shape (n_rows, n_features)
+    ways : list of Way
+    width : float
     """
-    n, kept, tables = len(X), list[_Way](), list[FloatArray]()
-    first = 0
-    for rows, signal, offsets, push, sizes, price, response in ways:
-        table = np.full((n, sizes.size), -np.inf)
-        table[rows] = signal[:, None] * sizes + offsets + response.earned - price * multiplier
-        tables.append(table)
-        kept.append(_Way(rows, slice(first, first + sizes.size), push, sizes, offsets, price, response))
-        first += sizes.size
-    values = np.hstack(tables)
-    best = values.max(axis=1)
-    shares = np.exp((values - best[:, None]) / width)
-    total = shares.sum(axis=1)
-    shares /= total[:, None]
-    (slope, spent, cost, offset), moment = np.zeros((4, n)), np.zeros(X.shape)
-    for rows, columns, push, sizes, offsets, price, response in kept:
-        weights, part = shares[rows, columns], np.zeros((rows.size, X.shape[1]))
-        slope[rows] += push * (weights @ sizes)
-        offset[rows] += weights @ offsets
-        label = price * weights.sum(axis=1)
-        rounded, exact = response.add(weights, part)
-        spent[rows] += rounded + label
-        cost[rows] += exact + label
-        moment[rows] += push * part
-    moment += slope[:, None] * X
-    return MixedRows(best + width * np.log(total), slope, moment, spent, cost, offset)
+
+    def __init__(self, X: FloatArray, ways: list[Way], width: float) -> None:
+        self.X, self.ways = X, ways
+        tables = [
+            way.signal[:, None] * way.sizes + way.offsets + way.response.earned - way.price * way.multiplier
+            for way in ways
+        ]
+        best = np.max([table.max(axis=1) for table in tables], axis=0)
+        self.shares = [np.exp((table - best[:, None]) / width) for table in tables]
+        total = np.sum([share.sum(axis=1) for share in self.shares], axis=0)
+        for share in self.shares:
+            share /= total[:, None]
+            share[share < _NEGLIGIBLE] = 0.0  # it is far below what the sums round away
+        self.value: FloatArray = best + width * np.log(total)
+
+    def rows(self) -> MixedRows:
+        """Return the means over the mixture."""
+        (slope, spent, cost, offset), moment = np.zeros((4, len(self.X))), np.zeros(self.X.shape)
+        for way, share in zip(self.ways, self.shares, strict=True):
+            found, label = way.response.means(share), way.price * share.sum(axis=1)
+            slope += way.push * (share @ way.sizes)
+            offset += share @ way.offsets
+            spent += found.spent + label
+            cost += way.response.cost(share) + label
+            moment += way.push * found.moves
+        moment += slope[:, None] * self.X
+        return MixedRows(self.value, slope, moment, spent, cost, offset)
