@@ -67,5 +67,6 @@ def test_means_are_the_derivatives_of_the_smoothed_value(loss, norm, has_categor
     numeric = np.array([(at(x + step).value - at(x - step).value) / 2e-6 for step in steps]).T
     np.testing.assert_allclose(np.column_stack([rows.moment, rows.slope, -rows.spent]), numeric, atol=2e-6)
     plain = problem.family.rows(Anchor(x[:-2], x[-2], x[-1]), X, y)
-    assert (rows.value >= plain.lower - 2.0 * 0.05).all()
+    # With linf every feature may lose a width at the rounded edge of its coefficient, and steps one more.
+    assert (rows.value >= plain.lower - (M + 2) * 0.05).all()
     assert (rows.cost <= rows.spent + 1e-12).all()
