@@ -13,17 +13,19 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-floors lint format bench bench-solvers docs clean
+.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
 	@echo "make test           the gate: lint, then the tests"
 	@echo "make test-slow      the tests marked slow"
+	@echo "make test-browser   the pages of the site and the report, opened in Chromium at two widths"
 	@echo "make test-floors    part of the tests with the oldest dependencies that pyproject.toml allows"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff rewrite what it can"
 	@echo "make bench          every benchmarks/bench_*.py"
 	@echo "make bench-solvers  benchmarks/bench_solvers.py alone"
+	@echo "make reproduce      the paper's tables; TABLES=table1 TRIALS=5 DATA=folder for one of them, quickly"
 	@echo "make docs           build the documentation into site/"
 	@echo "make install        create $(VENV) and install the package with its development tools"
 	@echo "make clean          remove $(VENV) and everything built"
@@ -51,17 +53,20 @@ demo: versions
 	$(BIN)/dualcore demo
 
 # pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
-test test-slow test-floors: export OPENBLAS_NUM_THREADS = 1
-test test-slow test-floors: export OMP_NUM_THREADS = 1
-test test-slow test-floors: export MKL_NUM_THREADS = 1
-test test-slow test-floors: export VECLIB_MAXIMUM_THREADS = 1
-test test-slow test-floors: export POLARS_MAX_THREADS = 1
+test test-slow test-browser test-floors: export OPENBLAS_NUM_THREADS = 1
+test test-slow test-browser test-floors: export OMP_NUM_THREADS = 1
+test test-slow test-browser test-floors: export MKL_NUM_THREADS = 1
+test test-slow test-browser test-floors: export VECLIB_MAXIMUM_THREADS = 1
+test test-slow test-browser test-floors: export POLARS_MAX_THREADS = 1
 
 test: versions lint
 	$(BIN)/python -m pytest -n auto
 
 test-slow: versions
 	$(BIN)/python -m pytest -n auto -m slow
+
+test-browser: $(DOCS_INSTALLED)
+	$(BIN)/python -m pytest tests/browser
 
 $(FLOORS)/.installed: pyproject.toml tests/floors.py
 	test -x $(FLOORS)/bin/python || $(PYTHON) -m venv $(FLOORS)
@@ -91,9 +96,14 @@ bench: versions
 bench-solvers: versions
 	$(BIN)/python benchmarks/bench_solvers.py
 
+TABLES ?= all
+TRIALS ?= 50
+reproduce: versions
+	$(BIN)/python -m experiments run $(TABLES) --trials $(TRIALS) $(if $(DATA),--data '$(DATA)')
+
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks experiments -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

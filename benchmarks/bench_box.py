@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_letter_tables import load_letter, report, store
 from sklearn.exceptions import ConvergenceWarning
+from stored import load_letter, report, store
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, LayeredCoreset, Problem, UniformCoreset, solve

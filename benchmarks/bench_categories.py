@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_letter_tables import store
 from category_programme import cutting_planes
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
+from stored import store
 from threadpoolctl import threadpool_limits
 
 from dualcore import Problem, solve

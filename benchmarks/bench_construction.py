@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from bench_letter_tables import report, store
+from stored import report, store
 from threadpoolctl import threadpool_limits
 
 from dualcore import Anchor, DualCoreset, Problem

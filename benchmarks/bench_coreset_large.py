@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from bench_letter_tables import report, store
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor, LogisticRegression
 from sklearn.svm import LinearSVC
+from stored import report, store
 from threadpoolctl import threadpool_limits
 
 from dualcore import Problem, fit_coreset

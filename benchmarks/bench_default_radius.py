@@ -21,7 +21,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.preprocessing import StandardScaler
 
 from dualcore import Problem, solve, suggest_radius
-from dualcore.experiments import datasets
+from experiments import datasets
 
 RESULTS = Path(__file__).resolve().parent / "results" / "default_radius.json"
 CONSTANTS = (0.1, 0.03, 0.01, 0.003, 0.001)

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 from dualcore import WassersteinLogisticRegression
-from dualcore.experiments.attacks import flip_labels
+from dualcore.attacks import flip_labels
 
 X, digits = load_digits(return_X_y=True)
 pair = (digits == 3) | (digits == 8)

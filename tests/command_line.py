@@ -35,7 +35,7 @@ TELLING = """
 import signal
 import sys
 from dualcore.cli import main
-from dualcore.commands import training
+from dualcore.cli.commands import training
 
 # A shell has its background jobs ignore interrupts, and so would what the tests start from there.
 signal.signal(signal.SIGINT, signal.default_int_handler)

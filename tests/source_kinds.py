@@ -10,6 +10,7 @@ import numpy as np
 
 from dualcore.data.sources import (
     ArraySource,
+    ArrowSource,
     CsvSource,
     DaskSource,
     ParquetSource,
@@ -17,6 +18,7 @@ from dualcore.data.sources import (
     Source,
     open_npy,
     open_npz,
+    open_source,
 )
 
 
@@ -41,14 +43,20 @@ def make_table(n: int, m: int, *, weighted: bool = False, classification: bool =
     return Table(X, y, rng.uniform(0.1, 2.0, size=n) if weighted else None)
 
 
+def columns_of(table: Table) -> dict[str, np.ndarray]:
+    columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])} | {"y": table.y}
+    return columns if table.weights is None else columns | {"w": table.weights}
+
+
+def weight_of(table: Table) -> str | None:
+    return None if table.weights is None else "w"
+
+
 def write_parquet(table: Table, path: Path, row_group: int) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])} | {"y": table.y}
-    if table.weights is not None:
-        columns["w"] = table.weights
-    pq.write_table(pa.table(columns), path, row_group_size=row_group)
+    pq.write_table(pa.table(columns_of(table)), path, row_group_size=row_group)
     return path
 
 
@@ -104,6 +112,61 @@ def from_csv(table: Table, folder: Path) -> Source:
     return CsvSource(folder / "rows.csv", "y", weight=None if table.weights is None else "w")
 
 
+def from_gzipped_csv(table: Table, folder: Path) -> Source:
+    import gzip
+
+    from_csv(table, folder)
+    (folder / "rows.csv.gz").write_bytes(gzip.compress((folder / "rows.csv").read_bytes()))
+    return open_source(folder / "rows.csv.gz", "y", weight_of(table))
+
+
+def from_feather(table: Table, folder: Path) -> Source:
+    import pyarrow as pa
+    import pyarrow.feather as feather
+
+    inside = folder / "feather"
+    inside.mkdir(exist_ok=True)
+    for number, (start, stop) in enumerate(spans(len(table.y), 2001)):
+        feather.write_feather(pa.table(columns_of(table)).slice(start, stop - start), inside / f"{number}.feather")
+    return open_source(f"{inside}/*.feather", "y", weight_of(table))
+
+
+def from_arrow_table(table: Table, folder: Path) -> Source:
+    import pyarrow as pa
+
+    return open_source(pa.table(columns_of(table)), "y", weight_of(table), chunk_rows=300)
+
+
+def from_arrow_dataset(table: Table, folder: Path) -> Source:
+    import pyarrow.dataset as ds
+
+    write_parquet(table, folder / "one.parquet", 700)
+    return ArrowSource(ds.dataset(folder / "one.parquet"), "y", weight=weight_of(table))
+
+
+def from_pandas_column(table: Table, folder: Path) -> Source:
+    import pandas as pd
+
+    return open_source(pd.DataFrame(columns_of(table), index=np.arange(len(table.y))[::-1]), "y", weight_of(table))
+
+
+def from_polars_column(table: Table, folder: Path) -> Source:
+    import polars as pl
+
+    return open_source(pl.DataFrame(columns_of(table)), "y", weight_of(table))
+
+
+def from_uri(table: Table, folder: Path) -> Source:
+    import fsspec
+
+    files, name = fsspec.filesystem("memory"), f"/{folder.name}"
+    for number, (start, stop) in enumerate(spans(len(table.y), 1501)):
+        part = Table(*table.cut(start, stop), *([None] if table.weights is None else []))
+        path = write_parquet(part, folder / "part.parquet", 333)
+        files.pipe(f"{name}/part-{number:03d}.parquet", path.read_bytes())
+    return open_source(f"memory:/{name}/part-*.parquet", "y", weight_of(table))
+
+
 def from_parts(table: Table, folder: Path) -> Source:
     def parts() -> Iterator[tuple[Any, ...]]:
         for start, stop in spans(len(table.y), 777):
@@ -144,6 +207,13 @@ KINDS: dict[str, Callable[[Table, Path], Source]] = {
     "parquet": from_parquet,
     "parquet folder": from_parquet_folder,
     "csv": from_csv,
+    "gzipped csv": from_gzipped_csv,
+    "feather": from_feather,
+    "arrow table": from_arrow_table,
+    "arrow dataset": from_arrow_dataset,
+    "pandas column": from_pandas_column,
+    "polars column": from_polars_column,
+    "uri": from_uri,
     "parts": from_parts,
     "dask array": from_dask_array,
     "dask frame": from_dask_frame,
@@ -153,6 +223,13 @@ NEEDS = {
     "parquet": ["pyarrow"],
     "parquet folder": ["pyarrow"],
     "csv": ["pyarrow", "pandas"],
+    "gzipped csv": ["pyarrow", "pandas"],
+    "feather": ["pyarrow"],
+    "arrow table": ["pyarrow"],
+    "arrow dataset": ["pyarrow"],
+    "pandas column": ["pyarrow", "pandas"],
+    "polars column": ["pyarrow", "polars"],
+    "uri": ["pyarrow", "fsspec"],
     "dask array": ["dask"],
     "dask frame": ["dask", "pandas", "pyarrow"],
 }

@@ -10,8 +10,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from dualcore.data.renamed import install
-
 if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
@@ -42,13 +40,17 @@ if TYPE_CHECKING:
         WassersteinHuberRegressor,
         WassersteinHuberRegressorCV,
         WassersteinLinearRegression,
+        WassersteinLinearRegressionCV,
         WassersteinLinearSVC,
         WassersteinLinearSVCCV,
         WassersteinLinearSVR,
+        WassersteinLinearSVRCV,
         WassersteinLogisticRegression,
         WassersteinLogisticRegressionCV,
         WassersteinQuantileRegressor,
+        WassersteinQuantileRegressorCV,
         find_categories,
+        load,
     )
     from dualcore.problem import Problem
     from dualcore.problem.anchor import Anchor
@@ -84,12 +86,15 @@ __all__ = [
     "WassersteinHuberRegressor",
     "WassersteinHuberRegressorCV",
     "WassersteinLinearRegression",
+    "WassersteinLinearRegressionCV",
     "WassersteinLinearSVC",
     "WassersteinLinearSVCCV",
     "WassersteinLinearSVR",
+    "WassersteinLinearSVRCV",
     "WassersteinLogisticRegression",
     "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
+    "WassersteinQuantileRegressorCV",
     "WorstCase",
     "assess",
     "certify",
@@ -99,6 +104,7 @@ __all__ = [
     "fit_coreset",
     "grid_coreset",
     "lipschitz_bounds",
+    "load",
     "open_source",
     "radius_path",
     "select_radius",
@@ -137,12 +143,15 @@ _MODULES = {
     "WassersteinHuberRegressor": "estimators",
     "WassersteinHuberRegressorCV": "estimators",
     "WassersteinLinearRegression": "estimators",
+    "WassersteinLinearRegressionCV": "estimators",
     "WassersteinLinearSVC": "estimators",
     "WassersteinLinearSVCCV": "estimators",
     "WassersteinLinearSVR": "estimators",
+    "WassersteinLinearSVRCV": "estimators",
     "WassersteinLogisticRegression": "estimators",
     "WassersteinLogisticRegressionCV": "estimators",
     "WassersteinQuantileRegressor": "estimators",
+    "WassersteinQuantileRegressorCV": "estimators",
     "WorstCase": "problem.worstcase",
     "assess": "solvers.assess",
     "changed_categories": "problem.worstcase",
@@ -152,6 +161,7 @@ _MODULES = {
     "fit_coreset": "coresets.refine",
     "grid_coreset": "coresets.samplers",
     "lipschitz_bounds": "problem.bounds",
+    "load": "estimators",
     "open_source": "data.sources",
     "radius_path": "coresets.path",
     "select_radius": "coresets.path",
@@ -174,6 +184,3 @@ if not TYPE_CHECKING:  # a checker of types sees the imports above, and nothing 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-install()

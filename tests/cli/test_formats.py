@@ -13,6 +13,7 @@ from command_line import call
 from dualcore import WassersteinLogisticRegression
 from dualcore.cli.model import Model
 from dualcore.cli.tables import read_table
+from pairs import every_value
 
 RNG = np.random.default_rng(0)
 N = 600
@@ -23,8 +24,7 @@ LABEL = np.where(DENSE @ RNG.normal(size=12) + RNG.logistic(size=N) > 0.0, 1, 0)
 # Sparse rows
 
 
-@pytest.mark.parametrize("name", ["rows.svm", "rows.svm.gz", "rows.libsvm.bz2"])
-@pytest.mark.parametrize("extra", [(), ("--coreset", 300), ("--standardize",)])
+@every_value(name=["rows.svm", "rows.svm.gz", "rows.libsvm.bz2"], extra=[(), ("--coreset", 300), ("--standardize",)])
 def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
     plain = tmp_path / "plain.svm"
     dump_svmlight_file(DENSE, LABEL, str(plain), zero_based=False)
@@ -125,8 +125,7 @@ def write_holes(folder, kind):
 
 
 @pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "csv.bz2", "tsv", "txt"])
-@pytest.mark.parametrize("extra", [(), ("--coreset", 200)])
+@every_value(kind=["parquet", "csv", "csv.gz", "csv.bz2", "tsv", "txt"], extra=[(), ("--coreset", 200)])
 def test_missing_values_are_filled_or_dropped(tmp_path, kind, extra):
     path, model = write_holes(tmp_path, kind), tmp_path / "m.json"
     options = ("-t", "l", "--radius", 0.01, "--out", model, *extra, *(("--separator", ";") if kind == "txt" else ()))

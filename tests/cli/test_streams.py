@@ -12,6 +12,7 @@ from dualcore.cli.commands.progress import WatchedSource
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import write_csv
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -53,9 +54,7 @@ def no_loading(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_loading")
-@pytest.mark.parametrize("name", ["rows", "rows.parquet"])
-@pytest.mark.parametrize("target", ["label", "digit"])
-@pytest.mark.parametrize("scaled", [False, True])
+@every_value(name=["rows", "rows.parquet"], target=["label", "digit"], scaled=[False, True])
 def test_a_model_is_fitted_from_a_stream(rows, tmp_path, name, target, scaled):
     folder, X, labels = rows
     options = ("--radius", 0.05, "--coreset", 0.1, "--seed", 3, *drop(target), *(["--standardize"] if scaled else []))

@@ -25,6 +25,7 @@ from dualcore import (
     solve,
 )
 from dualcore.coresets.drift import DriftWarning
+from pairs import every_value
 from source_kinds import KINDS, NEEDS, Table
 
 K, M, N = 4, 3, 900
@@ -87,31 +88,14 @@ def test_no_class_is_lost(sampler, table, drawn):
     np.testing.assert_allclose(held, np.bincount(table.y.astype(int), masses, K), rtol=1e-6)
 
 
-# Of the other sources only the sampler that does all the others do, and more; all with `make test-slow`.
-QUICK = ("parquet folder", "dask frame", "parts")
-
-
-@pytest.mark.parametrize(
-    ("kind", "sampler"),
-    [
-        pytest.param(
-            kind, one, id=f"{kind}-{name}", marks=[] if kind in QUICK or name == "dual, refined" else [pytest.mark.slow]
-        )
-        for kind in KINDS
-        if kind != "array"
-        for name, one in SAMPLERS.items()
-    ],
-)
+@every_value(each_sampler, kind=[kind for kind in KINDS if kind != "array"])
 def test_every_source_gives_the_same_coreset(sampler, kind, table, drawn, tmp_path):
     for package in NEEDS.get(kind, []):
         pytest.importorskip(package)
     assert_same(sampler.build(PROBLEM, KINDS[kind](table, tmp_path)), drawn(sampler))
 
 
-@each_sampler
-@pytest.mark.parametrize(
-    "step", [pytest.param(1, marks=pytest.mark.slow), 17, pytest.param(64, marks=pytest.mark.slow)]
-)
+@every_value(each_sampler, step=[pytest.param(1, marks=pytest.mark.slow), 17, pytest.param(64, marks=pytest.mark.slow)])
 def test_the_size_of_the_parts_does_not_show(sampler, step, table, drawn):
     def parts():
         for start in range(0, N, step):
@@ -177,16 +161,13 @@ def test_more_rounds_bring_the_model_nearer():
 
 
 @each_sampler
-def test_a_row_of_another_class_is_named(sampler, table):
+def test_a_row_of_another_class_and_a_class_without_weight_are_named(sampler):
+    table = make_rows()
     y = table.y.copy()
     y[417] = 2.5
     source = PartsSource(lambda: [(table.X[:400], y[:400]), (table.X[400:], y[400:])])
     with pytest.raises(SourceError, match=r"0 to 3, found 2\.5 \(.*17"):
         sampler.build(PROBLEM, source)
-
-
-@each_sampler
-def test_a_class_without_weight_is_named(sampler, table):
     weights = np.where(table.y == 2.0, 0.0, 1.0)
     with pytest.raises(ValueError, match="No row of class 2 has weight"):
         sampler.build(PROBLEM, ArraySource(table.X, table.y, weights))

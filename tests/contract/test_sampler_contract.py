@@ -18,7 +18,7 @@ from dualcore.coresets import samplers
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource
 from dualcore.problem.losses import LOSSES
-from pairs import every_pair
+from pairs import every_value
 
 SAMPLERS: dict[str, Callable[..., Sampler]] = {
     "uniform": UniformCoreset,
@@ -116,8 +116,7 @@ def test_the_check_of_this_file_can_fail():
 # Build
 
 
-@each_sampler
-@each_problem
+@every_value(each_sampler, each_problem)
 def test_a_coreset_is_valid(make, problem):
     X, y = sample(problem)
     coreset = make(size=0.1, random_state=3).build(problem, X, y)
@@ -239,8 +238,7 @@ def test_where_squared_hinges_flip_the_value_is_the_risk():
     assert fit.certificate.upper == pytest.approx(risk, rel=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
-@each_sampler
+@every_value(each_sampler, loss=["squared", "squared_hinge"])
 def test_the_squared_losses_fit_without_a_radius(make, loss):
     problem = Problem(loss, ridge=0.1)
     X, y = sample(problem)
@@ -253,11 +251,9 @@ def test_the_squared_losses_fit_without_a_radius(make, loss):
 # All rows, one row, few rows
 
 
-@each_sampler
-@each_problem
+# Importance sampling draws with replacement.
+@every_value(each_problem, make={name: make for name, make in SAMPLERS.items() if make is not ImportanceCoreset})
 def test_all_rows_are_the_full_data(make, problem):
-    if make is ImportanceCoreset:
-        return  # it draws with replacement
     X, y = sample(problem, n=60)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, size=60)
     for size in (1.0, 500):
@@ -266,7 +262,7 @@ def test_all_rows_are_the_full_data(make, problem):
         np.testing.assert_allclose(coreset.weights, weights / weights.sum(), rtol=1e-12)
 
 
-@every_pair(make=SAMPLERS, name=["logistic that flips", "hinge", "smooth_hinge", "huber", "absolute"], size=[1, 2, 3])
+@every_value(make=SAMPLERS, name=["logistic that flips", "hinge", "smooth_hinge", "huber", "absolute"], size=[1, 2, 3])
 def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
     problem = PROBLEMS[name]
     X, y = sample(problem)
@@ -280,15 +276,17 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
     assert len(coreset) <= size or (len(coreset) == 2 and "one row cannot hold both classes" in said[0])
 
 
-@pytest.mark.parametrize(
-    ("problem", "size"),
-    [
-        (Problem("squared_hinge", radius=0.1), 2),
-        (Problem("squared_hinge", radius=0.1), 4),
-        (Problem("squared", radius=0.1, label_cost=1.0), 1),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("problem", "size"),
+        [
+            (Problem("squared_hinge", radius=0.1), 2),
+            (Problem("squared_hinge", radius=0.1), 4),
+            (Problem("squared", radius=0.1, label_cost=1.0), 1),
+        ],
+    ),
+    name=["algorithm 1", "dual"],
 )
-@pytest.mark.parametrize("name", ["algorithm 1", "dual"])
 def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(problem, size, name):
     X, y = sample(problem)
     assert_valid(
@@ -299,8 +297,7 @@ def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(problem, size, na
 # Odd data
 
 
-@each_sampler
-@pytest.mark.parametrize("name", ["logistic that flips", "hinge", "huber", "squared"])
+@every_value(each_sampler, name=["logistic that flips", "hinge", "huber", "squared"])
 def test_repeated_rows(make, name):
     problem = PROBLEMS[name]
     X, y = sample(problem, n=4)
@@ -337,8 +334,7 @@ def test_h_that_is_zero_everywhere(make):
     assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y))
 
 
-@each_sampler
-@pytest.mark.parametrize("name", ["logistic", "hinge", "huber"])
+@every_value(each_sampler, name=["logistic", "hinge", "huber"])
 def test_one_row_with_nearly_all_of_h(make, name):
     problem = PROBLEMS[name]
     X, y = sample(problem)
@@ -372,9 +368,7 @@ def test_calibration_does_not_collapse_on_an_outlier_it_did_not_draw():
     assert coreset.weights.max() < 0.5
 
 
-@each_sampler
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@pytest.mark.parametrize("size", [20, 100])
+@every_value(each_sampler, loss=["logistic", "hinge"], size=[20, 100])
 def test_a_class_of_one_in_a_thousand_is_not_lost_without_a_word(make, loss, size):
     problem = Problem(loss, radius=0.05)
     rng = np.random.default_rng(7)
@@ -439,16 +433,18 @@ def test_a_class_without_weight_is_not_said_to_be_put_back(name):
     assert "class -1" in said[0]
 
 
-@each_sampler
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda X, y: (np.where(np.arange(400)[:, None] == 3, np.nan, X), y), "NaN"),
-        (lambda X, y: (X, np.where(np.arange(400) == 3, np.nan, y)), "NaN"),
-        (lambda X, y: (X, np.ones(400)), "one class only"),
-        (lambda X, y: (X, y + 1.0), "labels -1 and"),
-        (lambda X, y: (X[:10], y), "10 rows but y has 400"),
-    ],
+@every_value(
+    each_sampler,
+    pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            (lambda X, y: (np.where(np.arange(400)[:, None] == 3, np.nan, X), y), "NaN"),
+            (lambda X, y: (X, np.where(np.arange(400) == 3, np.nan, y)), "NaN"),
+            (lambda X, y: (X, np.ones(400)), "one class only"),
+            (lambda X, y: (X, y + 1.0), "labels -1 and"),
+            (lambda X, y: (X[:10], y), "10 rows but y has 400"),
+        ],
+    ),
 )
 def test_bad_data_are_refused(make, spoil, message):
     with pytest.raises(ValueError, match=message):

@@ -24,15 +24,22 @@ def source(request, table, tmp_path) -> Source:
     return KINDS[request.param](table, tmp_path)
 
 
-def test_it_knows_its_size(source, table):
+def test_it_knows_its_size_and_a_source_is_not_opened_twice(source, table):
+    assert open_source(source) is source
+    assert is_source_like(source)
+    with pytest.raises(TypeError, match="carries its own"):
+        open_source(source, np.ones(3))
     assert (source.n_rows, source.n_features) == (N, M)
     assert source.is_weighted == (table.weights is not None)
     expected = float(N) if table.weights is None else table.weights.sum()
     assert source.total_weight == pytest.approx(expected, rel=1e-13)
 
 
-def test_map_gives_every_row_once_and_in_order(source, table):
+def test_a_read_gives_every_row_once_and_in_order(source, table):
+    before = source.n_reads
     chunks = list(source.map(lambda chunk: chunk))
+    assert source.n_reads == before + 1
+    assert source.fold(lambda chunk: chunk.y.size, sum) == N
     assert [chunk.start for chunk in chunks] == np.cumsum([0, *(chunk.y.size for chunk in chunks[:-1])]).tolist()
     np.testing.assert_array_equal(np.concatenate([chunk.X for chunk in chunks]), table.X.astype(np.float64))
     np.testing.assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), table.y)
@@ -44,26 +51,14 @@ def test_map_gives_every_row_once_and_in_order(source, table):
         np.testing.assert_array_equal(np.concatenate([chunk.weights for chunk in chunks]), table.weights)
 
 
-def test_a_map_is_a_read(source):
-    before = source.n_reads
-    list(source.map(lambda chunk: chunk.y.size))
-    assert source.n_reads == before + 1
-
-
-def test_fold_merges_everything(source):
-    assert source.fold(lambda chunk: chunk.y.size, sum) == N
-
-
-@pytest.mark.parametrize("label", [None, -1.0, 1.0])
-def test_the_pilot_is_that_of_the_array(source, table, label, tmp_path):
-    expected = from_array(table, tmp_path).smallest(11, 50, label)
-    found = source.smallest(11, 50, label)
-    np.testing.assert_array_equal(found.rows, expected.rows)
-    np.testing.assert_array_equal(found.masses, expected.masses)
-    assert found.mass == expected.mass
-
-
-def test_the_pilot_asks_for_more_rows_than_there_are(source, table):
+def test_the_pilot_is_that_of_the_array(source, table, tmp_path):
+    for label in (None, -1.0, 1.0):
+        expected = from_array(table, tmp_path).smallest(11, 50, label)
+        found = source.smallest(11, 50, label)
+        np.testing.assert_array_equal(found.rows, expected.rows)
+        np.testing.assert_array_equal(found.masses, expected.masses)
+        assert found.mass == expected.mass
+    # More rows than there are.
     found = source.smallest(3, 10 * N, 1.0)
     np.testing.assert_array_equal(np.sort(found.rows), np.flatnonzero(table.y == 1.0))
     assert found.mass == pytest.approx(found.masses.sum(), rel=1e-12)
@@ -74,9 +69,6 @@ def test_rows_are_looked_up(source, table):
     X, y = source.take(rows)
     np.testing.assert_array_equal(X, table.X[rows].astype(np.float64))
     np.testing.assert_array_equal(y, table.y[rows])
-
-
-def test_no_rows_are_looked_up_without_a_read(source, table):
     reads = source.n_reads
     X, y = source.take(np.empty(0, dtype=np.int64))
     assert (X.shape, y.shape) == ((0, table.X.shape[1]), (0,))
@@ -92,12 +84,10 @@ def test_rows_of_the_pilot_are_not_read_twice(source, table):
     assert source._pilot is None or all(group.X is None for group in source._pilot[1])  # not held twice
 
 
-def test_masses_of_all_rows(source, table):
+def test_masses_of_all_rows_and_a_function_that_fails_is_heard(source, table):
     expected = np.full(N, 1.0 / N) if table.weights is None else table.weights / table.weights.sum()
     np.testing.assert_allclose(source.row_masses(), expected, rtol=1e-13)
 
-
-def test_a_function_that_fails_is_heard(source):
     def fail(chunk):
         raise ZeroDivisionError("of our own")
 
@@ -116,6 +106,8 @@ def test_nan_is_found_in_the_first_read_and_its_row_is_named(kind, tmp_path):
         list(source.map(lambda chunk: chunk.y.size))
     assert source.n_reads <= 2  # a source that has to count its rows first has read them once
     where = {"parquet": "row group 4, row 410", "parquet folder": "part-002.parquet, row group 0, row 208"}
+    where |= {"uri": "part-002.parquet, row group 0, row 208", "feather": "1.feather, row 1209 of it"}
+    where |= {"arrow dataset": "one.parquet, row group 4, row 410", "gzipped csv": "rows.csv.gz, data row 3210"}
     where |= {"csv": "data row 3210", "parts": "part 8, row 102", "dask array": "partition 3, row 477"}
     assert where.get(kind, "row ") in str(caught.value)
 
@@ -140,10 +132,3 @@ def test_sparse_rows_stay_sparse(table):
         assert sp.issparse(source.take(np.array([1, 2]))[0])
         rows = np.sort(source.smallest(1, 20, 1.0).rows)
         np.testing.assert_array_equal(source.take(rows)[0].toarray(), X[rows].toarray())
-
-
-def test_open_source_leaves_a_source_alone(source):
-    assert open_source(source) is source
-    assert is_source_like(source)
-    with pytest.raises(TypeError, match="carries its own"):
-        open_source(source, np.ones(3))

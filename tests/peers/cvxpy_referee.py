@@ -61,14 +61,6 @@ def cvxpy_optimum(problem: Any, X: Any, y: Any, sample_weight: Any = None) -> fl
     return minimum(cost, constraints)
 
 
-def cvxpy_risk(problem: Any, coef: Any, intercept: float, X: Any, y: Any, w: Any = None) -> float:
-    """Return the worst-case risk of one model: the minimum over the multiplier alone, ridge included."""
-    X, y, w = with_mass(X, y, w)
-    coef = np.asarray(coef, float)
-    cost, constraints = robust_cost(problem, coef, float(intercept), X, y, w)
-    return minimum(cost, constraints) + problem.ridge / 2 * float(coef @ coef)
-
-
 def with_mass(X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows of positive mass: the others would leave variables without a cost, which unsettles Clarabel."""
     X, y = np.asarray(X, float), np.asarray(y, float)

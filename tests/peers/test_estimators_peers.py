@@ -17,6 +17,7 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
+from pairs import every_value
 
 cp = pytest.importorskip("cvxpy")
 
@@ -141,9 +142,9 @@ REGULARISED = {
 }
 
 
-@pytest.mark.parametrize("norm", DUALS)
-@pytest.mark.parametrize("loss", REGULARISED)
-@pytest.mark.parametrize(("radius", "ridge"), [(0.05, 0.0), (0.1, 0.02)])
+@every_value(
+    pytest.mark.parametrize(("radius", "ridge"), [(0.05, 0.0), (0.1, 0.02)]), norm=list(DUALS), loss=list(REGULARISED)
+)
 def test_a_radius_is_a_norm_penalty(labelled, targets, loss, norm, radius, ridge):
     cls, extra, objective = REGULARISED[loss]
     X, y = labelled if loss in ("logistic", "hinge") else targets

@@ -12,6 +12,7 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
+from pairs import every_value
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
 from reference.cases import (
     LABEL_COSTS,
@@ -27,6 +28,7 @@ from reference.cases import (
 AGREEMENT = 1e-6
 FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
 each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
+any_loss = st.sampled_from(LOSS_NAMES)
 each_norm = pytest.mark.parametrize("norm", NORMS)
 
 
@@ -196,9 +198,8 @@ def test_the_growth_constant_of_the_paper_is_too_small():
     assert problem.multiplier_interval(*case.model, *case.data)[1] == pytest.approx(1.0, rel=1e-12)
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
     case = data.draw(cases(loss))
     far = data.draw(st.sampled_from((0.0, 1.0, 10.0, 1e4)))
@@ -218,9 +219,8 @@ def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
 # Shape of h and of the risk
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
     case = data.draw(cases(loss))
     multipliers = case.problem.kappa(case.coef) + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
@@ -234,9 +234,8 @@ def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
     assert (h >= plain * (1.0 - 1e-12)).all()
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_bounds_bracket_h(loss, data):
     case = data.draw(cases(loss))
     multiplier = case.problem.kappa(case.coef) + data.draw(st.sampled_from((0.1, 1.0, 10.0)))
@@ -246,9 +245,8 @@ def test_bounds_bracket_h(loss, data):
     assert (h <= upper).all()
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, data):
     case = data.draw(cases(loss))
     paid = np.array([0.0, 1e-6, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0])
@@ -259,9 +257,8 @@ def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, dat
     assert (np.diff(slopes[1:]) <= 1e-7 * (1.0 + slopes[1:-1])).all()
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
     case = data.draw(cases(loss))
     assume(case.radius > 0.0)
@@ -309,9 +306,8 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
     assert case.problem.gradient(*case.model, *case.data).coef[0] == pytest.approx(-0.15, rel=1e-9)
 
 
-@each_loss
-@settings(max_examples=60)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):
     """``R(other) >= R(model) + g . (other - model)``, whether or not the risk is smooth at the model."""
     case = data.draw(cases(loss))
@@ -327,9 +323,8 @@ def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):
         assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
 
 
-@each_loss
-@settings(max_examples=60)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_gradient_of_the_objective_is_a_subgradient(loss, data):
     """Jointly in the coefficients, the intercept and the multiplier, wherever the objective is finite."""
     case = data.draw(cases(loss))
@@ -373,8 +368,7 @@ def generic_case(loss: str, norm: str, label_cost: float, index: int) -> Case:
     return Case(loss, norm, label_cost, 0.3, coef, intercept, X, y, rng.random(n), parameters)
 
 
-@each_norm
-@each_loss
+@every_value(each_norm, each_loss)
 def test_gradients_agree_with_differences(loss, norm):
     for cost, index in product(LABEL_COSTS, range(3)):
         case = generic_case(loss, norm, cost, index)

@@ -15,12 +15,11 @@ from reference.cases import (
     cases,
 )
 
-each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
+any_loss = st.sampled_from(LOSS_NAMES)
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_radius_zero_is_empirical_risk(loss, data):
     case = data.draw(cases(loss)).replace(radius=0.0)
     plain = case.masses @ plain_losses(case)
@@ -28,9 +27,8 @@ def test_radius_zero_is_empirical_risk(loss, data):
     assert risk == pytest.approx(plain, rel=1e-12, abs=1e-15)
 
 
-@each_loss
-@settings(max_examples=25)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_an_infinite_label_cost_is_norm_regularisation(loss, data):
     case = data.draw(cases(loss, label_cost=np.inf))
     plain = case.masses @ plain_losses(case)
@@ -45,9 +43,8 @@ def test_an_infinite_label_cost_is_norm_regularisation(loss, data):
     assert case.problem.risk(*case.model, *case.data, case.weights) == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_a_label_cost_too_high_to_pay_is_an_infinite_one(loss, data):
     case = data.draw(cases(loss, label_cost=np.inf))
     assume(np.any(case.coef != 0.0))
@@ -55,9 +52,8 @@ def test_a_label_cost_too_high_to_pay_is_an_infinite_one(loss, data):
     assert dear == pytest.approx(case.problem.risk(*case.model, *case.data, case.weights), rel=1e-12)
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_ridge_is_added_to_the_risk(loss, data):
     case = data.draw(cases(loss))
     arguments = (*case.model, *case.data, case.weights)
@@ -67,9 +63,8 @@ def test_the_ridge_is_added_to_the_risk(loss, data):
     assert ridged.multiplier(*arguments) == case.problem.multiplier(*arguments)
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_a_repeated_row_is_a_heavier_row(loss, data):
     case = data.draw(cases(loss))
     counts = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(case.y), max_size=len(case.y))))
@@ -85,9 +80,8 @@ def test_a_repeated_row_is_a_heavier_row(loss, data):
     assert np.isfinite(other.coef).all()
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_weights_are_relative_and_rows_of_no_mass_do_not_matter(loss, data):
     case = data.draw(cases(loss))
     arguments = (*case.model, *case.data)
@@ -99,9 +93,8 @@ def test_weights_are_relative_and_rows_of_no_mass_do_not_matter(loss, data):
     assert more.problem.risk(*more.model, *more.data, more.weights) == pytest.approx(risk, rel=1e-12, abs=1e-15)
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_the_order_of_the_rows_does_not_matter(loss, data):
     case = data.draw(cases(loss))
     order = np.array(data.draw(st.permutations(range(len(case.y)))))
@@ -110,9 +103,8 @@ def test_the_order_of_the_rows_does_not_matter(loss, data):
     assert shuffled == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_a_change_of_units_changes_nothing(loss, data):
     """Features in other units, with the radius and the label cost in the same units."""
     case, unit = data.draw(cases(loss)), data.draw(st.sampled_from((1e-3, 0.5, 8.0, 1e3)))
@@ -125,9 +117,8 @@ def test_a_change_of_units_changes_nothing(loss, data):
     )
 
 
-@each_loss
-@settings(max_examples=20)
-@given(data=st.data())
+@settings(max_examples=80)
+@given(any_loss, st.data())
 def test_feature_weights_are_units_of_single_features(loss, data):
     """A feature that costs ``a`` a unit is the same feature measured in units of ``1 / a`` at the common price."""
     case = data.draw(cases(loss))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem, solve
+from pairs import every_value
 
 N, M = 150, 3
 RNG = np.random.default_rng(0)
@@ -61,8 +62,7 @@ def test_powers_of_two_change_no_digit(loss, solver, norm, label_cost, column, t
     assert run(loss, norm, label_cost, solver, column=column, target=target, weight=weight) == expected
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@every_value(norm=["l1", "l2", "linf"], loss=["hinge", "absolute"])
 def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm):
     """So many rows that the interior point leaves most of them out of its last iterations."""
     rng = np.random.default_rng(3)
@@ -95,15 +95,13 @@ def run_boxed(loss, norm, *, column=0, target=0, weight=0):
 BOXED = [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")]
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", BOXED)
+@every_value(norm=["l1", "l2", "linf"], loss=BOXED)
 def test_powers_of_two_change_no_digit_on_a_support(loss, norm):
     target = 0 if loss in CLASSIFIERS else 18
     assert run_boxed(loss, norm, target=target, weight=15) == run_boxed(loss, norm)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", BOXED)
+@every_value(norm=["l1", "l2", "linf"], loss=BOXED)
 def test_the_unit_of_a_column_changes_no_iteration_on_a_support(loss, norm):
     iterations, status, *numbers = run_boxed(loss, norm)
     for column in (-20, -13, 13):

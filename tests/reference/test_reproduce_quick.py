@@ -6,8 +6,14 @@ if our spread is the paper's; the seeds are fixed.
 
 import pytest
 
-from dualcore.experiments import TABLES, reproduce
-from dualcore.experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
+from experiments import TABLES, reproduce
+from experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
+
+
+def test_one_trial_of_table_1(shared_data, tmp_path):
+    made = reproduce("table1", trials=1, data_home=shared_data, folder=tmp_path, n_jobs=1, progress=False)
+    assert f"{whole_risk(made.records):.5f}" == "0.59267"
+    assert all(beaten_rows(TABLES["table1"], made.records).values())
 
 
 @pytest.mark.slow

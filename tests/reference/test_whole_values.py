@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, certify, solve
+from pairs import every_value
 
 WHOLE = {
     "table 1": (Problem("logistic", radius=0.3, norm="l1", label_cost=7.0), "0.59267"),
@@ -64,17 +65,19 @@ def test_the_worst_case_risk_of_the_table_2_model_without_its_ridge(letter):
     assert f"{risk:.5f}" == "0.48819"
 
 
-@pytest.mark.parametrize(
-    ("loss", "norm", "radius", "label_cost", "share"),
-    [
-        ("logistic", "l1", 0.3, 3.0, 0.013),
-        ("logistic", "l1", 0.3, 2.0, 0.127),
-        ("hinge", "l2", 0.1, 2.0, 0.0),
-        ("hinge", "l2", 0.1, 1.0, 0.073),
-        ("hinge", "l2", 0.1, 0.5, 0.20),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("loss", "norm", "radius", "label_cost", "share"),
+        [
+            ("logistic", "l1", 0.3, 3.0, 0.013),
+            ("logistic", "l1", 0.3, 2.0, 0.127),
+            ("hinge", "l2", 0.1, 2.0, 0.0),
+            ("hinge", "l2", 0.1, 1.0, 0.073),
+            ("hinge", "l2", 0.1, 0.5, 0.20),
+        ],
+    ),
+    solver=["structured", "conic"],
 )
-@pytest.mark.parametrize("solver", ["structured", "conic"])
 def test_cheaper_labels_flip(letter, solver, loss, norm, radius, label_cost, share):
     """The share of rows whose flip pays at the optimum without ridge, as an independent conic solver measured it.
 

@@ -5,11 +5,12 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from torture_parts.boxpeaks import SLOPES, Road, best_keys
-from torture_parts.boxrisk import BoxReferee, Table, Way
-from torture_parts.cases import draw_case
-from torture_parts.exact import Long
-from torture_parts.risks import LOSSES
+
+from torture.parts.boxpeaks import SLOPES, Road, best_keys
+from torture.parts.boxrisk import BoxReferee, Table, Way
+from torture.parts.cases import draw_case
+from torture.parts.exact import Long
+from torture.parts.risks import LOSSES
 
 PARAMETERS = {"huber": {"delta": 0.7}, "pinball": {"quantile": 0.3}, "epsilon_insensitive": {"epsilon": 0.2}}
 
@@ -36,7 +37,7 @@ def dense_best(way: Way, row: int, loss: object, lam: float) -> float:
 )
 def test_no_narrow_peak_is_missed(number: int, radius: float, theta: list[float], shift: float) -> None:
     """Peaks between all points of a grid made the risk of these models too small, by 2.4e-5 and 1.8e-6."""
-    case = draw_case(2029, number, small=True, family="box")
+    case = draw_case(2029, number, small=True, family="box", paired=False)
     case.radius, case.label_cost = radius, np.inf  # as they were drawn when the peaks were missed
     referee = BoxReferee(case)
     point = referee.centred(np.array(theta, dtype=Long), shift)
@@ -89,7 +90,7 @@ def test_slopes_are_those_of_the_losses(loss: str) -> None:
 
 def test_beyond_the_last_wall_the_line_of_the_loss_decides() -> None:
     """Far out, where a unit costs hardly more than it earns, the closed form is the supremum over the path."""
-    case = draw_case(2029, 1744, small=True, family="box")
+    case = draw_case(2029, 1744, small=True, family="box", paired=False)
     low, high = case.support
     case = type(case)(**{**vars(case), "support": (np.append(-np.inf, low[1:]), np.append(np.inf, high[1:]))})
     referee = BoxReferee(case)

@@ -1,13 +1,15 @@
 """Problems of which an earlier edition had the minimiser but not its certificate, or stated that there was none.
 
-A number names a problem: `python benchmarks/torture.py --seed 90001 --small --only 260` runs it with all its numbers.
+A number names a problem: `python -m tests.torture --seed 90001 --small --unpaired --only 260` runs it with all its
+numbers.
 """
 
 from __future__ import annotations
 
 import pytest
-from torture_parts.report import failures
-from torture_parts.trial import QUICK, run_trial
+
+from torture.parts.report import failures
+from torture.parts.trial import QUICK, run_trial
 
 SEED = 90001
 
@@ -25,14 +27,14 @@ PLANES = (142, 489, 576, 815, 1031, 1363, 1726, 1959, 2976)
 
 @pytest.mark.parametrize("number", FAR_COLUMNS + PRICE_OF_TARGET + CONSTANT_TARGET + PLANES)
 def test_the_certificate_is_found(number: int) -> None:
-    record = run_trial(SEED, number, small=True, limits=QUICK)
+    record = run_trial(SEED, number, small=True, paired=False, limits=QUICK)
     assert not failures(record)
     assert "converged" in record["verdicts"]
 
 
 def test_a_separable_squared_hinge_has_a_minimiser() -> None:
     """All margins were positive and one 1e-10 short of 1: the solution said that no minimiser exists."""
-    record = run_trial(SEED, 1562, small=True, limits=QUICK)
+    record = run_trial(SEED, 1562, small=True, paired=False, limits=QUICK)
     assert not failures(record)
     assert record["claims"][0]["upper"] == 0.0
 
@@ -40,4 +42,4 @@ def test_a_separable_squared_hinge_has_a_minimiser() -> None:
 @pytest.mark.slow
 def test_a_path_on_a_box_ends_where_rounding_decides() -> None:
     """A target of 4.5e10 without an intercept: 15 s, most of them on planes and tangents that were the same again."""
-    assert not failures(run_trial(80001, 485, small=True, limits=QUICK))
+    assert not failures(run_trial(80001, 485, small=True, paired=False, limits=QUICK))

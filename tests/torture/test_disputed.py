@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-from torture_parts import families  # noqa: F401  (they register themselves)
-from torture_parts.boxrisk import BoxReferee
-from torture_parts.cases import draw_case
 
 from dualcore import Problem, certify, solve
+from torture.parts import families  # noqa: F401  (they register themselves)
+from torture.parts.boxrisk import BoxReferee
+from torture.parts.cases import draw_case
 
 
 def test_the_corners_give_what_the_package_states():
     """One feature, a piecewise linear loss: a row's best move ends where it began, at the wall, or at the kink.
 
     Far out on the open side a move earns and pays 1e18, and a referee that believed the difference had 3.281118698 for
-    this model (`python benchmarks/torture.py --seed 50001 --small --family box --only 1784`).
+    this model (`python -m tests.torture --seed 50001 --small --family box --unpaired --only 1784`).
     """
-    case = draw_case(50001, 1784, small=True, family="box")
+    case = draw_case(50001, 1784, small=True, family="box", paired=False)
     problem = Problem(case.loss, **case.settings())
     theta, b = 6409.163272944311, 163.3229176308282
     x, wall = np.asarray(case.X, dtype=float)[:, 0], float(np.ravel(problem.geometry.support.high)[0])
@@ -39,7 +39,7 @@ def test_the_corners_give_what_the_package_states():
 
 def test_coefficients_next_to_nothing_have_the_risk_of_none():
     """Walls divided by what such a feature yields overflow; the referee had no number for this model."""
-    case = draw_case(60002, 70, family="box")
+    case = draw_case(60002, 70, family="box", paired=False)
     referee = BoxReferee(case)
     tiny = np.array([-4.6e-309, -6.8e-309, -4.7e-308, 3.7e-308])
     assert float(referee.risk(referee.point(tiny, 0.0))) == float(referee.risk(referee.point(0.0 * tiny, 0.0)))
@@ -49,7 +49,7 @@ def test_coefficients_next_to_nothing_have_the_risk_of_none():
 
 def test_flips_that_spend_nearly_all_of_the_budget_leave_a_bound_in_finite_time():
     """Rounding hid that a smaller move costs less, and `certify` took 1e-13 of it off, again and again."""
-    case = draw_case(60002, 100, family="plain")
+    case = draw_case(60002, 100, family="plain", paired=False)
     problem = Problem(case.loss, **case.settings())
     found = solve(problem, case.X, case.y, case.weights)
     assert certify(problem, found, case.X, case.y, case.weights).relative_gap <= 1e-6

@@ -5,14 +5,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from torture_parts.ask import ASKING
-from torture_parts.boxrisk import BoxReferee
-from torture_parts.cases import FAMILIES, MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case, draw_case
-from torture_parts.exact import Long, exact_constant, orthonormal, product, to_long, two_product, two_sum
-from torture_parts.families import PARTIES
-from torture_parts.referees import PlainReferee
-from torture_parts.softrisk import SoftmaxReferee
-from torture_parts.trial import Limits, run_trial
+
+from pairs import every_value
+from torture.parts.ask import ASKING
+from torture.parts.boxrisk import BoxReferee
+from torture.parts.cases import FAMILIES, MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case, draw_case
+from torture.parts.exact import Long, exact_constant, orthonormal, product, to_long, two_product, two_sum
+from torture.parts.families import PARTIES
+from torture.parts.referees import PlainReferee
+from torture.parts.softrisk import SoftmaxReferee
+from torture.parts.trial import Limits, run_trial
 
 PARAMETERS = {
     "huber": {"delta": 0.7},
@@ -28,7 +30,7 @@ def tiny(loss: str, seed: int, m: int = 1, **changes: object) -> Case:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(5, m))
     y = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) if loss in MARGIN_LOSSES else rng.normal(size=5)
-    case = draw_case(0, 0, small=True, family="plain")
+    case = draw_case(0, 0, small=True, family="plain", paired=False)
     settings = {
         "loss": loss,
         "parameters": PARAMETERS.get(loss, {}),
@@ -93,8 +95,7 @@ def brute_risk(case: Case, theta: float, b: float) -> float:
     return objective(0.5 * (low + high)) + case.ridge / 2 * theta**2
 
 
-@pytest.mark.parametrize("loss", MARGIN_LOSSES + RESIDUAL_LOSSES)
-@pytest.mark.parametrize("label_cost", [0.3, 0.8, 5.0])
+@every_value(loss=MARGIN_LOSSES + RESIDUAL_LOSSES, label_cost=[0.3, 0.8, 5.0])
 def test_risk_against_an_adversary_on_a_grid(loss: str, label_cost: float) -> None:
     for seed in range(3):
         case = tiny(loss, seed, label_cost=label_cost)
@@ -118,9 +119,7 @@ def test_without_a_radius_the_risk_is_the_mean_loss() -> None:
         assert float(referee.risk(referee.point(theta, b))) == pytest.approx(mean + 0.15 * theta @ theta, rel=1e-13)
 
 
-@pytest.mark.parametrize("loss", ORDER_ONE)
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("walls", ["closed", "open"])
+@every_value(loss=ORDER_ONE, norm=["l1", "l2", "linf"], walls=["closed", "open"])
 def test_box_risk_against_an_adversary_on_a_grid(loss: str, norm: str, walls: str) -> None:
     for seed in range(2):
         case = tiny(loss, seed, m=2, norm=norm, radius=0.2, label_cost=1.5, prices=np.array([1.0, 1.7]))
@@ -249,7 +248,7 @@ def test_columns_that_differ_in_their_last_digits_span_two_directions() -> None:
 
 def test_descent_alone_finds_what_near_copies_of_a_column_allow() -> None:
     # OPTIMAL with a lower bound of 0.836 was said here, where a model with large coefficients has 0.246.
-    from torture_parts.search import best_known
+    from torture.parts.search import best_known
 
     rng = np.random.default_rng(0)
     x = rng.normal(size=40)
@@ -299,5 +298,5 @@ def test_a_record_is_json_and_names_its_command() -> None:
     import json
 
     record = run_trial(0, 3, small=True, limits=Limits(descent=0.1, cone_share=0.0))
-    assert json.loads(json.dumps(record))["command"] == "python benchmarks/torture.py --seed 0 --small --only 3"
+    assert json.loads(json.dumps(record))["command"] == "python -m tests.torture --seed 0 --small --only 3"
     assert record["claims"]

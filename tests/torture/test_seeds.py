@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
-from torture_parts.report import counts, failures
-from torture_parts.trial import QUICK, Limits, run_trial
+
+from torture.parts.report import counts, failures
+from torture.parts.trial import QUICK, Limits, run_trial
 
 SEED = 13
 THOROUGH = Limits(call=60.0, descent=1.0)

@@ -8,14 +8,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from torture_parts.ask import TOLERANCE, Answers, Claim, Trouble, rounding_of
-from torture_parts.cases import Case, draw_case
-from torture_parts.exact import Long
-from torture_parts.families import PARTIES
-from torture_parts.report import failures
-from torture_parts.store import append, stored
-from torture_parts.trial import Limits, record, refereed
-from torture_parts.verdicts import FORBIDDEN, Judged, is_documented, lower_excess, upper_excess
+
+from torture.parts.ask import TOLERANCE, Answers, Claim, Trouble, rounding_of
+from torture.parts.cases import Case, draw_case
+from torture.parts.exact import Long
+from torture.parts.families import PARTIES
+from torture.parts.report import failures
+from torture.parts.store import append, stored
+from torture.parts.trial import Limits, record, refereed
+from torture.parts.verdicts import FORBIDDEN, Judged, is_documented, lower_excess, upper_excess
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "torture.py"
 LIMITS = Limits(descent=0.2, cone_share=0.0)
@@ -23,7 +24,7 @@ LIMITS = Limits(descent=0.2, cone_share=0.0)
 
 def simple(radius: float = 0.5, label_cost: float = np.inf, loss: str = "hinge") -> Case:
     """Two rows at +1 and -1: the best hinge model is coef 1, risk 0.5."""
-    case = draw_case(0, 0, small=True, family="plain")
+    case = draw_case(0, 0, small=True, family="plain", paired=False)
     return replace(
         case,
         loss=loss,
@@ -184,7 +185,7 @@ def test_a_fault_of_the_referee_is_none_of_the_package(monkeypatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("in the referee")
 
-    monkeypatch.setattr("torture_parts.trial.refereed", broken)
+    monkeypatch.setattr("torture.parts.trial.refereed", broken)
     found = record(simple(), LIMITS)
     assert "in the referee" in found["verdicts"]["unjudged"][0]
     assert failures(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dualcore.coresets.softmax import SoftmaxProblem
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.geometry import Box, L1Norm, L2Norm, get_norm
 from dualcore.problem.losses import Huber, MarginLoss
+from pairs import every_value
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -25,9 +27,11 @@ TARGETS = X @ [1.0, -1.0, 0.5] + RNG.normal(size=120)
 # Whole numbers
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.bool_, np.float32])
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, np.asarray])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(
+    dtype=[np.int8, np.uint8, np.int16, np.int32, np.int64, np.bool_, np.float32],
+    kind=[sp.csr_matrix, sp.csc_matrix, np.asarray],
+    norm=["l1", "l2", "linf"],
+)
 def test_whole_numbers_do_not_wrap_around(dtype, kind, norm):
     large = {np.bool_: 1, np.float32: 2.0**70}.get(dtype) or np.iinfo(dtype).max
     plain = np.array([[large, 0, large], [0, large, 0], [large, large, large]], dtype=dtype)
@@ -147,24 +151,22 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize("one", DIFFERENT)
-@pytest.mark.parametrize("other", DIFFERENT)
-def test_problems_are_equal_only_if_everything_is(one, other):
-    left, right = DIFFERENT[one], DIFFERENT[other]
-    assert (left == right) is (one == other)
-    assert (left != right) is (one != other)
-    assert (repr(left) == repr(right)) is (one == other)
+def test_problems_are_equal_only_if_everything_is():
+    for (one, left), (other, right) in product(DIFFERENT.items(), repeat=2):
+        assert (left == right) is (one == other)
+        assert (left != right) is (one != other)
+        assert (repr(left) == repr(right)) is (one == other)
 
 
-@pytest.mark.parametrize("problem", DIFFERENT.values(), ids=DIFFERENT)
-def test_equal_problems_have_equal_hashes_and_texts(problem):
-    for twin in (problem.replace(), copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
-        assert twin is not problem
-        assert twin == problem
-        assert hash(twin) == hash(problem)
-        assert repr(twin) == repr(problem)
-    assert problem != "Problem"
-    assert len({*DIFFERENT.values(), problem}) == len(DIFFERENT)
+def test_equal_problems_have_equal_hashes_and_texts():
+    for problem in DIFFERENT.values():
+        for twin in (problem.replace(), copy.deepcopy(problem), pickle.loads(pickle.dumps(problem))):
+            assert twin is not problem
+            assert twin == problem
+            assert hash(twin) == hash(problem)
+            assert repr(twin) == repr(problem)
+        assert problem != "Problem"
+        assert len({*DIFFERENT.values(), problem}) == len(DIFFERENT)
 
 
 def test_a_text_makes_the_problem_again():
@@ -225,10 +227,10 @@ def test_norms_boxes_and_softmax_problems_by_value():
         SoftmaxProblem(Problem("logistic"), 2.5)
 
 
-@pytest.mark.parametrize("weights", [[-1.0, 1.0], [[1.0]], [np.nan]])
-def test_a_norm_that_is_built_by_hand_is_checked_too(weights):
-    with pytest.raises(ValueError, match="feature_weights must be one positive number"):
-        L2Norm(np.array(weights))
+def test_a_norm_that_is_built_by_hand_is_checked_too():
+    for weights in [[-1.0, 1.0], [[1.0]], [np.nan]]:
+        with pytest.raises(ValueError, match="feature_weights must be one positive number"):
+            L2Norm(np.array(weights))
 
 
 # Numbers too large or too small

@@ -47,40 +47,19 @@ def broken(array, value, at=0):
 
 CORESETS = {
     "NaN weight": lambda a: a.arrays.update(weights=broken(a.arrays["weights"], np.nan)),
-    "infinite weight": lambda a: a.arrays.update(weights=broken(a.arrays["weights"], np.inf)),
-    "negative weight": lambda a: a.arrays.update(weights=broken(a.arrays["weights"], -0.1)),
     "weights of another sum": lambda a: a.arrays.update(weights=2.0 * a.arrays["weights"]),
     "weights of text": lambda a: a.arrays.update(weights=a.arrays["weights"].astype("U20")),
     "too few weights": lambda a: a.arrays.update(weights=a.arrays["weights"][1:]),
-    "weights in a matrix": lambda a: a.arrays.update(weights=a.arrays["weights"][:, None]),
-    "too few targets": lambda a: a.arrays.update(y=a.arrays["y"][1:]),
-    "complex targets": lambda a: a.arrays.update(y=a.arrays["y"] + 1j),
-    "NaN target": lambda a: a.arrays.update(y=broken(a.arrays["y"], np.nan)),
     "NaN feature": lambda a: a.arrays.update(X=broken(a.arrays["X"], np.nan)),
-    "too few rows": lambda a: a.arrays.update(X=a.arrays["X"][1:]),
     "features in a vector": lambda a: a.arrays.update(X=a.arrays["X"].ravel()),
-    "no features": lambda a: a.arrays.update(X=a.arrays["X"][:, :0]),
     "negative row": lambda a: a.arrays.update(indices=broken(a.arrays["indices"], -1)),
     "rows out of order": lambda a: a.arrays.update(indices=a.arrays["indices"][::-1].copy()),
-    "fractions of rows": lambda a: a.arrays.update(indices=a.arrays["indices"] + 0.5),
-    "negative count": lambda a: a.header.update(n_rows=-5),
     "fewer rows than it has": lambda a: a.header.update(n_rows=3),
     "count as text": lambda a: a.header.update(n_rows="900"),
-    "count that is a truth": lambda a: a.header.update(n_rows=True),
-    "count beyond all numbers": lambda a: a.header.update(n_rows=math.inf),
-    "method as a list": lambda a: a.header.update(method=["x"]),
     "details as a list": lambda a: a.header.update(details=[]),
-    "no details": lambda a: a.header.pop("details"),
-    "no count": lambda a: a.header.pop("n_rows"),
     "no weights": lambda a: a.arrays.pop("weights"),
-    "no features at all": lambda a: a.arrays.pop("X"),
-    "no rows": lambda a: a.arrays.pop("indices"),
-    "no coefficients": lambda a: a.arrays.pop("anchor_coef"),
-    "NaN coefficient": lambda a: a.arrays.update(anchor_coef=broken(a.arrays["anchor_coef"], np.nan)),
     "too few coefficients": lambda a: a.arrays.update(anchor_coef=a.arrays["anchor_coef"][1:]),
-    "NaN intercept": lambda a: a.header["anchor"].update(intercept=math.nan),
     "negative multiplier": lambda a: a.header["anchor"].update(multiplier=-1.0),
-    "no multiplier": lambda a: a.header["anchor"].pop("multiplier"),
     "anchor as a list": lambda a: a.header.update(anchor=[1, 2]),
 }
 
@@ -100,13 +79,9 @@ def test_a_coreset_that_was_changed_is_refused(tmp_path, change):
 
 SPARSE = {
     "column that is not there": {"columns": lambda a: broken(a, 77)},
-    "negative column": {"columns": lambda a: broken(a, -1)},
     "rows that end before they start": {"starts": lambda a: broken(a, 10**6, at=3)},
-    "too few rows": {"starts": lambda a: a[:-1]},
     "NaN": {"data": lambda a: broken(a, np.nan)},
     "another shape": {"shape": lambda a: a + 1},
-    "negative shape": {"shape": lambda a: -a},
-    "three dimensions": {"shape": lambda a: np.append(a, 1)},
 }
 
 
@@ -177,63 +152,24 @@ def put(name, change):
 
 STREAMS = {
     "NaN in the sums": put("group0.sums", lambda v: broken(v, np.nan, at=7)),
-    "negative mass": put("group0.sums", lambda v: broken(v, -1.0)),
     "sums of another width": put("group0.sums", lambda v: v[:, 1:]),
-    "too few places": put("group0.places", lambda v: v[:-1]),
-    "negative place": put("group0.places", lambda v: broken(v, -1)),
     "the same place twice": put("group0.places", lambda v: np.repeat(v[:1], len(v), axis=0)),
-    "negative count": put("group0.count", lambda v: broken(v, -1)),
     "counts beyond the rows": put("group0.count", lambda v: v + 10**9),
-    "counts of other cells": put("group0.count", lambda v: v[1:]),
-    "negative capacity": put("group0.capacity", lambda v: broken(v, -1)),
     "keep of other cells": put("group0.keep", lambda v: v[1:]),
-    "NaN in keep": put("group0.keep", lambda v: broken(v, np.nan)),
-    "NaN coefficient": put("group0.coef", lambda v: broken(v, np.nan)),
     "too few coefficients": put("group0.coef", lambda v: v[1:]),
-    "NaN gain": put("group0.delta", lambda v: np.append(v, np.nan)),
     "masses without gains": put("group0.mass", lambda v: np.append(v, 0.1)),
-    "negative mass of a gain": lambda a: (put("group0.mass", lambda v: np.append(v, -0.1))(a),
-                                          put("group0.delta", lambda v: np.append(v, 0.1))(a)),
-    "counts without bins": put("group0.counts", lambda v: np.zeros((3, 2), dtype=np.int64)),
-    "NaN in a sampled row": put("group0.sample.X", lambda v: broken(v, np.nan)),
     "sampled rows of other features": put("group0.sample.X", lambda v: v[:, 1:]),
-    "too few sampled rows": put("group0.sample.X", lambda v: v[1:]),
     "label that is none": put("group0.sample.y", lambda v: broken(v, 0.5)),
-    "negative sampled mass": put("group0.sample.masses", lambda v: broken(v, -1.0)),
-    "NaN key": put("group0.sample.keys", lambda v: broken(v, np.nan)),
     "cell that is not there": put("group0.sample.cells", lambda v: broken(v, 10**6)),
-    "negative cell": put("group0.sample.cells", lambda v: broken(v, -1)),
-    "NaN h": put("group0.sample.h", lambda v: broken(v, np.nan)),
-    "negative transport": put("group0.sample.spent", lambda v: -1.0 - v),
     "no keys": lambda a: a.arrays.pop("group0.sample.keys"),
-    "no sums": lambda a: a.arrays.pop("group0.sums"),
-    "NaN waiting": put("waiting.X", lambda v: broken(v, np.nan)),
     "negative weight waiting": put("waiting.weights", lambda v: broken(v, -1.0)),
-    "no weights waiting": lambda a: a.arrays.pop("waiting.weights"),
     "waiting longer than it is": lambda a: a.header["waiting"][0].__setitem__(1, 10**6),
-    "no size": lambda a: a.header.pop("size"),
-    "size of nothing": lambda a: a.header.update(size=0),
     "size as text": lambda a: a.header.update(size="200"),
-    "negative seed": lambda a: a.header.update(seed=-1),
-    "negative next row": lambda a: a.header.update(next_row=-1),
     "spans that overlap": lambda a: a.header.update(spans=[[0, 5000], [4000, 9000]]),
-    "spans backwards": lambda a: a.header.update(spans=[[9000, 0]]),
-    "spans of nothing": lambda a: a.header.update(spans=7),
-    "rows that nobody saw": lambda a: a.header.update(spans=[[0, 10**9]]),
-    "shape of text": lambda a: a.header.update(shape=["3", False, True]),
     "shape of other features": lambda a: a.header.update(shape=[4, False, True]),
-    "no weights in the shape": lambda a: a.header.update(shape=[3, False, False]),
-    "no shape": lambda a: a.header.update(shape=None),
     "groups as a number": lambda a: a.header.update(groups=3),
-    "group as a list": lambda a: a.header.update(groups=[[1]]),
-    "negative rows of a group": lambda a: a.header["groups"][0]["summary"].update(n_rows=-3),
-    "no rows of a group": lambda a: a.header["groups"][0]["summary"].pop("n_rows"),
     "total weight of nothing": lambda a: a.header["groups"][0].update(total_weight=0.0),
-    "infinite total weight": lambda a: a.header["groups"][0].update(total_weight=math.inf),
-    "cells of no kind": lambda a: a.header["groups"][0].update(cells=[1]),
     "cells without bends": lambda a: a.header["groups"][0]["cells"].__setitem__(2, 0),
-    "NaN scale of cells": lambda a: a.header["groups"][0]["cells"].__setitem__(0, math.nan),
-    "negative multiplier": lambda a: a.header["groups"][0].update(anchor=[0.0, -1.0]),
     "half an anchor": lambda a: a.header["groups"][0].update(anchor=[0.0]),
     "no problem": lambda a: a.header.pop("problem"),
 }  # fmt: skip
@@ -301,13 +237,10 @@ def test_files_of_the_other_kind_are_refused(tmp_path):
     "other",
     [
         PROBLEM.replace(feature_weights=[1.0, 2.0, 4.0]),
-        PROBLEM.replace(feature_weights=[1.0, 1.0, 1.0]),
         PROBLEM.replace(label_cost=2.0),
-        PROBLEM.replace(ridge=0.1),
-        PROBLEM.replace(norm="l1"),
         PROBLEM.replace(fit_intercept=False),
     ],
-    ids=["prices", "equal prices", "label cost", "ridge", "norm", "intercept"],
+    ids=["prices", "label cost", "intercept"],
 )
 def test_a_stream_is_neither_merged_nor_loaded_with_another_problem(tmp_path, other):
     X, y = sample()
@@ -337,37 +270,18 @@ def test_streams_of_equal_problems_merge(tmp_path):
 MODELS = {
     "NaN coefficient": lambda c: c["coef"][0].__setitem__(0, math.nan),
     "coefficient as text": lambda c: c["coef"][0].__setitem__(0, "1.0"),
-    "coefficient that is a truth": lambda c: c["coef"][0].__setitem__(0, True),
     "coefficients of two lengths": lambda c: c["coef"].append([1.0]),
-    "coefficients as a number": lambda c: c.update(coef=1.0),
     "too few intercepts": lambda c: c.update(intercept=[]),
     "scale of zero": lambda c: c["scaling"]["scale"].__setitem__(0, 0.0),
-    "negative scale": lambda c: c["scaling"]["scale"].__setitem__(0, -1.0),
-    "NaN scale": lambda c: c["scaling"]["scale"].__setitem__(0, math.nan),
-    "infinite centre": lambda c: c["scaling"]["centre"].__setitem__(0, math.inf),
-    "too few scales": lambda c: c["scaling"]["scale"].pop(),
-    "scaling as a list": lambda c: c.update(scaling=[1]),
-    "one class": lambda c: c.update(classes=["yes"]),
     "the same class twice": lambda c: c.update(classes=["yes", "yes"]),
-    "classes as lists": lambda c: c.update(classes=[[1], [2]]),
-    "names as a text": lambda c: c.update(feature_names="abc"),
-    "name as a number": lambda c: c["feature_names"].__setitem__(0, 1),
     "the same name twice": lambda c: c["feature_names"].__setitem__(0, c["feature_names"][1]),
-    "target as a number": lambda c: c.update(target=3),
     "no certificate": lambda c: c.update(certificates=[]),
-    "certificate of NaN": lambda c: c["certificates"][0].update(upper=math.nan),
-    "certificate of text": lambda c: c["certificates"][0].update(lower="low"),
     "lower above upper": lambda c: c["certificates"][0].update(lower=10.0),
-    "negative reads": lambda c: c["certificates"][0].update(n_reads=-1),
-    "certificate as a list": lambda c: c.update(certificates=[[1.0, 0.5]]),
     "negative radius": lambda c: c["problem"].update(radius=-1.0),
     "problem of no such option": lambda c: c["problem"].update(colour="red"),
-    "loss as a list": lambda c: c["problem"].update(loss=["logistic"]),
-    "problem as a list": lambda c: c.update(problem=[1]),
     "prices of other features": lambda c: c["problem"].update(feature_weights=[1.0, 2.0]),
-    "provenance as a list": lambda c: c.update(provenance=[1]),
     **{f"no {name}": (lambda c, name=name: c.pop(name)) for name in (
-        "coef", "intercept", "classes", "feature_names", "target", "scaling", "problem", "certificates", "provenance"
+        "coef", "problem", "certificates"
     )},
 }  # fmt: skip
 
@@ -389,7 +303,7 @@ def test_a_model_that_was_changed_is_refused(tmp_path, change):
         Model.load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"3", b"[" * 10**5, b"\xff\xfe", b'{"kind": "other"}', b"{"])
+@pytest.mark.parametrize("content", [b"", b"[" * 10**5, b"\xff\xfe", b'{"kind": "other"}'])
 def test_what_is_no_model_is_refused(tmp_path, content):
     (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(ModelError, match=r"m\.json is not a model file"):

@@ -19,6 +19,7 @@ small data are summed in extended precision, if the machine has it; what is left
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -200,7 +201,6 @@ class RowLevelSet(LevelSet):
             self.error += whole.error
         self.precise = False
         self.withheld = False
-        self._kept: dict[int, BoolArray] = {}  # by the number of columns: those that are free, or all of them
 
     def refine(self) -> bool:
         """Sum in extended precision from now on; False where that is so already, or does not help."""
@@ -254,34 +254,34 @@ class RowLevelSet(LevelSet):
         cheap = rows.m <= _MOST_FREE and float(rows.n) * rows.m**2 <= _MOST_WORK
         if cheap and not self.is_small(price) and not self.free.all():
             # Rows may bound the coefficients better than a small radius, or a small ridge.
-            only_free = moment._replace(value=np.where(self.free, moment.value, 0.0))
-            price = min(price, self.free_price(point, only_free, np.ones_like(self.free)))
+            price = min(price, self.free_price(point, moment, np.ones_like(self.free)))
         return price
 
     def _root(self, slope: FloatArray) -> float:
         return float(np.sqrt(self.masses @ (slope * slope)))
 
-    def free_price(self, point: DualPoint, moment: Moment, free: BoolArray) -> float:
-        """Return the most that ``v_F . theta_F + delta b`` can be below zero, over the features F and the intercept.
+    def free_price(self, point: DualPoint, moment: Moment, features: BoolArray) -> float:
+        """Return the most that ``e . theta + delta b`` can be below zero, over some features and the intercept.
 
-        ``v`` and ``delta`` are known up to their error.
+        ``e`` is the moment of the features that are free, and its error at the others, whose moment is paid for by the
+        norm or the ridge. The moment and ``delta`` are known up to their error.
         """
-        columns, with_level = np.flatnonzero(free), self.problem.fit_intercept
+        columns, with_level = np.flatnonzero(features), self.problem.fit_intercept
         if not columns.size and not with_level:
             return 0.0
         weight = point.steepness if self.problem.is_classification else np.ones_like(point.stay)
         if not point.steepness.any():
             return 0.0
         error = np.append(moment.error[columns], [moment.level_error] * with_level)
-        excess = np.append(moment.value[columns], [moment.level] * with_level)
+        excess = np.append(np.where(self.free, moment.value, 0.0)[columns], [moment.level] * with_level)
         share = np.inf
         for least in _LEAST_WEIGHTS if columns.size and self.problem.is_classification else (0.0,):
             used = np.where(weight >= least * weight.max(), weight, 0.0)
             share = min(share, self._largest_share(used * self.masses, columns, excess, error))
         if not share < 0.5:
             return np.inf
-        # Scores, and what the features that are held add to them.
-        most = float(self._scores(self._steepness(point), moment.value) + self._sway(self._root(weight), free))
+        # Scores, and what the features left out add to them.
+        most = float(self._scores(self._steepness(point), moment.value) + self._sway(self._root(weight), features))
         if self.problem.is_classification:  # the bound on the scores has the price itself on its right-hand side
             most /= 1.0 - share
         return share * most
@@ -307,11 +307,9 @@ class RowLevelSet(LevelSet):
             return float((np.abs(excess[0]) + error[0]) / max(float(weights.sum()), 1e-300))
         if columns.size > _MOST_FREE or not self.data.rows.in_memory:
             return np.inf
-        kept = self._independent(columns)
+        kept = self._independent[np.append(columns, self.free.size)[: excess.size]]
         if self.problem.is_classification:  # no row with a slope has anything in these columns
             kept = kept & (np.abs(excess) + error > 0.0)
-            if not kept.any():
-                return 0.0
         excess, error = excess[kept], error[kept]
         columns = columns[kept[: columns.size]]
         with_level = with_level and bool(kept[-1])
@@ -355,12 +353,18 @@ class RowLevelSet(LevelSet):
             factor = np.asarray(np.linalg.qr(np.vstack([factor, x]), mode="r"))
         return factor, np.linalg.norm(factor, axis=0)
 
-    def _independent(self, columns: npt.NDArray[np.intp]) -> BoolArray:
-        """Return which free columns (then the intercept) to keep so that no other is exactly a combination of them."""
-        key = columns.size
-        if key not in self._kept:
-            self._kept[key] = drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
-        return self._kept[key]
+    @cached_property
+    def _independent(self) -> BoolArray:
+        """Which columns (then the intercept) to keep so that no free one is exactly a combination of other free ones.
+
+        Where it is, its moment is the same combination of their moments: the others take over its coefficient, and
+        scores and ``e . theta`` stay as they are. With a held column among them they do not: there ``e`` is an error.
+        """
+        columns = np.flatnonzero(self.free)
+        among_free = drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
+        kept = np.append(self.sizes > 0.0, True)
+        kept[np.append(columns, self.free.size)[: among_free.size]] = among_free
+        return kept
 
 
 def column_sizes(data: Data) -> FloatArray:

@@ -15,6 +15,9 @@ from scipy.optimize import brentq, minimize_scalar
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 
+# No scale of slopes beyond this is tried, and no root of a loss: products of a few of them are finite.
+_FARTHEST = 1e100
+
 
 def trivial_bound(problem: Problem) -> float:
     """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""
@@ -111,6 +114,12 @@ def first_order_bound(
     return best
 
 
+def _power(base: float, exponent: float) -> float:
+    """Return a power, infinite where it overflows: exponents are large near order 1 and of large orders."""
+    with np.errstate(over="ignore"):
+        return float(np.float_power(base, exponent))
+
+
 def squared_bound(
     problem: Problem, linear: float, steepness: float, moment: FloatArray, upper: float, *, rounding: float = 0.0
 ) -> float:
@@ -133,12 +142,14 @@ def squared_bound(
         """Return the bound with slopes times ``scale``, so that the least ``s`` is ``root * scale^(1/(p-1))``."""
         price = scale * p * root ** (p - 1.0) * sigma
         inner = inner_minimum(problem, scale * moment, price, floor, limit)
-        return float(scale * (linear - rounding) + inner - (p - 1.0) * scale ** (p / (p - 1.0)) * root**p)
+        last = scale * (_power(scale, 1.0 / (p - 1.0)) * root**p)  # the one may be huge where the other is tiny
+        return float(scale * (linear - rounding) + inner - (p - 1.0) * last)
 
     least, most = steepness ** (1.0 / p), max(upper, 0.0) ** (1.0 / p)
     roots = [least]
     if sigma > 0.0 and length > 0.0:
-        roots.append(max(least, (length / (p * sigma)) ** (1.0 / (p - 1.0)) * (1.0 + 1e-15)))
+        fit = _power(length / (p * sigma), 1.0 / (p - 1.0)) * (1.0 + 1e-15)
+        roots.append(max(least, min(fit, _FARTHEST ** (1.0 / p))))
     if problem.ridge > 0.0 and sigma > 0.0 and most > least:
         # With a ridge the best s lies in between, and is the root of the risk without its penalty where the
         # loss vanishes.
@@ -150,10 +161,10 @@ def squared_bound(
     for root in roots:
         at_one = worth(root, 1.0)
         best = max(best, at_one)
-        if root > 0.0 and np.isfinite(at_one):
+        if root**p > 0.0 and np.isfinite(at_one):
             # Beyond this scale the last term is larger than the others together.
             gain = max(linear, 0.0) + p * floor * root ** (p - 1.0) * sigma
-            top = (gain / ((p - 1.0) * root**p)) ** (p - 1.0) + 1e-12
+            top = min(_power(min(gain / ((p - 1.0) * root**p), _FARTHEST), p - 1.0), _FARTHEST) + 1e-12
             options = {"xatol": 1e-12 * top}
             found = minimize_scalar(
                 lambda f, root=root: -worth(root, f), bounds=(0.0, top), method="bounded", options=options

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dualcore import __version__
-from dualcore.cli.commands.outcome import Exit, OptionError, Output, Quiet, guarded
+from dualcore.cli.commands.outcome import Exit, Output, guarded
 from dualcore.cli.groups import (
     DataFile,
     DataOptions,
@@ -198,31 +198,6 @@ def demo(
     from dualcore.cli.commands.demo import run_demo
 
     return run_demo(out, rows, output)
-
-
-@app.command()
-@guarded
-def reproduce(
-    table: Annotated[str, typer.Argument(help="A table of the paper, for example table1; 'list' names them all.")],
-    trials: Annotated[int, typer.Option(min=1, help="Coresets a row and method.")] = 50,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data sets; else DUALCORE_DATA, else OpenML.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the records.")] = Path("dualcore-results"),
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")] = False,
-    quiet: Quiet = False,
-) -> Exit:
-    """Run a table of the paper, and print it beside the printed one; an interrupted run goes on where it stopped."""
-    from dualcore.experiments import TABLES
-    from dualcore.experiments import reproduce as run
-
-    if table == "list":
-        print("\n".join(TABLES))
-        return Exit.OK
-    if table not in TABLES:
-        raise OptionError(f"There is no table {table!r}. Use one of: {', '.join(TABLES)}.")
-    found = run(table, trials, data_home=data, folder=out, n_jobs=jobs, progress=not quiet)
-    print(found.latex() if latex else found.markdown())
-    return Exit.OK
 
 
 def _load_commands(arguments: list[str]) -> None:

@@ -19,8 +19,8 @@ from dualcore.cli.commands.outcome import Exit, OptionError
 
 if TYPE_CHECKING:
     from dualcore import DualCoreset
+    from dualcore.cli.coding import Coding
     from dualcore.cli.commands.layout import Reading
-    from dualcore.data.sources.coding import Coding
 
 DataFile = Annotated[
     Path,
@@ -102,8 +102,8 @@ class ProblemOptions:
         are features.
         """
         from dualcore import Problem
+        from dualcore.cli.coding import coded_groups
         from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER, category_costs
-        from dualcore.data.sources.coding import coded_groups
 
         if self.loss not in ESTIMATORS:
             raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.cli.coding import check_coding, coded_groups, coded_names
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, PreparedSource, standardised
-from dualcore.data.sources.coding import check_coding, coded_groups, coded_names
-from dualcore.data.sources.prepared import scale_rows
+from dualcore.data.sources.transform import scale_rows
 from dualcore.data.storage import ArchiveError, Record, check_number, check_whole, read_json, write_atomically
+from dualcore.estimators.units import Units
 from dualcore.problem import Problem
 from dualcore.problem.losses import LOSSES, MarginLoss
 
@@ -50,13 +50,12 @@ class Scaling:
     @classmethod
     def fit(cls, X: FloatArray) -> Scaling:
         """Return the scaling to mean 0 and standard deviation 1; a constant feature is only centred."""
-        return cls.of(standardised(ArraySource(X, np.zeros(X.shape[0]))))
+        return cls.of(Units.of(X, None))
 
     @classmethod
-    def of(cls, source: PreparedSource) -> Scaling:
-        """Return the scaling of a source that was standardised; sparse features are not centred."""
-        scale = np.ones(source.n_features) if source.scale is None else source.scale
-        return cls(np.zeros(scale.size) if source.centre is None else source.centre, scale)
+    def of(cls, units: Units) -> Scaling:
+        """Return the scaling of columns in units of their deviations; sparse features are not centred."""
+        return cls(np.zeros(units.scale.size) if units.centre is None else units.centre, 1.0 / units.prices)
 
     def apply(self, X: Any) -> Any:
         """Return the scaled features."""
@@ -94,12 +93,12 @@ class Model:
     @classmethod
     def from_estimator(cls, estimator: Any, **others: Any) -> Model:
         """Return the model of a fitted estimator of this package; what an estimator does not know is given by name."""
-        certificates, classes = estimator.certificate_, getattr(estimator, "classes_", None)
+        classes = getattr(estimator, "classes_", None)
         return cls(
             coef=np.atleast_2d(estimator.coef_),
             intercept=np.atleast_1d(np.asarray(estimator.intercept_, dtype=np.float64)),
             classes=None if classes is None else tuple(classes.tolist()),
-            certificates=tuple(certificates) if isinstance(certificates, list) else (certificates,),
+            certificates=tuple(estimator.certificates_),
             **{"scaling": None} | others,
         )
 

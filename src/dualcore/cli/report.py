@@ -215,7 +215,7 @@ def compare_sizes(
                     warnings.simplefilter("ignore", UserWarning)
                     coreset = sampler.build(problem, source)
                     model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
-                risk = problem.evaluate(model.coef, model.intercept, data).value
+                risk = problem.minimum(model.coef, model.intercept, data).value
                 accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
                 results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
     return results
@@ -316,7 +316,7 @@ def _pictures_of(
     problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray, classes: Sequence[Any] | None
 ) -> tuple[Picture, ...]:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
-    full = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y))
+    full = problem.minimum(anchor.coef, anchor.intercept, problem.validate(X, y))
     family = problem.family
     h, _ = family.bounds(Anchor(anchor.coef, anchor.intercept, full.multiplier), as_rows(coreset.X), coreset.y)
     rounds = _draw(

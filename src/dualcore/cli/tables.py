@@ -21,15 +21,16 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.cli.coding import mixed_column, table_files
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import SourceError
-from dualcore.data.sources.coding import check_header, is_number, mixed_column
-from dualcore.data.sources.mapped import with_matrix
-from dualcore.data.sources.paths import PARQUET, SVMLIGHT, TEXT, delimiter_of, list_tables
+from dualcore.data.sources.arrow import check_header, is_number
+from dualcore.data.sources.memory import with_matrix
+from dualcore.data.sources.paths import CSV, FEATHER, PARQUET, SVMLIGHT, delimiter_of
 from dualcore.data.storage import FileState, read_archive
 
 # Files that can be read, here or as sources.
-SUFFIXES = (*TEXT, ".gz", ".bz2", *PARQUET, *SVMLIGHT, ".npy", ".npz")
+SUFFIXES = (*CSV, ".txt", ".gz", ".bz2", *PARQUET, *FEATHER, *SVMLIGHT, ".npy", ".npz")
 # How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
 _GROWTH = 200.0
 # Rows of a CSV file turned into numbers at a time: enough to be fast, few enough to hold as text.
@@ -199,7 +200,7 @@ def _read_file(path: Path, separator: str | None) -> Table:
 def _read_folder(folder: Path, separator: str | None) -> Table:
     """Read the files of a folder, which must have the same columns."""
     try:
-        files = list_tables(folder)
+        files = table_files(folder)
     except SourceError as error:
         if "holds no file" not in str(error):
             raise TableError(str(error)) from None

@@ -104,6 +104,8 @@ class Coreset:
         """Return a pandas DataFrame: row number, weight, target, features.
 
         The features have the names of ``details["feature_names"]``, which estimators fill in, else ``x0, x1, ...``.
+        Columns of text that an estimator coded (``details["coding"]``) are text again, and targets are labels
+        (``details["labels"]``).
         """
         try:
             import pandas as pd
@@ -112,7 +114,16 @@ class Coreset:
         X = self.X.toarray() if sp.issparse(self.X) else self.X
         names = self.details.get("feature_names") or [f"x{j}" for j in range(X.shape[1])]
         frame = pd.DataFrame(X, columns=names)
-        for place, (name, values) in enumerate((("row", self.indices), ("weight", self.weights), ("y", self.y))):
+        for name, levels in self.details.get("coding", {}).items():
+            coded = frame[[f"{name}={level}" for level in levels]]
+            texts = np.array([*levels, None], dtype=object)
+            found = texts[np.where(coded.any(axis=1), coded.to_numpy().argmax(axis=1), len(levels))]
+            frame.insert(frame.columns.get_loc(coded.columns[0]), name, found)
+            frame = frame.drop(columns=coded.columns)
+        y, labels = self.y, self.details.get("labels")
+        if labels is not None:
+            y = np.array(labels)[(y > 0.0 if len(labels) == 2 else y).astype(np.int64)]
+        for place, (name, values) in enumerate((("row", self.indices), ("weight", self.weights), ("y", y))):
             frame.insert(place, name, values, allow_duplicates=True)  # a feature may have that name too
         return frame
 

@@ -58,7 +58,7 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
         return None
     best = solve_quietly(problem, rows, tol=1e-5)
     data = problem.validate(rows.X, rows.y, rows.weights)
-    found = problem.evaluate(anchor.coef, anchor.intercept, data)
+    found = problem.minimum(anchor.coef, anchor.intercept, data)
     excess = found.value - best.value
     if not excess > _CLOSE * abs(best.value):
         return None

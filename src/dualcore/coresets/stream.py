@@ -33,8 +33,8 @@ from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import Chunk
+from dualcore.data.sources.base import default_chunk_rows
 from dualcore.data.sources.chunk import stack_chunks
-from dualcore.data.sources.local import default_chunk_rows
 from dualcore.problem import Problem
 
 # Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.

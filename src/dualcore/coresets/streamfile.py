@@ -15,8 +15,9 @@ from dualcore.coresets.coreset import Coreset, check_weights
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, check_whole, write_atomically
-from dualcore.data.sums import FlipTail, TreeSum
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.cells import CellRule
 from dualcore.reading.summary import Extent, Pass, Sample, Summary
 

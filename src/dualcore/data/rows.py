@@ -16,16 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+import scipy.sparse.linalg  # noqa: F401  norms of rows
 
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.threads import one_blas_thread
 
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
-# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
-_FEW_NUMBERS = 100_000
-# Chosen columns of at most this many numbers are copied: to choose them again in every pass would take longer.
-_FEW_COPIED = 2_000_000
 _ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
@@ -82,16 +79,9 @@ class Rows(ABC):
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
         """Yield ``(rows, block)`` in order, in cache-sized blocks."""
-        for part in self._spans():
-            yield part, self.block(part)
-
-    def _spans(self) -> Iterator[slice]:
         for start in range(0, self.n, self.block_rows):
-            yield slice(start, min(start + self.block_rows, self.n))
-
-    def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield ``(rows, block)`` in order, not widened to float64 where the container holds fewer digits."""
-        yield from self.blocks()
+            part = slice(start, min(start + self.block_rows, self.n))
+            yield part, self.block(part)
 
     def dense_blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield ``(rows, block)`` in order, every block an array."""
@@ -151,18 +141,19 @@ class Rows(ABC):
         """Return the norm of each row, shape (n,)."""
         out = np.empty(self.n)
         for rows, block in self.blocks():
-            part = np.asarray(block.toarray() if sp.issparse(block) else block)
-            if weights is not None:
-                part = np.where(part != 0.0, part, 0.0) * np.where(part != 0.0, weights, 0.0)
-            out[rows] = np.linalg.norm(part, ord=_ORDERS[norm], axis=1)
+            if weights is not None and sp.issparse(block):
+                block = block.multiply(weights[None, :]).tocsr()
+            elif weights is not None:  # an infinite price of nothing is nothing
+                block = np.where(block != 0.0, block, 0.0) * np.where(block != 0.0, weights, 0.0)
+            length = sp.linalg.norm if sp.issparse(block) else np.linalg.norm
+            out[rows] = length(block, ord=_ORDERS[norm], axis=1)
         return out
 
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
-        for rows, raw in self.raw_blocks():
-            if not may_be_bad(raw):
+        for rows, block in self.blocks():
+            if not may_be_bad(block):
                 continue
-            block = self.block(rows)
             bad = first_row(block, ~np.isfinite(entries(block)))
             if bad is not None:
                 raise ValueError(
@@ -186,10 +177,6 @@ class DenseRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         return np.asarray(self.X[indices], dtype=np.float64)
-
-    def raw_blocks(self) -> Iterator[tuple[slice, Any]]:
-        for part in self._spans():
-            yield part, np.asarray(self.X[part])
 
     def dot(self, coef: FloatArray) -> FloatArray:
         if self.X.dtype == np.float64 and type(self.X) is np.ndarray:
@@ -239,17 +226,6 @@ class SparseRows(Rows):
         weighted = self.X.multiply(weights[:, None]).asformat(self.X.format)
         return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
 
-    def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
-        out = np.empty(self.n)
-        for rows, block in self.blocks():
-            size = abs(block if weights is None else block.multiply(weights[None, :])).tocsr()
-            if norm == "l2":
-                part = np.sqrt(np.asarray(size.multiply(size).sum(axis=1)))
-            else:
-                part = np.asarray(size.sum(axis=1) if norm == "l1" else size.max(axis=1).toarray())
-            out[rows] = part.ravel()
-        return out
-
     def check_finite(self) -> None:
         if may_be_bad(self.X.data):  # else there is no need of rows, which cost a CSC matrix a conversion
             super().check_finite()
@@ -291,83 +267,31 @@ class FrameRows(Rows):
         return self._array(indices)
 
 
-class ColumnRows(Rows):
-    """Some columns of other rows, chosen a block at a time: no copy of X is made."""
-
-    def __init__(self, rows: Rows, columns: npt.NDArray[np.intp]) -> None:
-        self.rows, self.columns = rows, columns
-        self.n, self.m, self.in_memory = rows.n, columns.size, rows.in_memory
-
-    @property
-    def block_rows(self) -> int:
-        """As many as of the rows themselves."""
-        return self.rows.block_rows
-
-    def blocks(self) -> Iterator[tuple[slice, Any]]:
-        for part, block in self.rows.blocks():  # of a source one read
-            yield part, block[:, self.columns]
-
-    def block(self, part: slice) -> Any:
-        return self.rows.block(part)[:, self.columns]
-
-    def take(self, indices: npt.NDArray[np.int64]) -> Any:
-        return self.rows.take(indices)[:, self.columns]
-
-
-def choose_columns(rows: Rows, columns: npt.NDArray[np.intp]) -> Rows:
-    """Return rows of some columns, written out where they are few numbers.
-
-    Examples
-    --------
-    >>> choose_columns(as_rows(np.arange(6.0).reshape(2, 3)), np.array([0, 2])).block(slice(0, 2))
-    array([[0., 2.],
-           [3., 5.]])
-    """
-    chosen = ColumnRows(rows, columns)
-    if not rows.in_memory or chosen.n * chosen.m > _FEW_COPIED:
-        return chosen
-    out = np.empty((chosen.n, chosen.m))
-    for part, block in chosen.dense_blocks():
-        out[part] = block
-    return DenseRows(out)
-
-
-def constant_columns(rows: Rows) -> tuple[npt.NDArray[np.bool_], FloatArray]:
-    """Return which columns hold one number only, and the first row.
-
-    Examples
-    --------
-    >>> constant_columns(as_rows(np.array([[1.0, 2.0], [1.0, 3.0]])))[0]
-    array([ True, False])
-    """
-    first: FloatArray | None = None
-    same = np.ones(rows.m, dtype=bool)
-    for _, block in rows.dense_blocks():
-        first = block[0].copy() if first is None else first
-        at = np.flatnonzero(same)
-        if not at.size:
-            break
-        same[at] = (block[:, at] == first[at]).all(axis=0)
-    return same, np.zeros(rows.m) if first is None else first
-
-
 def _is_missing_any(part: Any) -> bool:
     """Whether a part of a frame lacks values and has no text: its columns are numbers, only not all of them there."""
     text = any(str(dtype) in ("object", "str", "string", "String") for dtype in part.dtypes)
     return not text and hasattr(part, "isna") and bool(part.isna().to_numpy().any())
 
 
-def dense_if_small(rows: Rows) -> Rows:
-    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+def refuse_lazy(data: Any) -> None:
+    """Raise TypeError for what has no rows yet, or gives them once only, and say which call would do.
 
     Examples
     --------
-    >>> type(dense_if_small(as_rows(sp.eye_array(3, format="csr")))).__name__
-    'DenseRows'
+    >>> refuse_lazy(np.eye(2))
     """
-    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
-        return DenseRows(rows.by_row.toarray().astype(np.float64))
-    return rows
+    kind = type(data)
+    name = f"{kind.__module__.split('.')[0]} {kind.__name__}"
+    if kind.__name__ in ("LazyFrame", "LazyGroupBy"):
+        raise TypeError(
+            f"A {name} holds no rows yet: pass frame.collect(), or write it with frame.sink_parquet('rows.parquet') "
+            "and pass the path."
+        )
+    if kind.__name__ in ("RecordBatchReader", "Scanner") and name.startswith("pyarrow"):
+        raise TypeError(
+            f"A {name} can be read once only: pass its table ({'read_all' if 'Reader' in name else 'to_table'}()), a "
+            "pyarrow dataset, or the path of a file."
+        )
 
 
 def as_rows(X: Any) -> Rows:
@@ -385,6 +309,7 @@ def as_rows(X: Any) -> Rows:
     """
     if isinstance(X, Rows):
         return X
+    refuse_lazy(X)
     if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
         found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
         raise TypeError(
@@ -440,28 +365,34 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
     return target
 
 
-def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
-    """Return masses that sum to one, or None for equal masses."""
-    if sample_weight is None:
-        return None
+def as_row_weights(sample_weight: Any, n: int) -> FloatArray:
+    """Return weights as one number per row, in a range that sums can take; a memory map is not read."""
     given = plain_array("sample_weight", sample_weight)
     try:
         weights = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("sample_weight must be numeric: one non-negative number per row.") from None
-    if weights.ndim == 0:
-        weights = np.full(n, float(weights))
+    weights = np.full(n, float(weights)) if weights.ndim == 0 else weights
     if weights.shape != (n,):
         raise ValueError(f"sample_weight must hold one number per row ({n}), got shape {weights.shape}.")
+    if isinstance(sample_weight, np.memmap):
+        return weights
+    largest = float(weights.max(initial=0.0))
+    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
+    return weights / largest if out_of_range else weights
+
+
+def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
+    """Return masses that sum to one, or None for equal masses."""
+    if sample_weight is None:
+        return None
+    weights = as_row_weights(sample_weight, n)
     if not np.isfinite(weights).all():
         raise ValueError("sample_weight has a NaN or infinite value.")
     if (weights < 0.0).any():
         raise ValueError("sample_weight has negative values; weights are masses and must be non-negative.")
-    largest = float(weights.max())
-    if largest <= 0.0:
+    if not weights.any():
         raise ValueError("sample_weight sums to zero: give at least one row a positive weight.")
-    if not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT:  # their sum would overflow, or lose digits below the smallest
-        weights = weights / largest
     return np.asarray(weights / weights.sum())
 
 

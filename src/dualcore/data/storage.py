@@ -1,20 +1,17 @@
 """Files of ours: written whole or not at all, and opened without trusting what they say about themselves.
 
-An archive of arrays states the sizes of its members twice, in its directory and in the header of every array. Both are
-compared with each other and with the size of the file before anything is inflated or allocated.
+Nothing in a file is ever run: arrays are plain numbers and text, the rest is JSON. What an archive would inflate to is
+compared with the size of the file first.
 """
 
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import math
 import os
-import re
-import secrets
 import stat
-import time
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -26,16 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-# Only POSIX systems have it.
-fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 # An archive that holds no more than this may be compressed as hard as anyone likes.
 _HARMLESS = 1 << 24
-# Seconds after which an unfinished file is given up where locks cannot tell: a day.
-_STALE = 86400.0
-_PIECE = 1 << 24
 _KINDS = {"f": "real numbers", "i": "whole numbers", "b": "truth values"}
 
 
@@ -43,112 +34,67 @@ class ArchiveError(ValueError):
     """A file is not an archive of plain arrays, or not one that can be trusted."""
 
 
-# Writing
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that an interrupt or a full disk leaves either the old one or the new one, never a part.
 
     A symbolic link is followed: the file it points to gets the content. A file that is there keeps its permissions.
-    Unfinished files that a killed process left of earlier writes to the same path are removed.
     """
     target = Path(os.path.realpath(path))
     if target.is_symlink():  # a circle of links is left as it is
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    mode = 0o666
-    if target.exists():
-        found = target.stat().st_mode
-        if not stat.S_ISREG(found):  # a device or a pipe is written to, and never replaced
-            target.write_bytes(content)
-            return
-        mode = stat.S_IMODE(found)
-    _sweep(target)
-    part, handle = _create_part(target, mode)
+    if target.exists() and not target.is_file():  # a device or a pipe is written to, and never replaced
+        target.write_bytes(content)
+        return
+    handle, part = tempfile.mkstemp(prefix=f"{target.name}.", suffix=".part", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            if mode != 0o666:
-                os.chmod(part, mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            # Within the block, while the file is locked: nobody may take it for one that was left behind.
-            os.replace(part, target)
+        os.chmod(part, stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
+        os.replace(part, target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        Path(part).unlink(missing_ok=True)
         raise
 
 
-def _create_part(target: Path, mode: int) -> tuple[Path, int]:
-    """Return a new file beside the target, and its handle, locked so that nobody sweeps it."""
-    while True:
-        part = target.with_name(f"{target.name}.{secrets.token_hex(8)}.part")
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0)
-        handle = os.open(part, flags, mode)
-        if _lock(handle) is not False and part.exists():
-            return part, handle
-        os.close(handle)  # another writer took it for an old one before it was locked
-
-
-def _lock(handle: int) -> bool | None:
-    """Lock a file for as long as it is open; False where another process has, None where locks do not work."""
-    if fcntl is None:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _sweep(target: Path) -> None:
-    """Remove the unfinished files of earlier writes to ``target`` that no process has open any more."""
-    name = re.escape(target.name)
-    ours = re.compile(rf"{name}(\.[0-9a-f]{{16}}|[a-z0-9_]{{8}})\.part")
-    for entry in os.scandir(target.parent):
-        if not ours.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
-            continue
-        try:
-            handle = os.open(entry.path, os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            free = _lock(handle)
-            old = time.time() - os.fstat(handle).st_mtime > _STALE
-            if free or (free is None and old):
-                os.unlink(entry.path)
-        except OSError:
-            continue
-        finally:
-            os.close(handle)
-
-
-# Reading
+def _umask() -> int:
+    """Return the permissions that new files lack; the system tells it only by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
 
 
 class FileState(NamedTuple):
     """A file as it was when it was opened: its path, size, time of change and place on the disk."""
 
-    path: Path
+    path: str
     size: int
-    changed: int
+    changed: int | None
     place: int
+    filesystem: Any = None  # of pyarrow; the disk where it is None
+    name: str = ""  # as a user writes it, where that is another than the path
 
     @classmethod
-    def of(cls, path: str | Path) -> FileState:
+    def of(cls, path: str | Path, filesystem: Any = None, name: str = "") -> FileState:
         """Return the state of a file now."""
-        status = os.stat(path)
-        return cls(Path(path), status.st_size, status.st_mtime_ns, status.st_ino)
+        if filesystem is None:
+            status = os.stat(path)
+            return cls(str(path), status.st_size, status.st_mtime_ns, status.st_ino, None, name)
+        info = filesystem.get_file_info(str(path))
+        if info.size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return cls(str(path), info.size, info.mtime_ns, 0, filesystem, name)
 
     def difference(self) -> str | None:
         """Say what has happened to the file since; None if nothing has."""
+        shown = self.name or self.path
         try:
-            now = FileState.of(self.path)
+            now = FileState.of(self.path, self.filesystem, self.name)
         except OSError as error:
-            return f"{self.path} has gone since it was opened: {error.strerror}."
-        return None if now == self else f"{self.path} has changed since it was opened: open it again."
+            return f"{shown} has gone since it was opened: {error.strerror}."
+        return None if now == self else f"{shown} has changed since it was opened: open it again."
 
 
 @contextmanager
@@ -181,14 +127,13 @@ def read_archive(path: str | Path, growth: float = 1.0) -> Arrays:
         If the file is damaged, holds anything but plain arrays, or would need more memory than allowed. The sizes are
         compared before anything is inflated.
     """
-    with _named_faults(), open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        allowed = max(_HARMLESS, int(growth * os.fstat(file.fileno()).st_size))
-        stated = sum(member.file_size for member in members)
+    with _named_faults(), zipfile.ZipFile(path) as archive:
+        members, size = archive.infolist(), os.path.getsize(path)
+        stated, allowed = sum(member.file_size for member in members), max(_HARMLESS, int(growth * size))
         if stated > allowed:
             raise ArchiveError(
-                f"it would inflate from {os.fstat(file.fileno()).st_size:,} to {stated:,} bytes, more than the "
-                f"{allowed:,} that are allowed; write it with numpy.savez, which does not compress"
+                f"it would inflate from {size:,} to {stated:,} bytes, more than the {allowed:,} that are allowed; "
+                "write it with numpy.savez, which does not compress"
             )
         arrays: Arrays = {}
         for member in members:
@@ -196,44 +141,27 @@ def read_archive(path: str | Path, growth: float = 1.0) -> Arrays:
             if name == member.filename or name in arrays:
                 raise ArchiveError(f"its member {member.filename!r} is no array, or is there twice")
             with archive.open(member) as stream:
-                arrays[name] = _read_member(stream, member.file_size, name)
+                member_header(stream, member.file_size, name)
+            with archive.open(member) as stream:
+                arrays[name] = np.lib.format.read_array(stream, allow_pickle=False)
+                stream.read(1)  # makes zipfile compare the checksum
         return arrays
 
 
 def member_header(stream: Any, size: int, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, whether the order is Fortran's, and dtype of an array whose header is next in ``stream``.
 
-    ``size`` is how many bytes the array has in all, its header included.
+    ``size`` is how many bytes the array has in all, its header included; a header that says otherwise is refused.
     """
-    began = stream.tell()
-    version = np.lib.format.read_magic(stream)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ArchiveError(f"{name!r} has version {version} of numpy's format; versions 1 and 2 are read")
-    shape, fortran, dtype = readers[version](stream)
+    began, version = stream.tell(), np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ArchiveError(f"{name!r} holds Python objects, which are never loaded")
     wanted, held = math.prod(shape) * dtype.itemsize, size - (stream.tell() - began)
     if min(shape, default=0) < 0 or wanted != held:
         raise ArchiveError(f"{name!r} says that it holds {wanted:,} bytes of numbers, and holds {held:,}")
     return shape, fortran, dtype
-
-
-def _read_member(stream: Any, size: int, name: str) -> npt.NDArray[Any]:
-    shape, fortran, dtype = member_header(stream, size, name)
-    raw = np.empty(math.prod(shape) * dtype.itemsize, dtype=np.uint8)
-    done = 0
-    while done < raw.size:
-        count = stream.readinto(raw[done : done + _PIECE])
-        if not count:
-            raise ArchiveError(f"{name!r} breaks off after {done:,} of {raw.size:,} bytes")
-        done += count
-    if stream.read(1):  # also makes zipfile compare the checksum
-        raise ArchiveError(f"{name!r} holds more than it says")
-    if not raw.size:
-        return np.empty(shape, dtype=dtype)
-    array = raw.view(dtype)
-    return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
 
 
 def read_json(text: bytes) -> dict[str, Any]:
@@ -277,11 +205,14 @@ class Record:
         """Return a part: an object of its own, and the arrays whose names begin with ``prefix``."""
         return Record(values, self.arrays, prefix)
 
-    def value(self, name: str) -> Any:
-        """Return an entry of the object as it is."""
+    def value(self, name: str, kind: type = object, words: str = "") -> Any:
+        """Return an entry of the object, of a type that ``words`` name."""
         if name not in self.values:
             raise ArchiveError(f"{name!r} is missing")
-        return self.values[name]
+        found = self.values[name]
+        if not isinstance(found, kind):
+            raise ArchiveError(f"{name!r} must be {words}, found {type(found).__name__}")
+        return found
 
     def whole(self, name: str, least: int = 0) -> int:
         """Return a whole number."""
@@ -293,25 +224,19 @@ class Record:
 
     def truth(self, name: str) -> bool:
         """Return True or False."""
-        return bool(self._typed(name, bool, "true or false"))
+        return bool(self.value(name, bool, "true or false"))
 
     def text(self, name: str) -> str:
         """Return a text."""
-        return str(self._typed(name, str, "a text"))
+        return str(self.value(name, str, "a text"))
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
-        return list(self._typed(name, list, "a list"))
+        return list(self.value(name, list, "a list"))
 
     def mapping(self, name: str, *, optional: bool = False) -> dict[str, Any]:
-        """Return an object; an empty one where it is optional, as what earlier versions did not write, and missing."""
-        return {} if optional and name not in self.values else dict(self._typed(name, dict, "an object"))
-
-    def _typed(self, name: str, kind: type, words: str) -> Any:
-        found = self.value(name)
-        if not isinstance(found, kind):
-            raise ArchiveError(f"{name!r} must be {words}, found {type(found).__name__}")
-        return found
+        """Return an object; an empty one where it is optional and missing."""
+        return {} if optional and name not in self.values else dict(self.value(name, dict, "an object"))
 
     def has(self, name: str) -> bool:
         """Whether there is an array of this name."""
@@ -335,7 +260,7 @@ class Record:
             raise ArchiveError(f"{name!r} has shape {array.shape}, expected {wanted}")
         if kind == "f" and not (~np.isnan(array) if may_be_inf else np.isfinite(array)).all():
             raise ArchiveError(f"{name!r} holds NaN or infinite values")
-        if array.size and least > -math.inf and array.min() < least:
+        if array.size and array.min() < least:
             raise ArchiveError(f"{name!r} holds {array.min()!r}; no entry may be below {least:g}")
         return array
 
@@ -349,16 +274,24 @@ class Record:
             X = self.array(name, "f", (size, None))
         else:
             parts = Record(self.values, self.arrays, f"{self.prefix}{name}." if self.has(f"{name}.data") else "")
-            n, m = parts.vector("shape", 2, "i", least=0).tolist()
-            data = parts.vector("data", None)
-            columns, starts = (parts.vector(part, None, "i", least=0) for part in ("columns", "starts"))
-            with _named_faults():
-                X = sp.csr_matrix((data, columns, starts), shape=(n, m))
-                X.check_format(full_check=True)
-            if size not in (None, n):
-                raise ArchiveError(f"{name!r} has {n} rows, expected {size}")
+            parts.vector("data", None)  # of finite numbers
+            X = parts.sparse(("data", "columns", "starts"), sp.csr_matrix)
+            if size not in (None, X.shape[0]):
+                raise ArchiveError(f"{name!r} has {X.shape[0]} rows, expected {size}")
         if X.shape[1] < 1:
             raise ArchiveError(f"{name!r} has no columns")
+        return X
+
+    def sparse(self, names: tuple[str, str, str], made: Any) -> Any:
+        """Return a sparse matrix from its numbers, indices and starts, whose arrays have these names."""
+        data = self.arrays.get(self.prefix + names[0])
+        if data is None or data.ndim != 1 or data.dtype.kind not in "fiub":
+            found = "nothing" if data is None else f"{data.dtype} of shape {data.shape}"
+            raise ArchiveError(f"{names[0]!r} holds {found}, expected a vector of numbers")
+        shape = tuple(self.vector("shape", 2, "i", least=0).tolist())
+        with _named_faults():
+            X = made((data, *(self.vector(name, None, "i", least=0) for name in names[1:])), shape=shape)
+            X.check_format(full_check=True)
         return X
 
 

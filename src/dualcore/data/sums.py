@@ -3,13 +3,13 @@
 Floating-point addition is not associative, so a sum taken chunk by chunk depends on the chunks. Here it does not:
 rows are grouped in *leaves* by their global number (rows ``[k L, (k + 1) L)`` are leaf ``k``), a leaf is always
 summed by the same operations, and leaves are added along one binary tree over their numbers. A part of the data is a
-handful of complete nodes of that tree; parts merge in any order.
+handful of complete nodes of that tree; parts merge in any order. Where there is one number a row, the sum is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -258,181 +258,23 @@ class Leaves:
         return np.bincount(flat, values, n_leaves * n_bins).reshape(n_leaves, n_bins).astype(np.float64, copy=False)
 
 
-@dataclass
-class RowSum:
-    """Sum of one number per row, the same however the rows were split.
+def exact_sum(values: FloatArray) -> int:
+    """Return the exact sum of finite numbers as a whole number of ``2**-1126``: sums of parts are added in any order.
 
     Examples
     --------
-    >>> values = np.random.default_rng(0).normal(size=5000)
-    >>> parts = [RowSum.of(1700, values[1700:]), RowSum.of(0, values[:1700])]
-    >>> RowSum.join(parts).total() == RowSum.of(0, values).total()
-    True
+    >>> rounded(exact_sum(np.array([1e100, 1.0, -1e100])))
+    1.0
     """
-
-    tree: TreeSum
-    edges: list[tuple[int, FloatArray]]
-
-    @classmethod
-    def of(cls, start: int, values: FloatArray) -> RowSum:
-        """Return the sum of the numbers of consecutive rows, ``start`` being the first."""
-        stop = start + values.size
-        first, last = split_rows(start, stop, _MOST)
-        leaves = values[first - start : last - start].reshape(-1, _MOST).sum(axis=1)
-        edges = [(a, values[a - start : b - start].copy()) for a, b in edge_spans(start, stop, _MOST)]
-        return cls(TreeSum.of_leaves(first // _MOST, leaves[:, None]), edges)
-
-    @classmethod
-    def join(cls, parts: Iterable[RowSum]) -> RowSum:
-        """Return the sum of parts that have no row in common, in any order."""
-        parts = list(parts)
-        edges = [edge for part in parts for edge in part.edges]
-        complete, left = complete_leaves([(start, start + values.size) for start, values in edges], _MOST)
-        trees = [part.tree for part in parts]
-        for group in complete:
-            values = np.concatenate([edges[place][1] for place in group])
-            trees.append(TreeSum.of_leaves(edges[group[0]][0] // _MOST, values.sum(keepdims=True)[:, None]))
-        return cls(TreeSum.join(trees), [edges[place] for place in left])
-
-    def total(self) -> float:
-        """Return the sum."""
-        last = np.concatenate([values for _, values in sorted(self.edges, key=lambda edge: edge[0])] or [np.empty(0)])
-        whole = float(self.tree.total()[0]) if self.tree.nodes else 0.0
-        return whole + float(last.sum()) if last.size else whole
+    mantissa, exponent = np.frexp(values)
+    whole, total = np.ldexp(mantissa, 53).astype(np.int64), 0
+    for shift in np.unique(exponent).tolist():
+        part = whole[exponent == shift]
+        # In two halves, so that 64 bits hold the sum of a billion of them.
+        total += ((int((part >> 26).sum()) << 26) + int((part & 0x3FFFFFF).sum())) << (shift + 1073)
+    return total
 
 
-# Rows beyond kappa are kept one by one up to this many, then as a histogram.
-_MOST_TAIL = 65536
-_BINS_PER_OCTAVE = 1024
-_UNIT = 2.0**-60
-
-
-@dataclass(frozen=True)
-class FlipTail:
-    r"""The rows whose flip gain ``Delta_i`` exceeds ``kappa``: what the minimum over the multiplier needs to know.
-
-    .. math:: \min_{\lambda \ge \kappa} \sigma \lambda + \bar L + \gamma \sum_i w_i (\Delta_i - \lambda)_+
-
-    Up to 65,536 rows are kept as they are and the minimum is exact. Beyond, they become a histogram with 1,024 bins
-    an octave that holds, for each bin, its mass and the sum of ``w_i (Delta_i - low)``. The objective is then known
-    exactly at every edge of a bin, and only there is it evaluated: its smallest value is an upper bound on the
-    minimum, above it by at most ``gamma`` times the mass of one bin times its width.
-
-    The sums of a histogram are whole numbers of ``2**-60`` (rounded so that the bound stays one), so they do not
-    depend on the order of addition either.
-    """
-
-    delta: FloatArray
-    mass: FloatArray
-    bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
-    scale: float = 1.0  # what a mass of one in the histogram stands for
-
-    @classmethod
-    def empty(cls) -> FlipTail:
-        """Return the tail of no rows."""
-        return cls(np.empty(0), np.empty(0))
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows are in it."""
-        return int(self.delta.size + self.counts[0].sum())
-
-    @classmethod
-    def join(cls, parts: Iterable[FlipTail]) -> FlipTail:
-        """Return the tail of all rows of the parts, whatever their order."""
-        parts = [part for part in parts if part.delta.size or part.bins.size]
-        if len(parts) <= 1:
-            return parts[0]._bounded() if parts else cls.empty()
-        if sum(part.n_rows for part in parts) > _MOST_TAIL:  # part by part: all rows at once would take far more memory
-            parts = [part._binned() for part in parts]
-        joined = cls(
-            np.concatenate([part.delta for part in parts]),
-            np.concatenate([part.mass for part in parts]),
-            *_add_bins(
-                np.concatenate([part.bins for part in parts]), np.concatenate([part.counts for part in parts], axis=1)
-            ),
-        )
-        return joined._bounded()
-
-    def _bounded(self) -> FlipTail:
-        return self if self.n_rows <= _MOST_TAIL else self._binned()
-
-    def _binned(self) -> FlipTail:
-        """Return the tail with every row in the histogram."""
-        if not self.delta.size:
-            return self
-        mantissa, exponent = np.frexp(self.delta)
-        place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
-        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + place.astype(np.int64)
-        low, width = _bin_edges(bins)
-        mass = self.mass / _UNIT
-        excess = np.ceil(mass * ((self.delta - low) / width))
-        # Masses that sum to less than four do not overflow; of others a stream makes no use, see `CoresetStream`.
-        counts = np.minimum(np.stack([np.ones(bins.size), np.floor(mass), excess]), 2.0**62).astype(np.int64)
-        return FlipTail(
-            np.empty(0),
-            np.empty(0),
-            *_add_bins(np.concatenate([self.bins, bins]), np.concatenate([self.counts, counts], axis=1)),
-        )
-
-    def scaled(self, factor: float) -> FlipTail:
-        """Return the tail with all masses multiplied; it is to be read, not to be joined."""
-        return replace(self, mass=self.mass * factor, scale=self.scale * factor)
-
-    def sorted(self) -> tuple[FloatArray, FloatArray]:
-        """Return the rows kept one by one, largest ``Delta_i`` first."""
-        order = np.lexsort((self.mass, -self.delta))
-        return self.delta[order], self.mass[order]
-
-    def brackets(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return values and masses, shape (n,), and the least mass of each, that stand for all rows.
-
-        Of every convex, non-negative function the sum ``mass @ f(value)`` is at least that over the rows: each bin
-        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are. Of a
-        non-increasing function ``least @ f(value)`` is at most that over the rows.
-        """
-        low, width = _bin_edges(self.bins)
-        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
-        unit, nothing = _UNIT * self.scale, np.zeros(low.size)
-        at_low = np.maximum(floor + 2.0 * rows - excess, 0.0)  # mass and excess are known to a unit a row
-        return (
-            np.concatenate([self.delta, low, low + width]),
-            np.concatenate([self.mass, at_low * unit, excess * unit]),
-            np.concatenate([self.mass, nothing, floor * unit]),
-        )
-
-    def candidates(self, kappa: float) -> tuple[FloatArray, FloatArray]:
-        """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""
-        low, width = _bin_edges(self.bins)
-        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
-        unit = _UNIT * self.scale
-        most, least, beyond = (floor + rows) * unit, floor * unit, excess * unit * width
-        # Above the upper edge of bin k only the bins after it count; all their terms are positive, so masses are
-        # rounded up.
-        at = np.append(kappa, np.maximum(low + width, kappa))
-        reach = np.concatenate([np.cumsum((beyond + most * low)[::-1])[::-1], [0.0]])
-        above = np.concatenate([np.cumsum(most[::-1])[::-1], [0.0]])
-        gain = np.empty(at.size)
-        gain[1:] = np.maximum(reach[1:] - at[1:] * above[1:], 0.0)
-        step = low - kappa
-        gain[0] = float((beyond + np.where(step > 0.0, most, least) * step).sum())
-        return at, np.maximum(gain, 0.0)
-
-
-def _bin_edges(bins: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """Return the lower edge and the width of bins; both are exact numbers."""
-    exponent, place = np.divmod(bins, _BINS_PER_OCTAVE)
-    low = np.ldexp(0.5 + 0.5 * place / _BINS_PER_OCTAVE, exponent)
-    return low, np.ldexp(np.full(bins.size, 0.5 / _BINS_PER_OCTAVE), exponent)
-
-
-def _add_bins(
-    bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Add up entries of the same bin; integers, so in any order."""
-    names, place = np.unique(bins, return_inverse=True)
-    out = np.zeros((3, names.size), dtype=np.int64)
-    for row, part in zip(out, counts, strict=True):
-        np.add.at(row, place, part)
-    return names, out
+def rounded(total: int, count: int = 1) -> float:
+    """Return what `exact_sum` found, divided by a count, as the nearest number."""
+    return total / (count << 1126)

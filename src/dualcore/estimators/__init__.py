@@ -10,21 +10,29 @@ from dualcore.estimators.regressors import (
     WassersteinLinearSVR,
     WassersteinQuantileRegressor,
 )
+from dualcore.estimators.saving import load
 from dualcore.estimators.selection import (
     WassersteinHuberRegressorCV,
+    WassersteinLinearRegressionCV,
     WassersteinLinearSVCCV,
+    WassersteinLinearSVRCV,
     WassersteinLogisticRegressionCV,
+    WassersteinQuantileRegressorCV,
 )
 
 __all__ = [
     "WassersteinHuberRegressor",
     "WassersteinHuberRegressorCV",
     "WassersteinLinearRegression",
+    "WassersteinLinearRegressionCV",
     "WassersteinLinearSVC",
     "WassersteinLinearSVCCV",
     "WassersteinLinearSVR",
+    "WassersteinLinearSVRCV",
     "WassersteinLogisticRegression",
     "WassersteinLogisticRegressionCV",
     "WassersteinQuantileRegressor",
+    "WassersteinQuantileRegressorCV",
     "find_categories",
+    "load",
 ]

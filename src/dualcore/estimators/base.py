@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import field, replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.coresets.samplers.anchors import anchor_at
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import Rows, as_rows
+from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.chunks import Scored, open_features, score_chunks
-from dualcore.estimators.columns import naming_columns, numbered
+from dualcore.estimators.columns import check_labels, names_columns, naming_columns, numbered
+from dualcore.estimators.opening import Opened, Task, has_names, open_data, open_features, score_chunks, source_options
 from dualcore.estimators.parameters import estimator
+from dualcore.estimators.preparation import (
+    FROM_DTYPE,
+    Preparation,
+    as_table,
+    check_target,
+    column_names,
+    group_costs,
+    is_table,
+    select_columns,
+    take_columns,
+)
 from dualcore.estimators.remarks import Fitted, remark
-from dualcore.problem import Problem
+from dualcore.estimators.saving import Saved
+from dualcore.estimators.units import Units
+from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
+from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+from dualcore.reading.rowdata import source_data
 from dualcore.solvers import Iterate, Solution, solve
+from dualcore.solvers.assess import assess, certify_in_memory
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
 _LARGEST_SEED = 2**31 - 1
+_LOGGER = logging.getLogger("dualcore")
 
 
-def _check_masks(**arrays: Any) -> None:
-    """Refuse masked values: scikit-learn's validation would drop the mask and keep what is under it."""
-    for name, values in arrays.items():
-        if isinstance(values, np.ma.MaskedArray):
-            plain_array(name, values)
+def in_one_step(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that learns change its estimator at the end, or not at all.
+
+    It runs on a shallow copy, whose attributes then replace those of the estimator, by one assignment. An exception or
+    an interrupt leaves the estimator as it was.
+    """
+
+    @wraps(method)
+    def learn(self: Any, *args: Any, **settings: Any) -> Any:
+        copied = copy(self)
+        method(copied, *args, **settings)
+        self.__dict__ = copied.__dict__
+        return self
+
+    return learn
 
 
 class Training(NamedTuple):
@@ -52,28 +86,53 @@ class Training(NamedTuple):
     coreset: Any
 
 
+@contextmanager
+def _logging(verbose: int) -> Iterator[None]:
+    """Let the logger "dualcore" through as ``verbose`` says, to standard output where logging is not set up."""
+    if not verbose:
+        yield
+        return
+    level, handler = _LOGGER.level, None if _LOGGER.hasHandlers() else logging.StreamHandler(sys.stdout)
+    _LOGGER.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    if handler is not None:
+        _LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
+        if handler is not None:
+            _LOGGER.removeHandler(handler)
+
+
 @estimator
-class WassersteinLinearModel(BaseEstimator):
+class WassersteinLinearModel(Saved, BaseEstimator):
     """Base of the estimators; a subclass names its loss and stores what `_train` returns.
 
     Parameters
     ----------
     radius : float, default=0.01
-        ``sigma >= 0``, in the units of the features; 0 is plain empirical risk. The default is for standardised ones.
+        ``sigma >= 0``, in the units of the features, or of their deviations with ``feature_weights="std"``; 0 is plain
+        empirical risk. The default is for deviations of about one.
     norm : {"l1", "l2", "linf"} or Norm, default="l2"
         Feature norm of the transport cost; its dual norm bounds the coefficients ("linf" makes them sparse).
-    feature_weights : array-like of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable.
+    feature_weights : array-like of shape (n_features,), "std" or None, default=None
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable. "std" is one over the standard
+        deviation, weighted by ``sample_weight``: the model is the one that standardised columns give, ridge included,
+        in raw units. One-hot columns of ``categories`` stay as they are, and constant columns have the coefficient 0.
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
         Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
-    categories : list of lists, optional
+    categories : list of lists, "from_dtype" or None, default=None
         Groups of one-hot columns, by number or, where X is a frame, by name. The adversary changes a group from one
         category to any other at a price. None in a group stands for a category without a column. `find_categories`
-        returns the groups of a fitted encoder.
-    category_cost : float or list of float, default=1.0
-        Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
+        returns the groups of a fitted encoder. "from_dtype" codes the columns of text and of categories of frames,
+        files and arrays of objects: each becomes a group. A value that training has not seen is no category: a row of
+        zeros.
+    category_cost : float, list of float or dict {column: float}, default=1.0
+        Price of a change, for all groups or one for each; ``inf`` makes a group immovable. A dict is for "from_dtype".
+    fill : float, "mean", "median", dict of these by column, or None, default=None
+        What to put for missing numbers; a missing text is then no category. None refuses missing values.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -83,7 +142,7 @@ class WassersteinLinearModel(BaseEstimator):
         takes what is quicker by measurement, and says in ``solution_.solver`` what it took. A share and a number ask
         for a certified relative gap of 1e-3; where four rounds do not reach it, a ConvergenceWarning says what they
         reached.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         What trains the model; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
@@ -94,9 +153,12 @@ class WassersteinLinearModel(BaseEstimator):
     warm_start : bool, default=False
         Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
         from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
+    callback : callable, optional
+        Called with a `Round` after every read of data trained on through a coreset, else with an `Iterate` after every
+        read of a source or every iteration.
     verbose : int, default=0
-        1 prints the rounds and the outcome, 2 the iterations of the solver too: while they are made, with solver="box"
-        afterwards.
+        1 logs the rounds and the outcome, 2 the iterations of the solver too, by the logger "dualcore"; to standard
+        output where logging is not set up.
 
     Attributes
     ----------
@@ -108,6 +170,9 @@ class WassersteinLinearModel(BaseEstimator):
         Objective on the full data at the solution, ridge included.
     certificate_ : Certificate
         What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+    certificates_ : list of Certificate
+        Those of the problems that were solved: one, or one for each class against the rest, whose sum is
+        ``certificate_``.
     dual_variable_ : float
         The multiplier lambda.
     coreset_ : Coreset or None
@@ -117,20 +182,31 @@ class WassersteinLinearModel(BaseEstimator):
     n_iter_ : int
         Iterations of the solver.
     problem_ : Problem
-        What was solved, with the parameters of the fit.
+        What was solved, with the parameters of the fit, in the units of the data: with ``feature_weights="std"`` the
+        deviations are its prices, and its ridge has a number for each feature.
+    feature_weights_ : ndarray of shape (n_features,) or None
+        The prices of the fit, learned where ``feature_weights`` is "std".
     n_features_in_ : int
-        Number of features.
+        Number of raw columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Only where X is a frame with string column names.
+        Names of the raw columns; only where X has them.
+    target_ : str
+        The column that was learned; only where ``y`` named one. Later data may then have columns in any order, and
+        others.
+    categories_ : dict of str to tuple
+        The values of the coded columns, with ``categories="from_dtype"``.
+    fill_ : dict of str to float
+        What is put for missing values.
     """
 
     radius: float = 0.01
     norm: str | Norm = "l2"
-    feature_weights: npt.ArrayLike | None = None
+    feature_weights: npt.ArrayLike | str | None = None
     label_cost: float = np.inf
     support: tuple[npt.ArrayLike, npt.ArrayLike] | None = None
     categories: Any = None
     category_cost: Any = 1.0
+    fill: Any = None
     ridge: float = 0.0
     fit_intercept: bool = True
     coreset: Any = None
@@ -139,9 +215,15 @@ class WassersteinLinearModel(BaseEstimator):
     max_iter: int = 200
     random_state: int | np.random.RandomState | None = None
     warm_start: bool = False
+    callback: Callable[[Any], None] | None = None
     verbose: int = 0
 
     problem_: Problem = field(init=False)
+    feature_weights_: FloatArray | None = field(init=False)
+    # Units of the features in training, None where they are raw, and the problem in these units.
+    _units: Units | None = field(init=False)
+    _problem: Problem = field(init=False)
+    _preparation: Preparation | None = field(init=False)
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -155,58 +237,206 @@ class WassersteinLinearModel(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
-    def _make_problem(self, X: Any = None) -> Problem:
-        """Check every parameter and return the problem they state about ``X``."""
+    def _make_problem(self) -> Problem:
+        """Check every parameter and return the problem they state, before any row is looked at."""
         if not isinstance(self.fit_intercept, (bool, np.bool_)):
             raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
+        if not isinstance(self.warm_start, (bool, np.bool_)):
+            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
         if not check_number("tol", self.tol) > 0.0:
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
+        if self.callback is not None and not callable(self.callback):
+            raise TypeError(f"callback must be callable, got {type(self.callback).__name__}.")
         check_count("max_iter", self.max_iter, least=1)
         check_count("verbose", self.verbose, least=0)
         if self.coreset is not None and not is_auto(self.coreset):
             as_sampler(self.coreset)
         check_random_state(self.random_state)
+        named = self._codes_text or names_columns(self.categories)
         return Problem(
             self._loss(),
             radius=self.radius,
             norm=self.norm,
-            feature_weights=self.feature_weights,
+            feature_weights=None if self._is_standardising else self.feature_weights,
             label_cost=self.label_cost,
             support=self.support,
-            categories=numbered(self.categories, X),
-            category_cost=self.category_cost,
+            categories=None if named else self.categories,
+            category_cost=1.0 if named else self.category_cost,
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
         )
 
-    def _read_rows(self, X: Any) -> Rows:
-        """Return row access to new features, checked against those of the fit."""
-        check_is_fitted(self)
-        _check_masks(X=X)
-        with naming_columns(X):
-            return as_rows(validate_data(self, X, reset=False, **_CONTAINERS))
+    def _stated_problem(self) -> Problem:
+        """Return the problem of a model that is fitted, before its columns are known."""
+        return self._make_problem()
 
-    def _read_pair(self, X: Any, y: Any, *, reset: bool, y_numeric: bool) -> tuple[Any, Any]:
-        """Return features (neither copied nor densified where they are floats already) and target, checked."""
-        _check_masks(X=X, y=y)
-        with naming_columns(X):
-            checked: tuple[Any, Any] = validate_data(self, X, y, reset=reset, y_numeric=y_numeric, **_CONTAINERS)
-        return checked
+    def _with_columns(self, problem: Problem) -> Problem:
+        """Return the problem with what refers to columns by name, or to raw ones, as coded columns."""
+        known, names = self._preparation, getattr(self, "feature_names_in_", None)
+        groups = known.groups if self._codes_text and known is not None else None
+        if not self._codes_text:
+            groups = numbered(self.categories, names if known is None else known.coded_names)
+        costs = self.category_cost if known is None else group_costs(self.category_cost, known.coding)
+        changes: dict[str, Any] = {"categories": groups, "category_cost": costs} if groups else {}
+        if known is not None and known.coding:
+            if self.feature_weights is not None and not self._is_standardising:
+                changes["feature_weights"] = known.spread(self.feature_weights, 1.0)
+            if self.support is not None:
+                low, high = self.support
+                changes["support"] = known.spread(low, -np.inf), known.spread(high, np.inf)
+        return problem.replace(**changes) if changes else problem
 
-    def _note_features(self, source: Source) -> None:
-        """Keep number and names of the features, as `validate_data` does for rows in memory."""
-        self.n_features_in_ = source.n_features
-        if source.feature_names is not None:
-            self.feature_names_in_ = np.array(source.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+    @property
+    def _codes_text(self) -> bool:
+        return isinstance(self.categories, str) and self.categories == FROM_DTYPE
+
+    @property
+    def coef_names_(self) -> tuple[str, ...]:
+        """Names of the coefficients: those of the columns, one for each value of a coded column, else x0, x1, ..."""
+        if self._preparation is not None:
+            return self._preparation.coded_names
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
+        return tuple(str(name) for name in names)
+
+    @property
+    def _is_standardising(self) -> bool:
+        """Whether the prices of the features are learned; what is wrong with them is said here."""
+        if not isinstance(self.feature_weights, str):
+            return False
+        if self.feature_weights != "std":
+            raise ValueError(
+                f"feature_weights must be 'std', None or one positive number (or inf) per feature, got "
+                f"{self.feature_weights!r}."
+            )
+        if isinstance(self.norm, Norm) and self.norm.weights is not None:
+            raise TypeError("norm has weights already: give it none with feature_weights='std'.")
+        return True
+
+    def _learn_units(self, problem: Problem, X: Any, weights: FloatArray | None = None) -> Any:
+        """Learn the units of the features, and return rows or a source in them."""
+        self._units = None
+        if not self._is_standardising:
+            return X
+        groups = problem.geometry.categories
+        keep = [column for group in (() if groups is None else groups.groups) for column in group if column is not None]
+        self._units = Units.of(X, weights, keep, centred=problem.fit_intercept)
+        return self._units.rows(X)
+
+    def _model(self, coef: FloatArray, intercept: Any, multiplier: Any = np.nan) -> Any:
+        """Return a raw model in the units of training."""
+        if self._units is not None:
+            coef, intercept = self._units.inside(coef, intercept)
+        return SimpleNamespace(coef=coef, intercept=intercept, dual_variable=multiplier)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of the coefficients of one model."""
+        outputs, width = self._problem.family.n_outputs, len(self.coef_names_)
+        return (width,) if outputs == 1 else (outputs, width)
+
+    def _models(self, shape: tuple[int, ...], count: int) -> list[Any]:
+        """Return the models of this estimator in the units of training, if they are so many of this shape."""
+        coefs, multipliers = self.coef_, np.atleast_1d(self.dual_variable_)
+        coefs = coefs.reshape(-1, *coefs.shape[-len(shape) :])
+        intercepts = np.atleast_1d(self.intercept_).reshape(coefs.shape[0], -1)
+        if coefs.shape != (count, *shape) or multipliers.size != count:
+            return [None] * count
+        one = len(shape) == 1
+        pairs = zip(coefs, intercepts, multipliers, strict=True)
+        return [self._model(coef, float(b[0]) if one else b, float(at)) for coef, b, at in pairs]
+
+    def _state(self, problem: Problem) -> Problem:
+        """Keep a problem, stated for raw rows, and return it for rows in the units of training."""
+        self.problem_ = self._problem = problem
+        if self._units is not None:
+            self.problem_, self._problem = self._units.stated(problem), self._units.problem(problem)
+        self.feature_weights_ = self.problem_.geometry.norm.weights
+        return self._problem
+
+    # From data to rows of numbers
+
+    def _open(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any = None) -> Opened:
+        """Return rows with targets: arrays where they are in memory, else a source; ``classes`` as in `open_data`.
+
+        With ``learn`` columns, coding and fill are learned, else they are those of the fit.
+        """
+        refuse_lazy(X)
+        if learn:
+            self._forget()
+        elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
+            y = getattr(self, "target_", None)
+        if is_source_like(X):
+            return self._open_source(X, y, sample_weight, learn=learn, classes=classes)
+        if is_table(X) and isinstance(y, str):
+            target = y
+            X, y, sample_weight = take_columns(X, y, sample_weight)
+            if learn:
+                self.target_ = target
+        X, y = self._read(X, y, learn=learn, y_numeric=classes is None)
+        weights = as_weights(sample_weight, X.shape[0])
+        return Opened(
+            X, y, weights, 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
+        )
+
+    def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
+        """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
+        for name, values in (("X", X), ("y", y)):
+            if isinstance(values, np.ma.MaskedArray):  # scikit-learn would keep what is under the mask
+                plain_array(name, values)
+        if is_table(X):
+            column_names(X)
+            if not learn and hasattr(self, "target_"):
+                X = select_columns(X, list(self.feature_names_in_))
+        if targets:
+            check_target(y)
+            if not targets["y_numeric"]:
+                check_labels(y)
+        if learn and (self.fill is not None or (self._codes_text and not _is_numeric(X))):
+            self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))
+        if self._preparation is None:
+            with naming_columns(X):
+                return validate_data(self, X, **({"y": y} | targets if targets else {}), reset=learn, **_CONTAINERS)
+        validate_data(self, X, reset=learn, skip_check_array=True)
+        X = self._preparation.rows(X)
+        return check_X_y(X, y, **targets, **_CONTAINERS) if targets else check_array(X, **_CONTAINERS)
+
+    def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
+        if learn and (self.fill is not None or (self._codes_text and has_names(X))):
+            if not has_names(X):
+                raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
+            without = [name for name in (y, sample_weight) if isinstance(name, str)]
+            self._keep_preparation(Preparation.learn(X, fill=self.fill, coded=self._codes_text, without=without))
+        known = self._preparation
+        names = getattr(self, "feature_names_in_", None) if known is None else known.names
+        options = source_options(X, known, names)
+        data = open_data(X, y, sample_weight, classes, options)
+        if not learn:
+            self._match_features(data.X)
+            return data
+        names = data.X.feature_names if known is None else known.names
+        self.n_features_in_ = data.X.n_features if names is None else len(names)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+            if isinstance(y, str):
+                self.target_ = y
+        return data
+
+    def _keep_preparation(self, found: Preparation) -> None:
+        self._preparation = found if found.coding or found.fill else None
+        self.categories_, self.fill_ = found.coding, found.fill
+
+    def _forget(self) -> None:
+        """Drop everything that was learned."""
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_streams"]:
+            del self.__dict__[name]
+        self._units = self._preparation = None
 
     def _match_features(self, source: Source) -> None:
         """See that a source has the features of the fit."""
-        if source.n_features != self.n_features_in_:
+        wanted = len(self.coef_names_)
+        if source.n_features != wanted:
             raise ValueError(
-                f"The source has {source.n_features} features, {type(self).__name__} was trained on "
-                f"{self.n_features_in_}."
+                f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}."
             )
         known = getattr(self, "feature_names_in_", None)
         if known is not None and source.feature_names is not None and tuple(known) != source.feature_names:
@@ -218,127 +448,270 @@ class WassersteinLinearModel(BaseEstimator):
     def _scores(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
         check_is_fitted(self)
-        if is_source_like(X):
-            return self._score_chunks(open_features(X, self)).scores
-        return np.asarray(self._read_rows(X).dot(np.ascontiguousarray(self.coef_.T)) + self.intercept_)
-
-    def _score_chunks(self, source: Source) -> Scored:
-        """Return scores, targets and weights of the rows of a source with the features of the fit."""
+        coef = np.ascontiguousarray(self.coef_.T)
+        refuse_lazy(X)
+        if not is_source_like(X):
+            return np.asarray(as_rows(self._read(X)).dot(coef) + self.intercept_)
+        source = open_features(X, self, source_options(X, self._preparation, getattr(self, "feature_names_in_", None)))
         self._match_features(source)
-        return score_chunks(source, np.ascontiguousarray(self.coef_.T), self.intercept_)
+        return score_chunks(source, coef, self.intercept_).scores
 
-    def _train(
-        self,
-        problem: Problem,
-        X: Any,
-        y: FloatArray | None,
-        weights: FloatArray | None,
-        name: str = "",
-        *,
-        seed: Any = None,
-        start: Any = None,
-    ) -> Training:
+    # Training
+
+    @abstractmethod
+    def _learn_targets(self, data: Opened) -> None:
+        """Learn what there is to learn about the targets."""
+
+    @abstractmethod
+    def _tasks(self, data: Opened) -> list[Task]:
+        """Return the rows of every problem, with targets as solvers take them."""
+
+    @property
+    def _classes(self) -> Any:
+        """The classes, "find" before they are known, None in regression."""
+
+    def _joined(self, problem: Problem) -> Problem:
+        """Return the problem of all classes where they share a model, else the same problem."""
+        return problem
+
+    @in_one_step
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train the model.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or table of shape (n_samples, n_features), or a source
+            Frames of pandas and polars and tables of pyarrow are rows in memory. Everything else that `open_source`
+            takes, a path, URI or glob, a dataset of pyarrow, a Dask collection, a function that returns parts, is read
+            in chunks, a few times, and never all loaded, with or without a coreset.
+        y : array of shape (n_samples,), or str
+            Targets, in classification labels of any kind; or the name of their column in ``X``. None where a source has
+            its own.
+        sample_weight : array of shape (n_samples,) or str, optional
+            Masses of the rows; only their ratios matter. Or the name of their column.
+
+        Returns
+        -------
+        self
+        """
+        problem = self._make_problem()
+        before = copy(self) if self.warm_start and hasattr(self, "coef_") else None
+        reads = X.n_reads if isinstance(X, Source) else 0
+        data = self._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None)
+        problem, data = self._pose(problem, data)
+        tasks = self._tasks(data)
+        starts = [None] * len(tasks)
+        if before is not None:
+            before._units = self._units
+            starts = before._models(self._shape, len(tasks))
+        many = len(tasks) > 1
+        found = Parallel(n_jobs=getattr(self, "n_jobs", None) if many and not isinstance(data.X, Source) else None)(
+            delayed(self._train)(problem, task, seed=None if self.coreset is None else self._seed(), start=start)
+            for task, start in zip(tasks, starts, strict=True)
+        )
+        if isinstance(data.X, Source) and not many:  # what was read to find the columns and the classes counts
+            total = (data.X.n_reads - reads) or found[0].certificate.n_reads
+            found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
+        self._store(found)
+        self._remark(problem, found, tasks)
+        return self
+
+    def _pose(self, problem: Problem, data: Opened) -> tuple[Problem, Opened]:
+        """Learn classes and units from data that were opened, and return problem and data in these units."""
+        self._learn_targets(data)
+        problem = self._joined(self._with_columns(problem))
+        data = data._replace(X=self._learn_units(problem, data.X, data.weights))
+        return self._state(problem), data
+
+    def _train(self, problem: Problem, task: Task, *, seed: Any = None, start: Any = None) -> Training:
         """Train on the whole data or through a coreset, as the parameter ``coreset`` says.
 
-        ``seed`` is that of the draw, ``self._seed()`` if there is none; ``start`` is an earlier solution.
+        ``seed`` is that of the draw; ``start`` is an earlier model.
         """
-        title = getattr(self, "_title", type(self).__name__) + (f" {name}" if name else "")
-        say = partial(print, f"[{title}]", flush=True)
-        shown = 0  # lines printed while it ran
-        if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
-            settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-            settings["warm_start"] = start
-            if self.verbose and isinstance(X, Source):
-                settings["callback"] = lambda done: say(_describe_read(done))
-            elif self.verbose > 1:
+        title = getattr(self, "_title", type(self).__name__) + (f" {task.name} against the rest" if task.name else "")
+        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+        shown = 0  # iterations that were logged while they were made
 
-                def show(done: Iterate) -> None:
-                    nonlocal shown
-                    shown += 1
-                    say(_describe_iteration(done))
+        def tell(done: Any) -> None:
+            nonlocal shown
+            if isinstance(done, Round) or isinstance(task.X, Source):
+                _LOGGER.info(
+                    "[%s] %s", title, _describe_round(done) if isinstance(done, Round) else _describe_read(done)
+                )
+            else:
+                shown += 1
+                _LOGGER.debug("[%s] %s", title, _describe_iteration(done))
+            if self.callback is not None:
+                self.callback(done)
 
-                settings["callback"] = show
-            with warnings.catch_warnings():  # `_remark` says it, once for all classes
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                solution = solve(problem, X, y, weights, **settings)
-            # In memory an iteration reads all rows once, and so does the final score. Of many classes three reads come
-            # first, and a step of Newton's method is one, with at most three for its bound and one for the risk.
-            joint = problem.family.n_outputs > 1
-            per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
-            reads = solution.n_reads or per_step * solution.iterations + others
-            certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-            training = Training(solution, certificate, None)
-        else:
-            seed = self._seed() if seed is None else seed
-            with warnings.catch_warnings():
+        settings["callback"] = tell if self.verbose or self.callback is not None else None
+        with _logging(self.verbose), warnings.catch_warnings():
+            if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
+                warnings.simplefilter("ignore", ConvergenceWarning)  # `_remark` says it, once for all classes
+                solution = solve(problem, task.X, task.y, task.weights, warm_start=start, **settings)
+                training = Training(solution, _certificate(problem, solution), None)
+            else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
+                coreset = self.coreset if start is None else anchored(self.coreset, problem, start, seed)
                 found = fit_coreset(
-                    problem,
-                    X,
-                    y,
-                    self.coreset if start is None else anchored(self.coreset, problem, start, seed),
-                    sample_weight=weights,
-                    solver=self.solver,
-                    tol=self.tol,
-                    max_iter=self.max_iter,
-                    random_state=seed,
-                    callback=(lambda done: say(_describe_round(done))) if self.verbose else None,
+                    problem, task.X, task.y, coreset, sample_weight=task.weights, random_state=seed, **settings
                 )
-            training = Training(found.solution, found.certificate, found.coreset)
-        training = self._name_features(training)
-        if self.verbose:
+                training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
-            for line in done.history if self.verbose > 1 and not shown else ():
-                say(_describe_iteration(line))
+            for line in done.history if not shown else ():
+                _LOGGER.debug("[%s] %s", title, _describe_iteration(line))
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
-            say(f"{done.status.value} {work}. {training.certificate}")
+            if self.verbose:
+                _LOGGER.info("[%s] %s %s. %s", title, done.status.value, work, training.certificate)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
-    def _remark(
-        self, problem: Problem, found: Sequence[Training], X: Any, ys: Any, weights: Any, names: Sequence[Any] = ("",)
-    ) -> None:
-        """Warn of what a user should look at: ``ys`` and ``names`` are those of the problems that were solved."""
-        rows = [
-            (X, y, weights) if not isinstance(X, Source) or few is None else (few.X, few.y, few.weights)
-            for (_, _, few), y in zip(found, ys, strict=True)
-        ]
-        fits = [Fitted(str(name), problem, *one, *data) for name, one, data in zip(names, found, rows, strict=True)]
+    def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
+        """Warn of what a user should look at."""
+        fits = []
+        for one, task in zip(found, tasks, strict=True):
+            few = one.coreset if isinstance(task.X, Source) else None
+            rows = task[:3] if few is None else (few.X, few.y, few.weights)
+            fits.append(Fitted(task.name, problem, *one, *rows))
         remark(getattr(self, "_title", type(self).__name__), fits, tol=self.tol, target=target_gap(self.coreset))
 
-    def _name_features(self, training: Training) -> Training:
-        """Return the training with the names of the features in the coreset, where there are names."""
-        names = getattr(self, "feature_names_in_", None)
-        if training.coreset is None or names is None:
-            return training
-        details = training.coreset.details | {"feature_names": [str(name) for name in names]}
-        return training._replace(coreset=replace(training.coreset, details=details))
+    def _outside(self, training: Training) -> Training:
+        """Return what was trained in raw units, the columns of the coreset named."""
+        solution, certificate, coreset = training
+        if self._units is not None:
+            solution = replace(self._units.outside(solution), problem=self.problem_)
+            coreset = None if coreset is None else self._units.coreset_outside(coreset)
+        if coreset is not None:
+            coreset = replace(coreset, details=coreset.details | self._provenance())
+        return Training(solution, certificate, coreset)
 
-    def _earlier(self, *shape: int, count: int = 1) -> list[Any]:
-        """Return the solutions of the last fit to set out from, one for each model; None where there is none.
+    def _provenance(self) -> dict[str, Any]:
+        """Return what turns the rows of a coreset into raw ones."""
+        if not hasattr(self, "feature_names_in_"):
+            return {}
+        coding = {} if self._preparation is None else self._preparation.coding
+        known = {"coding": {name: list(values) for name, values in coding.items()}} if coding else {}
+        return known | {"feature_names": list(self.coef_names_)}
 
-        ``shape`` is that of the coefficients of a model.
+    def _store(self, found: Sequence[Training]) -> None:
+        """Keep the models, each a `Training`. Without a certificate the risk is that on the coreset."""
+        solutions, certificates, coresets = (list(part) for part in zip(*map(self._outside, found), strict=True))
+        one = solutions[0]
+        self.coef_, self.intercept_, self.dual_variable_, self.n_iter_ = (
+            one.coef, one.intercept, one.dual_variable, one.iterations
+        )  # fmt: skip
+        self.solution_, self.coreset_ = one, coresets[0]
+        if len(found) > 1:
+            self.coef_ = np.vstack([solution.coef for solution in solutions])
+            self.intercept_ = np.array([solution.intercept for solution in solutions])
+            self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
+            self.n_iter_ = np.array([solution.iterations for solution in solutions])
+            self.solution_, self.coreset_ = self._total(solutions), None if coresets[0] is None else coresets
+        self.certificates_ = None if certificates[0] is None else certificates
+        self.certificate_ = None if certificates[0] is None else total_certificate(certificates)
+        self.worst_case_risk_ = self.solution_.value if self.certificate_ is None else self.certificate_.upper
+
+    def _total(self, solutions: list[Solution]) -> Solution:
+        """Return the solutions of one class against the rest as one: that of the sum of their problems."""
+        sums = {
+            name: sum(getattr(solution, name) for solution in solutions)
+            for name in ("dual_variable", "value", "lower_bound", "gap", "iterations", "seconds", "rounding", "n_reads")
+        }
+        status = next((one.status for one in solutions if not one.converged), solutions[0].status)
+        sums |= {"coef": self.coef_, "intercept": self.intercept_, "status": status, "history": ()}
+        return replace(solutions[0], **sums)
+
+    # Evaluation
+
+    def _evaluations(self, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Task]]:
+        """Return the models of the fit in the units of training, each with the rows of its problem."""
+        check_is_fitted(self)
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
+        tasks = self._tasks(data)
+        return list(zip(self._models(self._shape, len(tasks)), tasks, strict=True))
+
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the training objective of this model on other data: worst-case risk, ridge included.
+
+        The data are what `fit` takes; a source is read once for each problem. With one class against the rest it is the
+        sum over the classes. Rows are weighted as in training.
         """
-        if not isinstance(self.warm_start, (bool, np.bool_)):
-            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
-        found = getattr(self, "solution_", None) if self.warm_start else None
-        found = found if isinstance(found, list) else [found]
-        usable = len(found) == count and all(one is not None and one.coef.shape == shape for one in found)
-        return found if usable else [None] * count
+        return float(sum(self._risk(model, task) for model, task in self._evaluations(X, y, sample_weight)))
 
-    def _keep(self, solution: Solution, certificate: Certificate | None, coreset: Any) -> None:
-        """Store a model. Without a certificate the risk is that on the coreset."""
-        self.coef_, self.intercept_ = solution.coef, solution.intercept
-        self.solution_, self.certificate_, self.coreset_ = solution, certificate, coreset
-        self.dual_variable_, self.n_iter_ = solution.dual_variable, solution.iterations
-        self.worst_case_risk_ = solution.value if certificate is None else certificate.upper
+    def _risk(self, model: Any, task: Task) -> float:
+        if not self._problem.family.is_closed:
+            task = task.in_memory()
+        if not isinstance(task.X, Source):
+            rows = as_rows(task.X)  # which may be of one class only
+            data = Data(rows, np.asarray(task.y, dtype=np.float64), as_weights(task.weights, rows.n))
+        elif self._problem.family.moves_rows:  # a bound, which `assess` finds too, would take many reads
+            data = source_data(task.X)
+        else:
+            return assess(self._problem, model, task.X).upper
+        return self._problem.evaluate(model.coef, model.intercept, data).value
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """Return the worst-case risk of this model on other data, and a lower bound on that of any model.
+
+        The data are what `fit` takes. See `dualcore.certify`.
+        """
+        found = []
+        for model, task in self._evaluations(X, y, sample_weight):
+            rows = task.in_memory()
+            whole = not isinstance(rows.X, Source)
+            known = (
+                certify_in_memory(self._problem, model, *rows[:3]) if whole else assess(self._problem, model, rows.X)
+            )
+            found.append(known)
+        return total_certificate(found)
+
+    def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
+        """Return the distribution within the radius around these data that is worst for this model (order 1).
+
+        The data are rows in memory, as `fit` takes them. Moved rows are coded as the columns of ``coef_names_``.
+        """
+        check_is_fitted(self)
+        if is_source_like(X):
+            raise TypeError(
+                "worst_case_distribution needs rows in memory, for it returns as many: pass a frame or arrays."
+            )
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        [task] = self._tasks(data)
+        coef, intercept = self.coef_, self.intercept_
+        if self.problem_.family.n_outputs == 1:
+            coef, intercept = np.ravel(coef), float(np.squeeze(intercept))
+        return worst_case_distribution(self.problem_, coef, intercept, *task[:3])
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
         if isinstance(self.random_state, np.random.RandomState):
             return int(self.random_state.randint(_LARGEST_SEED))
         return self.random_state
+
+
+def _is_numeric(X: Any) -> bool:
+    """Whether rows in memory hold numbers alone, so that there is nothing to code."""
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")
+
+
+def total_certificate(parts: Sequence[Certificate]) -> Certificate:
+    """Return what is known about the sum of problems from what is known about each."""
+    if len(parts) == 1:
+        return parts[0]
+    sums = (sum(getattr(part, name) for part in parts) for name in ("upper", "lower", "n_reads", "rounding"))
+    return Certificate(*sums)
+
+
+def _certificate(problem: Problem, solution: Solution) -> Certificate:
+    """Return the certificate of a solution on all rows."""
+    # In memory an iteration reads all rows once, and so does the final score. Of many classes three reads come first,
+    # and a step of Newton's method is one, with at most three for its bound and one for the risk.
+    joint = problem.family.n_outputs > 1
+    per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
+    reads = solution.n_reads or per_step * solution.iterations + others
+    return Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
 
 
 def _describe_read(done: Iterate) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -15,28 +14,22 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows, as_weights
-from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
-from dualcore.estimators.base import WassersteinLinearModel
-from dualcore.estimators.chunks import named_features
-from dualcore.estimators.onebyone import known_classes, open_classes, store
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import Source
+from dualcore.estimators.base import Training, WassersteinLinearModel, in_one_step
+from dualcore.estimators.columns import check_labels
+from dualcore.estimators.opening import Opened, Task, by_class, class_masses, score_chunks
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.streaming import (
-    all_or_nothing,
-    keep_streams,
-    learns_in_parts,
-    open_streams,
-    train_on_streams,
-)
-from dualcore.problem import Data, Problem
+from dualcore.estimators.streaming import add_part, learns_in_parts
+from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
-from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.solvers.assess import assess
+from dualcore.problem.worstcase import WorstCase
 
+_MULTI_CLASS = ("auto", "ovr", "multinomial")
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 
 
@@ -59,20 +52,17 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     coef_ : ndarray of shape (1, n_features), or (n_classes, n_features) with more than two classes
-        With two classes the scores of the second one; with more, a row for each class against the rest.
+        With two classes the scores of the second one; with more, a row for each class.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         0 without an intercept.
-    worst_case_risk_ : float or ndarray of shape (n_classes,)
-        Objective on the full data at the solution, ridge included; with more than two classes one per class.
-    certificate_ : Certificate or list of Certificate, one per class
-        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
-    dual_variable_ : float or ndarray of shape (n_classes,)
+    worst_case_risk_ : float
+        Objective on the full data at the solution, ridge included; with one class against the rest the sum over the
+        classes, as in ``certificate_`` and ``solution_``.
+    dual_variable_ : float, or ndarray of shape (n_classes,) with one class against the rest
         The multiplier lambda.
-    coreset_ : Coreset, list of Coreset, or None
+    coreset_ : Coreset, None, or list of Coreset with one class against the rest
         What the model was trained on; None for the whole data.
-    solution_ : Solution or list of Solution
-        How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
-    n_iter_ : int or ndarray of shape (n_classes,)
+    n_iter_ : int, or ndarray of shape (n_classes,) with one class against the rest
         Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
         What ``sample_weight`` is multiplied by; all 1 without ``class_weight``.
@@ -86,63 +76,59 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     coef_: FloatArray = field(init=False)
     intercept_: FloatArray = field(init=False)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train the classifier.
+    @property
+    def _classes(self) -> Any:
+        return self.classes_.tolist() if hasattr(self, "classes_") else "find"
 
-        Parameters
-        ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
-            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset. More
-            than two classes in a source are whole numbers, and every class against the rest takes reads of its own.
-        y : array of shape (n_samples,)
-            Labels of any kind, two or more different ones. With a source what `open_source` takes for it: None where
-            the source has targets, the name of a column.
-        sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter. With a source as ``y``.
-
-        Returns
-        -------
-        self
-        """
-        problem = self._make_problem(X)
-        self.__dict__.pop("_streams", None)
-        if is_source_like(X):
-            return self._fit_source(problem, X, y, sample_weight)
-        X, y = self._read_pair(X, y, reset=True, y_numeric=False)
-        check_classification_targets(y)
-        self.classes_, code = np.unique(y, return_inverse=True)
+    def _learn_targets(self, data: Opened) -> None:
+        if data.labels is not None:
+            self.classes_ = np.array(data.labels)
+            masses = class_masses(data.X, self.classes_.size)
+            self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), masses)
+            return
+        check_classification_targets(data.y)
+        self.classes_, code = np.unique(data.y, return_inverse=True)
         if self.classes_.size < 2:
             raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
-        weights = as_weights(sample_weight, code.size)
-        self.class_weight_ = self._weigh_classes(y, code, weights)
-        self.problem_ = problem
-        if self._is_joint:
-            self._fit_joint(problem, X, code, self._row_weights(code, weights))
-            return self
-        binary = self.classes_.size == 2
-        positives = range(1 if binary else 0, self.classes_.size)
-        masses, starts = self._row_weights(code, weights), self._earlier(X.shape[1], count=len(positives))
+        self.class_weight_ = self._weigh_classes(data.y, code, data.weights)
+
+    def _tasks(self, data: Opened) -> list[Task]:
+        n_classes, joint = self.classes_.size, self._is_joint
+        names = [""] if n_classes == 2 or joint else [str(label) for label in self.classes_]
+        if isinstance(data.X, Source):
+            sources = by_class(data.X, n_classes, self.class_weight_, joint=joint)
+            return [Task(source, None, None, name) for source, name in zip(sources, names, strict=True)]
+        code = self._codes(data.y)
+        weights = self._row_weights(code, data.weights)
+        if joint:
+            return [Task(data.X, code.astype(np.float64), weights)]
+        positives = range(1 if n_classes == 2 else 0, n_classes)
         targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
-        names = ["" if binary else str(self.classes_[positive]) for positive in positives]
-        tasks = [
-            delayed(self._train)(
-                problem,
-                X,
-                target,
-                masses,
-                "" if binary else f"{name} against the rest",
-                seed=None if self.coreset is None else self._seed(),
-                start=start,
-            )
-            for target, name, start in zip(targets, names, starts, strict=True)
-        ]
-        found = list(Parallel(n_jobs=None if binary else self.n_jobs)(tasks))
-        store(self, found)
-        self._remark(problem, found, X, targets, masses, names)
-        return self
+        return [Task(data.X, target, weights, name) for target, name in zip(targets, names, strict=True)]
+
+    def _joined(self, problem: Problem) -> Problem:
+        return problem.replace(loss=Softmax(int(self.classes_.size))) if self._joins(problem) else problem
+
+    def _joins(self, problem: Problem) -> bool:
+        """Return whether the classes share one softmax model."""
+        return False
+
+    @property
+    def _is_joint(self) -> bool:
+        """Whether all classes share one softmax model; with two classes that is the binary model itself."""
+        return self._problem.family.n_outputs > 1
+
+    def _provenance(self) -> dict[str, Any]:
+        one = self.classes_.size == 2 or self._is_joint
+        return super()._provenance() | ({"labels": self.classes_.tolist()} if one else {})
+
+    def _store(self, found: Sequence[Training]) -> None:
+        super()._store(found)
+        if self.coef_.ndim == 1:
+            self.coef_, self.intercept_ = self.coef_[None], np.array([self.intercept_])
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    @in_one_step
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take in a part of the rows, and train on a coreset of all parts so far.
 
@@ -173,67 +159,14 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
                 "a dict, or sample_weight."
             )
-        with all_or_nothing(self):
-            problem = self._make_problem(X)
-            X, y = self._read_pair(X, y, reset=first, y_numeric=False)
-            if first:
-                self.classes_ = np.unique(classes)
-                if self.classes_.size < 2:
-                    raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
-            elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
-                raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
-            code = self._codes(y)
-            self.class_weight_ = self._weigh_classes(self.classes_, np.arange(self.classes_.size), None)
-            binary, joint = self.classes_.size == 2, self._is_joint
-            positives = [-1] if joint else list(range(1 if binary else 0, self.classes_.size))
-            weights = self._row_weights(
-                code, as_weights(sample_weight, code.size) if sample_weight is not None else None
-            )
-            problem = self._joint_problem(problem) if joint else problem
-            streams = open_streams(self, problem, len(positives))
-            targets = [code.astype(np.float64) if joint else np.where(code == one, 1.0, -1.0) for one in positives]
-            names = ["" if binary or joint else str(self.classes_[positive]) for positive in positives]
-            found: list[Any] = train_on_streams(self, streams, X, targets, weights, names)
-            keep_streams(self, problem, streams)
-            if all(one is not None for one in found):
-                if joint:
-                    self._keep(*found[0])
-                else:
-                    store(self, found)
+        if classes is not None:
+            check_labels(classes, "classes")
+        if first and np.unique(classes).size < 2:
+            raise ValueError(f"classes must hold two labels or more, got {classes!r}.")
+        if not first and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes={classes!r} are not those of the first call, {self.classes_!r}.")
+        add_part(self, X, y, sample_weight, None if not first else np.unique(classes))
         return self
-
-    def _fit_source(self, problem: Problem, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Train on the rows of a source."""
-        before = X.n_reads if isinstance(X, Source) else 0
-        sources = open_classes(self, X, y, sample_weight)
-        self.problem_ = problem
-        if self._is_joint:
-            self._fit_joint(problem, sources[0], None, None)
-            return self
-        binary, starts = len(sources) == 1, self._earlier(sources[0].n_features, count=len(sources))
-        names = [""] if binary else [str(label) for label in self.classes_]
-        found = [
-            self._train(problem, source, None, None, "" if binary else f"{name} against the rest", start=start)
-            for source, name, start in zip(sources, names, starts, strict=True)
-        ]
-        store(self, found)
-        if binary:  # a source without a count of its rows was read once more, to find the labels
-            reads = (sources[0].n_reads - before) or found[0].certificate.n_reads
-            self.certificate_ = replace(found[0].certificate, n_reads=reads)
-        self._remark(problem, found, sources[0], [None] * len(found), None, names)
-        return self
-
-    def _fit_joint(self, problem: Problem, X: Any, code: Any, weights: FloatArray | None) -> None:
-        """Train one softmax model of all classes: ``X`` is rows, or a source with class numbers as targets."""
-        [start] = self._earlier(self.classes_.size, self.n_features_in_)
-        joint = self.problem_ = self._joint_problem(problem)
-        found = self._train(joint, X, code, weights, start=start)
-        self._keep(*found)
-        self._remark(joint, [found], X, [code], weights)
-
-    def _joint_problem(self, problem: Problem) -> Problem:
-        """Return the softmax problem with the radius, norm, label cost, ridge and intercept of a logistic one."""
-        return problem.replace(loss=Softmax(int(self.classes_.size)))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept``, shape (n_samples,), or (n_samples, n_classes) with more than two classes.
@@ -249,90 +182,38 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         return self._labels(self._scores(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy; the data are arrays, or what `fit` takes, read once in chunks."""
-        if not is_source_like(X):
-            return float(super().score(X, y, sample_weight))
+        """Return the accuracy; the data are what `fit` takes, a source is read once in chunks."""
         check_is_fitted(self)
-        known = named_features(X, self)
-        source: Source
-        if self.classes_.size == 2:
-            source, _ = open_labelled(X, y, sample_weight, classes=self.classes_.tolist(), **known)
-        else:
-            source = open_source(X, y, sample_weight, **known)
-        found = self._score_chunks(source)
-        labels = self.classes_[(found.y > 0.0).astype(np.int64)] if self.classes_.size == 2 else found.y
-        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        coef = np.ascontiguousarray(self.coef_.T)
+        if not isinstance(data.X, Source):
+            found = self._labels(np.asarray(as_rows(data.X).dot(coef) + self.intercept_))
+            return float(accuracy_score(data.y, found, sample_weight=data.weights))
+        scored = score_chunks(data.X, coef, self.intercept_)
+        code = scored.y > 0.0 if self.classes_.size == 2 else scored.y
+        labels = self.classes_[code.astype(np.int64)]
+        return float(accuracy_score(labels, self._labels(scored.scores), sample_weight=scored.weights))
 
     def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
 
-    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float | FloatArray:
-        """Return the training objective of this model on other data: worst-case risk, ridge included.
-
-        Rows are weighted by ``class_weight_`` times ``sample_weight``. With more than two classes there is one risk for
-        each class against the rest, shape (n_classes,); a multinomial model has one. The data are arrays or a source,
-        which is read once for each risk.
-        """
-        if is_source_like(X):
-            check_is_fitted(self)
-            sources = known_classes(self, X, y, sample_weight)
-            self._match_features(sources[0])
-            if self._is_joint:
-                model = SimpleNamespace(coef=self.coef_, intercept=self.intercept_)
-                return assess(self.problem_, model, sources[0]).upper
-            found = [
-                assess(self.problem_, SimpleNamespace(coef=coef, intercept=float(b)), source).upper
-                for coef, b, source in zip(self.coef_, self.intercept_, sources, strict=True)
-            ]
-            return found[0] if len(found) == 1 else np.array(found)
-        X, code = self._read_labels(X, y)
-        rows, weights = as_rows(X), self._row_weights(code, as_weights(sample_weight, code.size))
-        if self._is_joint:
-            return self.problem_.risk(self.coef_, self.intercept_, rows, code, weights)
-        first = 1 if self.classes_.size == 2 else 0
-        risks = [
-            self.problem_.evaluate(coef, float(b), Data(rows, np.where(code == positive, 1.0, -1.0), weights)).value
-            for positive, (coef, b) in enumerate(zip(self.coef_, self.intercept_, strict=True), start=first)
-        ]
-        return risks[0] if self.classes_.size == 2 else np.array(risks)
-
-    def worst_case_distribution(self, X: Any, y: Any, sample_weight: Any = None) -> WorstCase:
+    def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model.
 
-        Its labels are labels of yours. For more than two classes it needs one model of all of them
+        Rows in memory; labels are labels of yours. More than two classes need one model of all of them
         (``multi_class="multinomial"``): one class against the rest is a problem, and so an adversary, for every class.
         """
-        X, code = self._read_labels(X, y)
-        weights = self._row_weights(code, as_weights(sample_weight, code.size))
-        if self._is_joint:
-            worst = worst_case_distribution(self.problem_, self.coef_, self.intercept_, X, code, weights)
-            return replace(worst, y=self.classes_[worst.y.astype(np.int64)])
-        if self.classes_.size != 2:
+        check_is_fitted(self)
+        if self.classes_.size > 2 and not self._is_joint:
             raise ValueError(
                 "worst_case_distribution is about one adversary, and with one class against the rest each of the "
                 f"{self.classes_.size} problems has its own. Use multi_class='multinomial', or fit a classifier on "
                 "(y == label) to see the worst case of one class against the rest."
             )
-        worst = worst_case_distribution(
-            self.problem_, self.coef_[0], float(self.intercept_[0]), X, np.where(code == 1, 1.0, -1.0), weights
-        )
-        return replace(worst, y=self.classes_[(worst.y > 0.0).astype(np.int64)])
-
-    @property
-    def _is_joint(self) -> bool:
-        """Whether all classes share one softmax model; with two classes that is the binary model itself."""
-        return self._joins(self.classes_.size)
-
-    def _joins(self, n_classes: int) -> bool:
-        """Return whether so many classes share one softmax model."""
-        return False
-
-    def _read_labels(self, X: Any, y: Any) -> tuple[Any, npt.NDArray[np.int64]]:
-        """Return features and the number of every label in ``classes_``."""
-        check_is_fitted(self)
-        X, y = self._read_pair(X, y, reset=False, y_numeric=False)
-        return X, self._codes(y)
+        worst = super().worst_case_distribution(X, y, sample_weight)
+        code = worst.y if self._is_joint else worst.y > 0.0
+        return replace(worst, y=self.classes_[code.astype(np.int64)])
 
     def _codes(self, y: Any) -> npt.NDArray[np.int64]:
         """Return the number of every label in ``classes_``."""
@@ -371,7 +252,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         if (self.class_weight_ == 1.0).all():
             return weights
         factors = self.class_weight_[code]
-        return as_weights(factors if weights is None else factors * weights, code.size)
+        return factors if weights is None else factors * weights
 
 
 @estimator
@@ -387,11 +268,10 @@ class WassersteinLogisticRegression(WassersteinClassifier):
 
     Parameters
     ----------
-    multi_class : {"ovr", "multinomial"}, default="ovr"
-        With more than two classes: a model for each class against the rest, or one softmax model of all classes with
-        one worst-case risk and one certificate. A multinomial model takes every ``coreset`` but an `ImportanceCoreset`
-        and epsilon mode. Neither is more accurate everywhere: with many classes and enough rows of each, try
-        "multinomial". With two classes both are the same.
+    multi_class : {"auto", "ovr", "multinomial"}, default="auto"
+        With more than two classes: a model for each class against the rest ("ovr"), or one softmax model of all
+        ("multinomial"), which has one adversary. "auto" is "multinomial" where that can be solved: without a support,
+        categories, and a sampler that is not for many classes. With two classes all are the same.
 
     Examples
     --------
@@ -405,15 +285,23 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     ((3, 4), True)
     """
 
-    multi_class: str = "ovr"
+    multi_class: str = "auto"
 
-    def _make_problem(self, X: Any = None) -> Problem:
-        if self.multi_class not in ("ovr", "multinomial"):
-            raise ValueError(f"multi_class must be one of ['ovr', 'multinomial'], got {self.multi_class!r}.")
-        return super()._make_problem(X)
+    def _make_problem(self) -> Problem:
+        if self.multi_class not in _MULTI_CLASS:
+            raise ValueError(f"multi_class must be one of {list(_MULTI_CLASS)}, got {self.multi_class!r}.")
+        return super()._make_problem()
 
-    def _joins(self, n_classes: int) -> bool:
-        return self.multi_class == "multinomial" and n_classes > 2
+    def _joins(self, problem: Problem) -> bool:
+        if self.multi_class != "auto" or self.classes_.size == 2:
+            return self.multi_class == "multinomial" and self.classes_.size > 2
+        if isinstance(self.coreset, ImportanceCoreset) or getattr(self.coreset, "epsilon", None) is not None:
+            return False
+        try:
+            problem.replace(loss=Softmax(int(self.classes_.size)))
+        except (TypeError, ValueError):  # such an adversary moves no softmax
+            return False
+        return True
 
     def _loss(self) -> Loss:
         return Logistic()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
-from types import SimpleNamespace
 from typing import Any, Self
 
 from sklearn.base import RegressorMixin
@@ -12,15 +12,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
-from dualcore.estimators.chunks import named_features
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import Source
+from dualcore.estimators.base import Training, WassersteinLinearModel, check_number, in_one_step
+from dualcore.estimators.opening import Opened, Task, score_chunks
 from dualcore.estimators.parameters import estimator
 from dualcore.estimators.remarks import remark_delta
-from dualcore.estimators.streaming import all_or_nothing, keep_streams, learns_in_parts, open_streams, train_on_streams
+from dualcore.estimators.streaming import add_part, learns_in_parts
+from dualcore.problem import Problem
 from dualcore.problem.losses import EpsilonInsensitive, Huber, Loss, Pinball, Power, Squared
-from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.solvers.assess import assess
 
 # For residuals of deviation one. If they are normal the model has 95 % of the efficiency of least squares.
 _DELTA = 1.35
@@ -33,43 +33,14 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     coef_: FloatArray = field(init=False)
     intercept_: float = field(init=False)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train the regressor.
+    def _learn_targets(self, data: Opened) -> None:
+        """Targets are numbers already."""
 
-        Parameters
-        ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            Whatever `open_source` takes: a source, the path of a Parquet file or folder, a Dask collection, a function
-            that returns parts. It is read in chunks, a few times, and never all loaded, with or without a coreset.
-        y : array of shape (n_samples,)
-            With a source what `open_source` takes for it: None where the source has targets, the name of a column.
-        sample_weight : array of shape (n_samples,), optional
-            Masses of the rows; only their ratios matter. With a source as ``y``.
-
-        Returns
-        -------
-        self
-        """
-        problem = self._make_problem(X)
-        self.__dict__.pop("_streams", None)
-        if is_source_like(X):
-            X = open_source(X, y, sample_weight)
-            self._note_features(X)
-            y = sample_weight = None
-        else:
-            X, y = self._read_pair(X, y, reset=True, y_numeric=True)
-        [start] = self._earlier(self.n_features_in_)
-        found = self._train(problem, X, y, sample_weight, start=start)
-        self._keep(*found)
-        self.problem_ = problem
-        self._remark(problem, [found], X, [y], sample_weight)
-        self._remark_units(found, X, y)
-        return self
-
-    def _remark_units(self, found: Training, X: Any, y: Any) -> None:
-        """Warn where a parameter of the loss is in another unit than the target; most losses have none."""
+    def _tasks(self, data: Opened) -> list[Task]:
+        return [Task(data.X, data.y, data.weights)]
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]
+    @in_one_step
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Take in a part of the rows, and train on a coreset of all parts so far.
 
@@ -89,14 +60,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         -------
         self
         """
-        with all_or_nothing(self):
-            problem = self._make_problem(X)
-            X, y = self._read_pair(X, y, reset=not hasattr(self, "_streams"), y_numeric=True)
-            streams = open_streams(self, problem, 1)
-            [found] = train_on_streams(self, streams, X, [y], sample_weight)
-            keep_streams(self, problem, streams)
-            if found is not None:
-                self._keep(*found)
+        add_part(self, X, y, sample_weight)
         return self
 
     def predict(self, X: Any) -> FloatArray:
@@ -108,31 +72,13 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
         return self._scores(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination; the data are arrays, or what `fit` takes, read once in chunks."""
-        if not is_source_like(X):
-            return float(super().score(X, y, sample_weight))
+        """Return the coefficient of determination; the data are what `fit` takes, a source is read once in chunks."""
         check_is_fitted(self)
-        found = self._score_chunks(open_source(X, y, sample_weight, **named_features(X, self)))
-        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
-
-    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the training objective of this model on other data: worst-case risk, ridge included.
-
-        The data are arrays, or a source, which is read once.
-        """
-        check_is_fitted(self)
-        if is_source_like(X):
-            source = open_source(X, y, sample_weight)
-            self._match_features(source)
-            return assess(self.problem_, SimpleNamespace(coef=self.coef_, intercept=self.intercept_), source).upper
-        X, y = self._read_pair(X, y, reset=False, y_numeric=True)
-        return self.problem_.risk(self.coef_, self.intercept_, X, y, sample_weight)
-
-    def worst_case_distribution(self, X: Any, y: Any, sample_weight: Any = None) -> WorstCase:
-        """Return the distribution within the radius around these data that is worst for this model (order 1)."""
-        check_is_fitted(self)
-        X, y = self._read_pair(X, y, reset=False, y_numeric=True)
-        return worst_case_distribution(self.problem_, self.coef_, self.intercept_, X, y, sample_weight)
+        data = self._open(X, y, sample_weight, learn=False)
+        if isinstance(data.X, Source):
+            scored = score_chunks(data.X, self.coef_, self.intercept_)
+            return float(r2_score(scored.y, scored.scores, sample_weight=scored.weights))
+        return float(r2_score(data.y, as_rows(data.X).dot(self.coef_) + self.intercept_, sample_weight=data.weights))
 
 
 @estimator
@@ -164,11 +110,12 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     def _loss(self) -> Loss:
         return Huber(check_number("delta", self.delta))
 
-    def _remark_units(self, found: Training, X: Any, y: Any) -> None:
-        if self.delta == _DELTA:  # nobody chose it
-            few = found.coreset if isinstance(X, Source) else None
-            rows = (X, y) if few is None else (few.X, few.y, few.weights)
-            remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found.solution, *rows)
+    def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
+        super()._remark(problem, found, tasks)
+        if self.delta == _DELTA:  # the default
+            few = found[0].coreset if isinstance(tasks[0].X, Source) else None
+            rows = tasks[0][:3] if few is None else (few.X, few.y, few.weights)
+            remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found[0].solution, *rows)
 
 
 @estimator

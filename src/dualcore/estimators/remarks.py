@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from dualcore.solvers import Solution
 _CONSTANT = 1e-6
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
 _FEW, _LEARNED = 1000, 0.1
-# Columns whose sizes differ by more have units that nobody compared; a radius of one column is then none of another.
+# Columns whose sizes differ by more have very different scales: one radius cannot suit all of them.
 _UNEVEN = 1e3
 # Where zero coefficients are certified no better than that, it is not known that they are the best.
 _PROVED = 1e-3
@@ -132,7 +133,7 @@ def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, w
         return
     text = f"delta={delta:g} is in the units of the target, {why} row counts as an outlier."
     advice = f"Use about delta={delta * unit:.2g}, or scale the target by sklearn.compose.TransformedTargetRegressor."
-    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=4)
+    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=_frames_within())
 
 
 def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:
@@ -151,7 +152,15 @@ def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]
     classes = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     of = f", {'classes' if len(names) > 1 else 'class'} {classes} against the rest" if names else ""
     uneven = uneven_columns(fits[0].problem, fits[0].X)
-    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=5)
+    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=_frames_within())
+
+
+def _frames_within() -> int:
+    """Return the ``stacklevel`` at which a warning of the caller stands where the package was called."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("dualcore."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _most(fits: Sequence[Fitted]) -> str:
@@ -161,9 +170,10 @@ def _most(fits: Sequence[Fitted]) -> str:
 def _useful_radius(fit: Fitted) -> str | None:
     """Return what is known of the largest useful radius where this one leaves no coefficient; None where it does."""
     problem, coef = fit.problem, fit.solution.coef
-    if problem.radius == 0.0 or problem.family.n_outputs > 1:
-        return None
     proved = fit.certificate.relative_gap <= _PROVED
+    if problem.radius == 0.0 or problem.family.n_outputs > 1:
+        alike = problem.radius > 0.0 and np.abs(coef - coef.mean(axis=0)).max(initial=0.0) <= 1e-9
+        return "" if alike and proved else None
     if isinstance(fit.X, Source):  # rows are not read again for a remark
         return "" if proved and np.size(coef) and np.abs(coef).max() <= 1e-9 else None
     rows, scale = as_rows(fit.X), 1.0 if problem.is_classification else float(np.std(fit.y))
@@ -191,9 +201,11 @@ def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str
     largest = f" The largest useful radius is {known[0]}." if len(known) == 1 else ""
     if len(known) > 1:
         largest = f" The largest useful radii of these classes are {', '.join(known)}."
-    same = "all coefficients are 0, and every row gets the same prediction"
-    if len(fits) > 1 or fits[0].name:
-        same = "all coefficients are 0, and every row gets the same score"
+    what = "score" if len(fits) > 1 or fits[0].name else "prediction"
+    same = f"all coefficients are 0, and every row gets the same {what}"
+    most = max(float(np.abs(fit.solution.coef).max(initial=0.0)) for fit in fits)
+    if most > 0.0:
+        same = f"no coefficient exceeds {most:.2g}, which is 0 to within tol, and every row gets nearly the same {what}"
     return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}{_rare_class(fits)}"
 
 
@@ -221,8 +233,8 @@ def uneven_columns(problem: Problem, X: Any) -> str:
     Examples
     --------
     >>> X = np.array([[1.0, 5e6], [2.0, 7e6], [3.0, 1e6]])
-    >>> uneven_columns(Problem("huber"), X)[:60]
-    'Sizes of columns differ by a factor of 3e+06, columns 0 and '
+    >>> uneven_columns(Problem("huber"), X)[:69]
+    'The columns have very different scales (a factor of 3e+06 between col'
     >>> uneven_columns(Problem("huber", feature_weights=[1.0, 1e-6]), X)
     ''
     """
@@ -246,8 +258,7 @@ def uneven_columns(problem: Problem, X: Any) -> str:
     low, high = known[sizes[known].argmin()], known[sizes[known].argmax()]
     if sizes[high] <= _UNEVEN * sizes[low]:
         return ""
-    scaler = "StandardScaler(with_mean=False)" if sp.issparse(some) else "StandardScaler()"
     return (
-        f"Sizes of columns differ by a factor of {sizes[high] / sizes[low]:.0e}, columns {low} and {high} most: scale "
-        f"them, by {scaler} in a pipeline or, of a file, by open_source(..., standardize=True)."
+        f"The columns have very different scales (a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and "
+        f"{high}), so one radius cannot suit all of them. Use feature_weights='std'."
     )

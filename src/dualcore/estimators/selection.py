@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.auto import choose_rows
@@ -28,13 +27,17 @@ from dualcore.coresets.path import (
 from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
-from dualcore.data.sources import is_source_like, open_source
-from dualcore.estimators.base import WassersteinLinearModel
+from dualcore.data.sources import Source
+from dualcore.estimators.base import WassersteinLinearModel, in_one_step
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
-from dualcore.estimators.columns import numbered
-from dualcore.estimators.onebyone import open_classes
+from dualcore.estimators.opening import Opened, by_class
 from dualcore.estimators.parameters import estimator
-from dualcore.estimators.regressors import WassersteinHuberRegressor
+from dualcore.estimators.regressors import (
+    WassersteinHuberRegressor,
+    WassersteinLinearRegression,
+    WassersteinLinearSVR,
+    WassersteinQuantileRegressor,
+)
 from dualcore.problem import Data, Problem
 
 # Up to so many numbers (rows times features) a path on all rows takes less time than one by coresets, and is exact.
@@ -88,75 +91,83 @@ class RadiusSearch(WassersteinLinearModel):
     rule: str = "best"
     n_jobs: int | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    @in_one_step
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Choose a radius by cross-validation, then train on all rows with it.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features), or a source
-            With a path or a source the other arguments are those of `open_source`. Its rows are dealt to folds by their
-            numbers and are never all in memory: ``cv`` is a number of folds then, ``scoring`` None.
-        y : array of shape (n_samples,)
-        sample_weight : array of shape (n_samples,), optional
-            Masses of the rows, in training and in scoring.
+        X, y, sample_weight
+            As in the estimators without CV; weights count in training and in scoring. The rows of a source are dealt to
+            folds by their numbers and are never all in memory: ``cv`` is a number of folds then, ``scoring`` None.
+        groups : array of shape (n_samples,), optional
+            Rows of one group stay together, where ``cv`` is a splitter for groups; for rows in memory.
 
         Returns
         -------
         self
         """
-        if is_source_like(X):
-            self._score_source(X, y, sample_weight)
-            return self._choose(X, y, sample_weight)
-        given, plain = X, self._plain()
-        plain.categories = numbered(self.categories, X)  # folds have no column names
-        problem = plain._make_problem(X)
-        classification = problem.is_classification
-        X, y = self._read_pair(X, y, reset=True, y_numeric=not classification)
-        weights = as_weights(sample_weight, len(y))
-        if classification:
-            check_classification_targets(y)
-            plain.classes_ = np.unique(y)
-            if plain.classes_.size < 2:
-                raise ValueError(f"y holds one class only ({plain.classes_[0]!r}); a classifier needs two classes.")
-        plain.n_features_in_ = X.shape[1]
-        targets, masses = _targets(plain, problem, y, weights)
-        radii = self._grid(problem, [(X, target, masses) for target in targets])
-        scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(self._score_fold)(copy.copy(plain), problem, X, y, weights, radii, train, test, plain._seed())
-            for train, test in check_cv(self.cv, y, classifier=classification).split(X, y)
-        )
-        if len(scores) < 2:
-            raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
-        self.radii_, self.scores_ = radii, np.array(scores).T
-        return self._choose(given, y, sample_weight)
-
-    def _choose(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Choose the radius by the scores, and train on all rows with it."""
+        plain = self._plain()
+        problem, classification = plain._make_problem(), is_classifier(self)
+        data = plain._open(X, y, sample_weight, learn=True, classes="find" if classification else None)
+        apart = plain._with_columns(problem)
+        problem, data = plain._pose(problem, data)
+        if plain._units is not None:
+            apart = plain._units.problem(apart)
+        score = self._score_source if isinstance(data.X, Source) else self._score_rows
+        self.radii_, self.scores_ = score(plain, problem, apart, data, groups)
         self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule).radius
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_)
-            plain._title = type(self).__name__  # whose fit it is, in what is printed and in warnings
+            plain._title = type(self).__name__  # whose fit it is, in what is logged and in warnings
             plain.fit(X, y, sample_weight)
-            self.__dict__.update({name: value for name, value in vars(plain).items() if name.endswith("_")})
+            mine = {*self.get_params(deep=False), "radius", "warm_start", "_title"}
+            self.__dict__.update({name: value for name, value in vars(plain).items() if name not in mine})
         return self
 
-    def _score_source(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _stated_problem(self) -> Problem:
+        problem: Problem = self._plain().set_params(radius=self.radius_)._make_problem()
+        return problem
+
+    def _score_rows(
+        self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any
+    ) -> tuple[FloatArray, FloatArray]:
+        """Follow a path on each training part of rows in memory; ``apart`` is about one class against the rest."""
+        # Models of folds are trained in the units of all rows, where a radius means the same to all of them.
+        geometry, found = problem.geometry, problem.geometry.categories
+        plain.set_params(
+            feature_weights=geometry.norm.weights,
+            support=geometry.support,
+            fill=None,
+            categories=None if found is None else [list(group) for group in found.groups],
+            category_cost=1.0 if found is None else list(found.costs),
+        )
+        targets, masses = _targets(plain, apart, data.y, data.weights)
+        radii = self._grid(apart, [(data.X, target, masses) for target in targets])
+        classification = apart.is_classification
+        scores = Parallel(n_jobs=self.n_jobs)(
+            delayed(self._score_fold)(copy.copy(plain), apart, data, radii, train, test, plain._seed())
+            for train, test in check_cv(self.cv, data.y, classifier=classification).split(data.X, data.y, groups)
+        )
+        if len(scores) < 2:
+            raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
+        return radii, np.array(scores).T
+
+    def _score_source(
+        self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any
+    ) -> tuple[FloatArray, FloatArray]:
         """Follow a path on each training part of a source; the mean over the classes where each has a problem."""
-        folds = 5 if self.cv is None else self.cv
-        if self.scoring is not None or isinstance(folds, bool) or not isinstance(folds, (int, np.integer)):
+        folds: Any = 5 if self.cv is None else self.cv
+        whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
+        if self.scoring is not None or groups is not None or not whole:
             raise TypeError(
-                "Over a source cv is a number of folds and scoring is None, the held-out loss. Other splits and scores "
-                "need rows in memory."
+                "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
+                "groups need rows in memory."
             )
-        plain = self._plain()
-        problem = plain._make_problem(X)
-        if problem.is_classification:
-            sources = open_classes(plain, X, y, sample_weight, apart=True)
-        else:
-            sources = [open_source(X, y, sample_weight)]
-        radii = self._grid(problem, [(source, None, None) for source in sources])
-        if problem.is_classification and plain._is_joint:
-            problem, sources = plain._joint_problem(problem), open_classes(plain, X, y, sample_weight)
+        sources = against = [task.X for task in plain._tasks(data)]
+        if problem.family.n_outputs > 1:
+            against = by_class(data.X, plain.classes_.size, plain.class_weight_, joint=False)
+        radii = self._grid(apart, [(source, None, None) for source in against])
         coreset = self.coreset
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         if is_auto(coreset):
@@ -168,7 +179,7 @@ class RadiusSearch(WassersteinLinearModel):
             ).scores
             for source in sources
         ]
-        self.radii_, self.scores_ = radii, -np.mean(found, axis=0)
+        return radii, -np.mean(found, axis=0)
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
@@ -193,20 +204,19 @@ class RadiusSearch(WassersteinLinearModel):
         self,
         plain: Any,
         problem: Problem,
-        X: Any,
-        y: npt.NDArray[Any],
-        weights: FloatArray | None,
+        data: Opened,
         radii: FloatArray,
         train: npt.NDArray[np.int64],
         test: npt.NDArray[np.int64],
         seed: Any,
     ) -> list[float]:
         """Return the score of every radius on the rows left out; larger is better."""
-        rows = as_rows(X)
+        rows, y, weights = as_rows(data.X), data.y, data.weights
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         masses = as_weights(left, test.size)
-        # Softmax models and problems whose rows are moved one by one have no paths: a model for every radius.
-        has_path = problem.family.is_closed and not (problem.is_classification and plain._is_joint)
+        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
+        joint = plain._problem.family.n_outputs > 1
+        has_path = problem.family.is_closed and not (joint and self.coreset is not None)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
         held = rows.take(test)
@@ -218,6 +228,8 @@ class RadiusSearch(WassersteinLinearModel):
     ) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
         rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
+        if problem.is_classification and plain._is_joint:
+            problem, targets = plain._joint_problem(problem), [np.searchsorted(plain.classes_, y)]
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
@@ -226,9 +238,10 @@ class RadiusSearch(WassersteinLinearModel):
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
-            if problem.is_classification:
+            if problem.is_classification and problem.family.n_outputs == 1:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
+            model._units = None  # the rows are in its units already
             yield model
 
     def _fold_coreset(self, problem: Problem, rows: Rows) -> Any:
@@ -347,3 +360,48 @@ class WassersteinHuberRegressorCV(RadiusSearch, WassersteinHuberRegressor):
     """
 
     plain_class = WassersteinHuberRegressor
+
+
+@estimator
+class WassersteinQuantileRegressorCV(RadiusSearch, WassersteinQuantileRegressor):
+    """`WassersteinQuantileRegressor` with a radius chosen by cross-validation.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> WassersteinQuantileRegressorCV(quantile=0.9, radii=3, cv=3).fit(X, y).scores_.shape
+    (3, 3)
+    """
+
+    plain_class = WassersteinQuantileRegressor
+
+
+@estimator
+class WassersteinLinearRegressionCV(RadiusSearch, WassersteinLinearRegression):
+    """`WassersteinLinearRegression` with a radius chosen by cross-validation.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> WassersteinLinearRegressionCV(radii=3, cv=3).fit(X, y).scores_.shape
+    (3, 3)
+    """
+
+    plain_class = WassersteinLinearRegression
+
+
+@estimator
+class WassersteinLinearSVRCV(RadiusSearch, WassersteinLinearSVR):
+    """`WassersteinLinearSVR` with a radius chosen by cross-validation.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> WassersteinLinearSVRCV(epsilon=10.0, radii=3, cv=3).fit(X, y).scores_.shape
+    (3, 3)
+    """
+
+    plain_class = WassersteinLinearSVR

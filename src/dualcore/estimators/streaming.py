@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.stream import CoresetStream
 from dualcore.coresets.streamgroup import has_all_classes
-from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
+from dualcore.estimators.opening import Task
 from dualcore.estimators.remarks import Fitted, remark_stream
 from dualcore.problem import Problem
 from dualcore.solvers import solve
@@ -41,18 +42,6 @@ def _stream_size(coreset: Any) -> int:
     )
 
 
-@contextmanager
-def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """Leave an estimator as it was before the block where the block fails: its model, its labels, its features."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
-
-
 def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:
     """Return copies of the streams of an estimator, new ones unless the last call was one of `partial_fit`.
 
@@ -70,27 +59,51 @@ def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetSt
     return [CoresetStream(problem, size, random_state=seed) for _ in range(count)]
 
 
-def keep_streams(estimator: Any, problem: Problem, streams: list[CoresetStream]) -> None:
-    """Keep the streams after a call that went well, for this problem."""
-    if not hasattr(estimator, "_streams"):
-        estimator.__dict__.pop("coef_", None)  # the model of other rows
-    estimator._streams, estimator.problem_ = streams, problem
+def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> None:
+    """Take in a part of the rows, and train on what the streams keep of all parts.
+
+    ``classes`` are those of a classifier's first part. Columns, coding and units are those of the first part.
+    """
+    if is_source_like(X):
+        raise TypeError("partial_fit takes rows in memory, a part at a time: use fit for a file or a source.")
+    first, problem = not hasattr(estimator, "_streams"), estimator._make_problem()
+    kind = "find" if is_classifier(estimator) else None
+    data = estimator._open(X, y, sample_weight, learn=first, classes=kind)
+    if classes is not None:
+        estimator.classes_ = classes
+    if kind is not None:
+        count = estimator.classes_.size
+        estimator.class_weight_ = estimator._weigh_classes(estimator.classes_, np.arange(count), None)
+    problem = estimator._joined(estimator._with_columns(problem))
+    if first:
+        X = estimator._learn_units(problem, data.X, data.weights)
+    else:
+        X = data.X if estimator._units is None else estimator._units.rows(data.X)
+    problem = estimator._state(problem)
+    tasks = [
+        task if task.weights is None else task._replace(weights=data.total * task.weights)
+        for task in estimator._tasks(data._replace(X=X))
+    ]
+    streams = open_streams(estimator, problem, len(tasks))
+    found = train_on_streams(estimator, streams, tasks)
+    estimator._streams = streams
+    if all(one is not None for one in found):
+        estimator._store(found)
 
 
-def train_on_streams(
-    estimator: Any, streams: list[CoresetStream], X: Any, targets: list[FloatArray], weights: Any, names: Any = ("",)
-) -> list[Training | None]:
+def train_on_streams(estimator: Any, streams: list[CoresetStream], tasks: Sequence[Task]) -> list[Training | None]:
     """Take in rows, and return the models of all rows so far with their coresets; None while a class has no row.
 
-    There is a stream, with its targets and its name, for each class against the rest, or one. A warning is given once
-    and names the classes that it is about.
+    There is a stream for each class against the rest, or one. A warning is given once and names the classes that it is
+    about.
     """
     found: list[Training | None] = []
     fits: list[Fitted] = []
     last = getattr(estimator, "coreset_", None) if hasattr(estimator, "_streams") else None
-    drifted = {n for n, c in zip(names, last if isinstance(last, list) else [last], strict=False) if _drifts(c)}
+    known = last if isinstance(last, list) else [last]
+    drifted = {task.name for task, coreset in zip(tasks, known, strict=False) if _drifts(coreset)}
     settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
-    for stream, y, name in zip(streams, targets, names, strict=True):
+    for stream, (X, y, weights, name) in zip(streams, tasks, strict=True):
         with warnings.catch_warnings():  # `remark_stream` says it, once for all classes
             warnings.simplefilter("ignore", DriftWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.arrays import LARGEST, FloatArray
+from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families import Categories, Data, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
 from dualcore.problem.losses import Loss, get_loss
+from dualcore.problem.normal import Normal
 
 
 class Gradient(NamedTuple):
@@ -63,8 +64,10 @@ class Problem:
         have no meaning.
     category_cost : float or list of float, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
-    ridge : float, default=0.0
-        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk. The intercept is never penalised.
+    ridge : float or array-like of shape (n_features,), default=0.0
+        ``rho``: adds ``rho / 2 * ||coef||_2^2`` to the risk, or ``sum_j rho_j / 2 * coef_j^2``. The intercept is never
+        penalised. Risks, gradients and worst cases take a ridge for each feature; solvers, certificates and coresets
+        take one number (divide each column by the root of its ridge, or use ``feature_weights="std"`` of an estimator).
     fit_intercept : bool, default=True
         Whether solvers may use an intercept; evaluation accepts any.
     order : float, optional
@@ -98,14 +101,14 @@ class Problem:
         support: Any = None,
         categories: Any = None,
         category_cost: Any = 1.0,
-        ridge: float = 0.0,
+        ridge: npt.ArrayLike = 0.0,
         fit_intercept: bool = True,
         order: float | None = None,
         **loss_parameters: Any,
     ) -> None:
         self.loss = get_loss(loss, **loss_parameters)
         self.radius = _number("radius", radius)
-        self.ridge = _number("ridge", ridge, allow_tiny=True)
+        self.ridges = _ridges(ridge)
         self.fit_intercept = bool(fit_intercept)
         self.geometry = Geometry(
             norm=get_norm(norm, feature_weights),
@@ -116,6 +119,17 @@ class Problem:
         )
         _check_scale(self.radius, self.geometry, is_classification=self.loss.has_labels)
         self.family = get_family(self.loss, self.geometry, self.radius)
+
+    @property
+    def ridge(self) -> float:
+        """The ridge, one number for all features; TypeError where every feature has its own."""
+        if isinstance(self.ridges, float):
+            return self.ridges
+        raise TypeError(
+            "This problem has a ridge for each feature: risks, gradients and worst cases take it, but solvers, "
+            "certificates and coresets do not. Divide each column by the root of its ridge and use ridge=1, or use the "
+            "methods of the estimator."
+        )
 
     @property
     def form(self) -> DualForm:
@@ -152,7 +166,7 @@ class Problem:
             "support": geometry.support,
             "categories": None if groups is None else [list(group) for group in groups.groups],
             "category_cost": None if groups is None else list(groups.costs),
-            "ridge": self.ridge,
+            "ridge": self.ridges,
             "fit_intercept": self.fit_intercept,
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -163,7 +177,7 @@ class Problem:
 
     def levelled(self) -> Problem:
         """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
-        holds = self.family.holds_intercept and self.ridge == 0.0
+        holds = self.family.holds_intercept and not np.any(self.ridges)
         return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
 
     def unwalled(self, **changes: Any) -> Problem:
@@ -176,14 +190,24 @@ class Problem:
         changes: dict[str, Any] = {}
         if weights is not None:
             changes["feature_weights"] = weights[columns]
+        if np.ndim(self.ridges):
+            changes["ridge"] = np.asarray(self.ridges)[columns]
         if support is not None:
             changes["support"] = Box(*(side[columns] for side in support.spread(n_features)))
         return self.replace(**changes)
 
+    def shifted(self, centre: FloatArray) -> Problem:
+        """Return the problem of features less a centre: only the limits of a box know of it."""
+        support = self.geometry.support
+        if support is None:
+            return self
+        return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
+
     def _value(self) -> tuple[Any, ...]:
         """Return everything that makes the problem what it is, to compare and to hash."""
         loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
-        return loss, self.geometry, self.radius, self.ridge, self.fit_intercept
+        ridges = np.asarray(self.ridges)
+        return loss, self.geometry, self.radius, (ridges.shape, *ridges.ravel().tolist()), self.fit_intercept
 
     def __eq__(self, other: object) -> bool:
         """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
@@ -217,6 +241,8 @@ class Problem:
         prices = self.geometry.norm.weights
         if prices is not None and prices.size != n_features:
             raise ValueError(f"feature_weights holds {prices.size} prices but X has {n_features} features.")
+        if np.ndim(self.ridges) and np.size(self.ridges) != n_features:
+            raise ValueError(f"ridge holds {np.size(self.ridges)} numbers but X has {n_features} features.")
         self.family.check_width(n_features)
 
     def signal(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> FloatArray:
@@ -250,38 +276,53 @@ class Problem:
         """
         if rule not in ("exact", "paper"):
             raise ValueError(f"rule must be 'exact' or 'paper', got {rule!r}.")
-        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
-        return self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y, rule=rule)
+        normal, model = self._normal(self.validate(X, y), coef, intercept)
+        return normal.problem.family.bounds(Anchor(*model, float(multiplier)), *normal.data[:2], rule=rule)
 
     # The risk
 
     def risk(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the worst-case risk plus ridge: the exact minimum over the multiplier."""
-        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).value
+        """Return the worst-case risk plus ridge: the exact minimum over the multiplier.
+
+        Columns and targets far from the origin take no digits from it: they are centred first.
+        """
+        return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).value
 
     def multiplier(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the multiplier at which the worst-case risk is attained."""
-        return self.evaluate(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+        return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).multiplier
+
+    def minimum(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
+        """Return risk (ridge included) and multiplier on validated data."""
+        normal, model = self._normal(data, coef, intercept)
+        return normal.problem.evaluate(*model, normal.data)
+
+    def _normal(self, data: Data, coef: npt.ArrayLike, intercept: Any) -> tuple[Normal, tuple[FloatArray, Any]]:
+        """Return problem and data with what is far from the origin centred, and the same model there."""
+        normal = Normal.of(self, data, to_train=False)
+        return normal, normal.inside(*self.family.as_model(coef, intercept))
 
     def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
-        """Return risk (ridge included) and multiplier on validated data."""
+        """Return risk (ridge included) and multiplier as `minimum`, of data that are normalised already."""
         theta, level = self.family.as_model(coef, intercept)
         value, multiplier = self.family.minimise(data, theta, level)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
-        """Return ``ridge / 2 * ||coef||_2^2``."""
+        """Return ``sum_j ridge_j / 2 * coef_j^2``."""
+        if not isinstance(self.ridges, float):
+            return 0.5 * float((self.ridges * coef * coef).sum())
         flat = coef.ravel()
-        return 0.5 * self.ridge * float(flat @ flat)
+        return 0.5 * self.ridges * float(flat @ flat)
 
     def objective(
         self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
     ) -> float:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
-        theta, level = self.family.as_model(coef, intercept)
-        data = self.validate(X, y, sample_weight)
-        h = self.family.bounds(Anchor(theta, level, float(multiplier)), data.rows, data.y)[1]
-        return self.price * float(multiplier) + weighted_sum(h, data.weights) + self.penalty(theta)
+        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        rows, target, weights = normal.data
+        h = normal.problem.family.bounds(Anchor(theta, level, float(multiplier)), rows, target)[1]
+        return self.price * float(multiplier) + weighted_sum(h, weights) + self.penalty(theta)
 
     def gradient(
         self,
@@ -298,14 +339,16 @@ class Problem:
         Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
         is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
         """
-        theta, level = self.family.as_model(coef, intercept)
-        data = self.validate(X, y, sample_weight)
+        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = self.family.gradient(data, theta, level, at)
+        found = normal.problem.family.gradient(normal.data, theta, level, at)
+        in_coef = found.coef + self.ridges * theta
+        if normal.centre is not None:
+            in_coef += np.multiply.outer(found.intercept, normal.centre)
         in_multiplier = 0.0 if multiplier is None else self.price - found.spent
-        return Gradient(found.coef + self.ridge * theta, found.intercept, in_multiplier)
+        return Gradient(in_coef, found.intercept, in_multiplier)
 
     # Constants of the theory
 
@@ -379,6 +422,15 @@ def _number(
     if not (allow_tiny and number < 1.0):  # nothing is divided by a ridge
         check_range(name, number)
     return number
+
+
+def _ridges(ridge: Any) -> float | FloatArray:
+    """Return the ridge as a float, or as an array where there is one for each feature; or say what is wrong with it."""
+    if np.ndim(ridge) == 0:
+        return _number("ridge", ridge[()] if isinstance(ridge, np.ndarray) else ridge, allow_tiny=True)
+    if np.ndim(ridge) != 1:
+        raise ValueError(f"ridge must be a number, or one for each feature, got shape {np.shape(ridge)}.")
+    return np.array([_number("ridge", number, allow_tiny=True) for number in plain_array("ridge", ridge).tolist()])
 
 
 def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) -> None:

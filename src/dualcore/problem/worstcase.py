@@ -7,7 +7,7 @@ its best move at the optimal multiplier, and rows undecided between two moves sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows
+from dualcore.data.rows import SparseRows, as_rows
 from dualcore.problem import Anchor, Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
+from dualcore.problem.normal import Normal
 
 
 @dataclass(frozen=True)
@@ -111,13 +112,19 @@ def worst_case_distribution(
             f"{problem.geometry.order:g}."
         )
     data = problem.validate(X, y, sample_weight)
-    theta, level = problem.family.as_model(coef, intercept)
-    family = problem.family
+    normal = Normal.of(problem, data, to_train=False)
+    theta, level = normal.inside(*problem.family.as_model(coef, intercept))
+    problem, family = normal.problem, normal.problem.family
     if isinstance(family, BoxFamily):
-        return _inside_box(problem, family, theta, level, data, tol)
-    if isinstance(family, SoftmaxFamily):
-        return _among_classes(problem, family, theta, level, data, tol)
-    return _anywhere(problem, family, theta, level, data, tol)
+        found = _inside_box(problem, family, theta, level, normal.data, tol)
+    elif isinstance(family, SoftmaxFamily):
+        found = _among_classes(problem, family, theta, level, normal.data, tol)
+    else:
+        found = _anywhere(problem, family, theta, level, normal.data, tol)
+    if normal.centre is not None:
+        points = found.X + normal.centre
+        found = replace(found, X=sp.csr_matrix(points) if isinstance(data.rows, SparseRows) else points)
+    return replace(found, y=found.y + normal.level)
 
 
 class _Mass(NamedTuple):

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
-from dualcore.data.sums import FlipTail, Leaves
+from dualcore.data.sums import Leaves
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Logistic
 from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of

@@ -18,8 +18,10 @@ import scipy.sparse as sp
 from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sums import FlipTail
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.summary import Extent, in_range
@@ -66,39 +68,68 @@ class _Tail(NamedTuple):
     mass: FloatArray
 
 
-@dataclass
-class _Sums:
-    """Sums over a chunk. Each dual point is (full, 2, 3 + m), by the sign of the slope; see `_VALUE` and the rest."""
+class _Sums(NamedTuple):
+    """Sums over rows. Each dual point is (full, 2, 3 + m), by the sign of the slope; see `_VALUE` and the rest."""
 
     loss: FloatArray  # (k,)
+    positive: FloatArray  # (1,), mass of class +1
+    flipped: FloatArray  # (full,)
     exact: FloatArray
     change: FloatArray  # what `exact` gains where the flipped rows flip
     smooth: FloatArray
-    flipped: FloatArray  # (full,)
-    positive: FloatArray  # (1,), mass of class +1
-    squares: FloatArray  # (m,) of the columns; zero where they are known already
+    squares: FloatArray  # (m,) of the columns
+
+
+def _shapes(plan: _Plan) -> _Sums:
+    """Return the shapes of the sums; those that nobody asked for are empty."""
+    k, m = plan.coef.shape
+    dual, none = (plan.full, 2, _MOMENT + m), (0, 2, _MOMENT + m)
+    change, smooth = dual if plan.flips else none, dual if plan.widths.any() else none
+    shapes: Any = ((k,), (1,), (plan.full,), dual, change, smooth, (m if plan.sized else 0,))
+    return _Sums(*shapes)
+
+
+def _sums_in(vector: FloatArray, plan: _Plan) -> _Sums:
+    """Return the sums that lie in a vector one after the other; to change one is to change the vector."""
+    shapes = _shapes(plan)
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    return _Sums(*(part.reshape(shape) for part, shape in zip(np.split(vector, ends), shapes, strict=False)))
+
+
+class _ModelSums(NamedTuple):
+    """The sums of some leaves as vectors, and their rows that may flip."""
+
+    sums: TreeSum
     tail: _Tail
 
-    def add(self, other: _Sums, scale: float = 1.0) -> None:
-        """Add ``scale`` times the sums of other rows; tails are joined apart."""
-        for name in ("loss", "exact", "change", "smooth", "flipped", "positive", "squares"):
-            mine: FloatArray = getattr(self, name)
-            mine += scale * getattr(other, name)
 
+@dataclass(frozen=True)
+class _ModelRead(LeafRead[_ModelSums]):
+    """Scores all models; a leaf is as many rows as stay in the cache with the scores of every model."""
 
-def _no_sums(plan: _Plan) -> _Sums:
-    k, m = plan.coef.shape
-    shape = (plan.full, 2, _MOMENT + m)
-    return _Sums(
-        loss=np.zeros(k),
-        exact=np.zeros(shape),
-        change=np.zeros(shape),
-        smooth=np.zeros(shape),
-        flipped=np.zeros(plan.full),
-        positive=np.zeros(1),
-        squares=np.zeros(m),
-        tail=_join([]),
-    )
+    plan: _Plan
+    spendable: float  # mass that may flip at the largest radius
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
+        fitting = max(256, _BLOCK_NUMBERS // len(self.plan.coef))
+        return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
+
+    def sums_of(self, chunk: Chunk) -> _ModelSums:
+        """Return the sums of whole leaves; a leaf is added at once, as its sums may be as large as its rows."""
+        leaf, sums, tails = self.leaf_of(chunk), TreeSum(), []
+        for part in chunk.cut(leaf):
+            vector, tail = _sum_leaf(part, self.plan, Extent(self.n_rows, self.total))
+            sums = TreeSum.join([sums, TreeSum.of_leaves(part.start // leaf, vector[None])])
+            tails.append(tail)
+        return _ModelSums(sums, _join(tails))
+
+    def join(self, found: list[_ModelSums]) -> _ModelSums:
+        """Return the sums of all parts, and of the rows that may flip those that some radius reaches."""
+        tail = _join([each.tail for each in found])
+        if tail.delta.size > _TAIL_ROWS:
+            tail = _cut(tail, self.spendable)
+        return _ModelSums(TreeSum.join(each.sums for each in found), tail)
 
 
 def read_models(
@@ -141,33 +172,26 @@ def read_models(
         problem.form.flip_gains(np.zeros(1)) is not None,
         column_sizes is None,
     )
-    n_rows, total_weight = source.n_rows, source.total_weight
-    total = _no_sums(plan)
-    tails: list[_Tail] = []
-    held = 0
-    for part in source.map(lambda chunk: _sum_chunk(chunk, plan, n_rows, total_weight)):
-        total.add(part)
-        tails.append(part.tail)
-        held += part.tail.delta.size
-        if held > _TAIL_ROWS:
-            tails = [_cut(_join(tails), largest_radius / problem.geometry.label_cost)]
-            held = 0
-    total.tail = _join(tails)
-    sizes = np.sqrt(total.squares) if column_sizes is None else column_sizes
-    return ModelReadings(plan, total, sizes, n_rows)
+    n_rows = source.n_rows
+    sums, tail = _ModelRead(n_rows, source.total_weight, plan, largest_radius / problem.geometry.label_cost).over(
+        source
+    )
+    found = _sums_in(sums.total(), plan)
+    sizes = np.sqrt(found.squares) if column_sizes is None else column_sizes
+    return ModelReadings(plan, found, tail, sizes, n_rows)
 
 
 class ModelReadings:
     """What one read says about several models at any radius."""
 
-    def __init__(self, plan: _Plan, sums: _Sums, column_sizes: FloatArray, n_rows: int) -> None:
-        self._coef, self._intercept, self._sums = plan.coef, plan.intercept[:, 0], sums
+    def __init__(self, plan: _Plan, sums: _Sums, tail: _Tail, column_sizes: FloatArray, n_rows: int) -> None:
+        self._coef, self._intercept, self._sums, self._tail = plan.coef, plan.intercept[:, 0], sums, tail
         self._multiplier, self._n_rows, self.column_sizes = plan.multiplier, n_rows, column_sizes
         self._duals = [sums.exact, sums.smooth] if plan.widths.any() else [sums.exact]
 
     def risk(self, problem: Problem, model: int) -> tuple[float, float]:
         """Return the exact worst-case risk of a model, ridge included, and its multiplier."""
-        coef, mean_loss, rows = self._coef[model], float(self._sums.loss[model]), self._sums.tail
+        coef, mean_loss, rows = self._coef[model], float(self._sums.loss[model]), self._tail
         own = rows.model == model
         tail = FlipTail(rows.delta[own], rows.mass[own])
         value, multiplier = problem.form.minimise_tail(mean_loss, 1.0, tail, problem.size(coef))
@@ -179,7 +203,7 @@ class ModelReadings:
         The gradient, in the intercept and in the coefficients, is that with the flips of the model's multiplier.
         """
         sums = self._sums
-        dual = sums.exact[model] + sums.change[model]
+        dual = sums.exact[model] + sums.change[model] if sums.change.size else sums.exact[model]
         gradient = dual[:, _MOMENT:].sum(axis=0)
         total_slope = dual[1, _BALANCE] - dual[0, _BALANCE]
         return np.concatenate([sums.positive, [sums.loss[model], total_slope], gradient, [sums.flipped[model]]])
@@ -225,16 +249,18 @@ class ModelReadings:
         return side_bound(at, sums, terms, self._n_rows)
 
 
-def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _Sums:
-    """Sum one chunk, in blocks of rows of one class: there every slope in the score has one sign.
+def _sum_leaf(chunk: Chunk, plan: _Plan, extent: Extent) -> tuple[FloatArray, _Tail]:
+    """Return the sums of a leaf as one vector, and the rows that may flip.
 
-    Rows of equal mass are counted, and the counts turned into masses at the end.
+    Rows of one class are looked at together: there every slope in the score has one sign. Rows of equal mass are
+    counted, and the counts turned into masses at the end.
     """
-    loss, full = plan.problem.loss, plan.full
-    counts, tails = _no_sums(plan), []
-    chunk, extent = in_range(chunk, Extent(n_rows, total_weight))
-    unit = 1.0 / n_rows if chunk.weights is None else 1.0 / extent.total_weight
-    for X, y, label, mass in _blocks(chunk, plan.problem.is_classification, max(256, _BLOCK_NUMBERS // len(plan.coef))):
+    loss, full, tails = plan.problem.loss, plan.full, []
+    vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
+    counts = _sums_in(vector, plan)
+    chunk, extent = in_range(chunk, extent)
+    unit = 1.0 / extent.total_weight
+    for X, y, label, mass in _by_class(chunk, plan.problem.is_classification):
         if plan.sized:
             _add_squares(counts.squares, X, mass)
         t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
@@ -252,7 +278,7 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
         counts.loss[:full] += total
         if label:
-            counts.positive += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
+            counts.positive[0] += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
             _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
         else:
             found = Evaluated(value, value, slope, None)
@@ -262,11 +288,9 @@ def _sum_chunk(chunk: Chunk, plan: _Plan, n_rows: int, total_weight: float) -> _
             _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
         if plan.flips:
             tails.append(_add_flips(counts, plan, X, label, mass, t, slope))
-    sums = _no_sums(plan)
-    sums.add(counts, unit)
+    vector *= unit
     tail = _join(tails)
-    sums.tail = tail._replace(mass=unit * tail.mass)
-    return sums
+    return vector, tail._replace(mass=unit * tail.mass)
 
 
 def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
@@ -306,19 +330,15 @@ def _logistic(t: FloatArray, *, sloped: bool = True) -> tuple[FloatArray, FloatA
     return total, decay
 
 
-def _blocks(chunk: Chunk, by_class: bool, step: int) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
-    """Yield features, targets, label (0 in regression) and weights of blocks of at most ``step`` rows."""
-    for start in range(0, chunk.y.size, step):
-        part = slice(start, min(start + step, chunk.y.size))
-        X, y = chunk.X[part], chunk.y[part]
-        weights = None if chunk.weights is None else chunk.weights[part]
-        if not by_class:
-            yield X, y, 0.0, weights
-            continue
-        for label in (-1.0, 1.0):
-            rows = np.flatnonzero(y == label)
-            if rows.size:
-                yield X[rows], y[rows], label, None if weights is None else weights[rows]
+def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
+    """Yield features, targets, label (0 in regression) and weights of the rows of one class after the other."""
+    if not has_classes:
+        yield chunk.X, chunk.y, 0.0, chunk.weights
+        return
+    for label in (-1.0, 1.0):
+        rows = np.flatnonzero(chunk.y == label)
+        if rows.size:
+            yield chunk.X[rows], chunk.y[rows], label, None if chunk.weights is None else chunk.weights[rows]
 
 
 def _add_margins(

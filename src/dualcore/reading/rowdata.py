@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.data.rows import DenseRows, FrameRows, Rows, SparseRows
-from dualcore.data.sources import ArraySource, PreparedSource, Source
-from dualcore.data.sources.rows import SourceRows, source_target
+from dualcore.data.sources import Source, TransformedSource
+from dualcore.data.sources.products import SourceRows, source_target
 from dualcore.problem import Data
 
 
@@ -21,9 +21,9 @@ def source_data(source: Source) -> Data:
 
 def rows_at_hand(source: Source) -> Rows | None:
     """Return the rows of a source that can look them up for nothing, mapped files among them; None of others."""
-    while isinstance(source, PreparedSource) and source.scale is None:
+    while isinstance(source, TransformedSource) and source.transform.scale is None:
         source = source.inner
-    return source.rows if isinstance(source, ArraySource) else None
+    return getattr(source, "rows", None)
 
 
 def rows_in_memory(source: Source) -> Rows | None:

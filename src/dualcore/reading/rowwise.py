@@ -11,9 +11,10 @@ from dualcore.certificates import trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk
-from dualcore.data.sums import FlipTail, Leaves
+from dualcore.data.sums import Leaves
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.families import Family, RowDual
+from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.cells import CellPlan, cell_rule
 from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows

@@ -18,8 +18,9 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk, RowError
 from dualcore.data.sources.chunk import complete_edges, stack_rows
-from dualcore.data.sums import FlipTail, Leaves, TreeSum, edge_spans, leaf_rows, split_rows
+from dualcore.data.sums import Leaves, TreeSum, edge_spans, leaf_rows, split_rows
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.cells import CellPlan, CellRule
 
 # Filled by the modules that hold them.

@@ -9,12 +9,13 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Pass
 from dualcore.solvers.certifiers import certify_one_score
-from dualcore.solvers.softmax.certify import certify_classes
+from dualcore.solvers.softmax.classsolvers import certify_classes
 
 
 def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -56,8 +57,10 @@ def certify_in_memory(problem: Problem, solution: Any, X: Any, y: Any, sample_we
     """
     if problem.family.n_outputs == 1:
         return certify_one_score(problem, solution, X, y, sample_weight)
-    data = problem.validate(X, y, sample_weight)
-    return Certificate(*certify_classes(problem, *problem.family.as_model(solution.coef, solution.intercept), data))
+    normal = Normal.of(problem, problem.validate(X, y, sample_weight))
+    model = normal.inside(*problem.family.as_model(solution.coef, solution.intercept))
+    upper, lower, n_passes = certify_classes(problem, *model, normal.data)
+    return Certificate(upper, lower.value, n_passes, lower.rounding)
 
 
 def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
@@ -128,5 +131,5 @@ def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certific
     before = source.n_reads
     data = source_data(source)
     known = certify_in_memory(problem, model, data.rows, data.y, data.weights)
-    multiplier = problem.evaluate(model.coef, model.intercept, data).multiplier
+    multiplier = problem.minimum(model.coef, model.intercept, data).multiplier
     return Certificate(known.upper, known.lower, source.n_reads - before, known.rounding), multiplier

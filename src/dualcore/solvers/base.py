@@ -75,7 +75,7 @@ class RawSolution:
     """What a solver hands back: a primal point, a dual point, and how it went. `solve` scores it."""
 
     coef: FloatArray
-    intercept: float
+    intercept: Any
     dual: DualPoint | None
     iterations: int
     history: tuple[Iterate, ...] = ()
@@ -83,6 +83,9 @@ class RawSolution:
     # A rigorous bound of the solver's own, where it has one that needs no dual point, and its allowance for rounding.
     lower: float = -np.inf
     rounding: float = 0.0
+    # Whether rounding kept that bound from being computed, and the limit on iterations where it is not ``max_iter``.
+    withheld: bool = False
+    limit: int | None = None
     # The exact risk of the model and where it is attained, where the solver knows them.
     risk: Minimum | None = None
 
@@ -169,7 +172,7 @@ class Solver(ABC):
 
     @abstractmethod
     def run(
-        self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+        self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
         """Minimise; never raise for want of convergence."""
 
@@ -178,4 +181,6 @@ def able_solver(problem: Problem) -> str:
     """Return the name of the solver that is made for a problem, for messages."""
     if not problem.family.is_closed:
         return "box"
-    return "structured" if problem.family.linear_in_multiplier else "power"
+    if problem.family.linear_in_multiplier:
+        return "structured"
+    return "conic" if problem.family.flips else "descent"

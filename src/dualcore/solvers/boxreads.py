@@ -11,13 +11,13 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import Minimum
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import Iterate, RawSolution
 from dualcore.solvers.moving.bundle import Bundle
-from dualcore.solvers.normal import Normal
+from dualcore.solvers.remembered import RememberedRows
 
 __all__ = ["run_box", "start_on"]
 

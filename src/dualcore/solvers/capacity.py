@@ -39,8 +39,6 @@ def needed_bytes(problem: Problem, data: Data, solver: str) -> float:
         in_row_space = isinstance(norm, L2Norm) and norm.weights is None and n < m
         side, written_out = (n, 2.0 * n * m) if in_row_space else (m, 0.0)
         return _NUMBER * (_MATRICES * side * side + written_out)
-    if solver == "power":
-        return _NUMBER * _MATRICES * m * m
     if solver == "conic":
         return _CONE_ENTRY * stored
     if solver == "descent" and m <= MOST_FEATURES:

@@ -21,10 +21,10 @@ from dualcore.certificates import (
 from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.moving.bundle import Bundle
 from dualcore.solvers.moving.methods import choose_newton
 from dualcore.solvers.moving.narrow import Narrow
-from dualcore.solvers.normal import Normal
 
 __all__ = ["certify_one_score"]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
+from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.multipliers import can_multiply
 from dualcore.solvers.descent.polish import unheld
-from dualcore.solvers.power import PowerSolver
+from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
 # Features and rows from which on descent takes less time than the interior point, by what bends the risk and by the
@@ -40,14 +42,28 @@ _WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
 # it 2 s and descent more than 40, sparse 1,000 x 1,500 4 s and more than 40; 100,000 x 200 takes both 4 s.
 _WIDE_PROGRAMME = 3e10
 
-SOLVERS: dict[str, type[Solver]] = {
-    cls.name: cls for cls in (StructuredSolver, BoxSolver, PowerSolver, ConicSolver, DescentSolver)
-}
+# Of so many columns the cones of a squared loss are few numbers: those of the triangular factor of the rows.
+_FEW_COLUMNS = 200
+
+SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
+
+
+# The same for problems of many classes.
+CLASS_SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (ClassDescentSolver, ClassNewtonSolver)}
+
+
+def solvers_for(problem: Problem) -> dict[str, type[Solver]]:
+    """Return the solvers of a kind of problem by name, in the order in which they are tried."""
+    return CLASS_SOLVERS if problem.family.n_outputs > 1 else SOLVERS
 
 
 def check_classes(problem: Problem, data: Data) -> None:
-    """Weights of zero can empty a class that the labels alone do not."""
-    if problem.is_classification and data.weights is not None:
+    """Raise ValueError where a class has no mass: weights of zero can empty one that the labels alone do not."""
+    if problem.family.n_outputs > 1:
+        masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
+        if not (masses > 0.0).all():
+            raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
+    elif problem.is_classification and data.weights is not None:
         for label in (-1.0, 1.0):
             if not (data.weights[data.y == label] > 0.0).any():
                 raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
@@ -58,23 +74,40 @@ def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solv
 
     ``tol`` is the gap that will be asked of it.
     """
+    solvers = solvers_for(problem)
     if solver == "auto":
-        descent = DescentSolver()
-        if _is_wide(problem, data, tol) and descent.obstacle(problem, data) is None:
-            return descent
-        for cls in SOLVERS.values():
+        first: list[type[Solver]] = []
+        if _is_wide(problem, data, tol):
+            first = [DescentSolver]
+        elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
+            first = [ConicSolver]
+        order = list(solvers.values())
+        if problem.family.n_outputs > 1 and free_features(problem, data.rows.m).any():
+            order.reverse()  # only Newton's method bounds the risk where nothing penalises a coefficient
+        for cls in (*first, *order):
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
                 return candidate
         reason = BoxSolver().obstacle(problem, data) if not problem.family.is_closed else None
         raise IncompatibleError(reason or f"No solver can take {problem!r}.")
-    if solver not in SOLVERS:
-        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(SOLVERS)}.")
-    chosen = SOLVERS[solver]()
+    if solver not in solvers:
+        if solver in SOLVERS:
+            raise IncompatibleError(f"solver={solver!r} does not take a softmax problem. Use one of {sorted(solvers)}.")
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}.")
+    chosen = solvers[solver]()
     obstacle = chosen.obstacle(problem, data)
     if obstacle is not None:
         raise IncompatibleError(obstacle)
     return chosen
+
+
+def _suits_cones(problem: Problem, data: Data) -> bool:
+    """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
+    if problem.family.linear_in_multiplier or not problem.radius > 0.0:
+        return False
+    n, m = data.rows.n, data.rows.m
+    compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
+    return n <= m <= _FEW_COLUMNS or (compressed and float(n) * m * m <= 1e8)
 
 
 def _is_wide(problem: Problem, data: Data, tol: float) -> bool:

@@ -21,8 +21,8 @@ from dualcore.data.arrays import FloatArray
 # What Clarabel calls a solution.
 SOLVED = ("Solved", "AlmostSolved")
 
-Place = npt.NDArray[np.int64]
-"""Where the rows of one cone component stand among all rows: the key to their multipliers."""
+Rows = npt.NDArray[np.int64]
+"""Positions of the rows of one cone component among all rows, by which their multipliers are found."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class ConeSolution(NamedTuple):
         return out
 
 
-def _entries(matrix: Any) -> tuple[Place, Place, FloatArray]:
+def _entries(matrix: Any) -> tuple[Rows, Rows, FloatArray]:
     """Return rows, columns and values of the entries.
 
     For small matrices scipy's conversion takes longer than solving the program.
@@ -110,7 +110,7 @@ class ConeProgram:
         self._n_rows = 0
         self._costs: list[Affine] = []
         self._squares: list[tuple[int, FloatArray]] = []
-        self._blocks: list[tuple[Place, Affine]] = []
+        self._blocks: list[tuple[Rows, Affine]] = []
         self._cones: list[Any] = []
 
     def variables(self, size: int) -> Affine:
@@ -128,30 +128,20 @@ class ConeProgram:
         """Add ``sum_j weights_j x_j^2 / 2`` to the objective; ``variables`` as handed out by `variables`."""
         self._squares.append((variables.terms[0][0], weights))
 
-    def zero(self, expression: Affine) -> Place:
+    def zero(self, expression: Affine) -> Rows:
         """Demand ``expression = 0``."""
         return self._one_cone(clarabel.ZeroConeT(len(expression)), expression)[0]
 
-    def nonnegative(self, expression: Affine) -> Place:
+    def nonnegative(self, expression: Affine) -> Rows:
         """Demand ``expression >= 0``."""
         return self._one_cone(clarabel.NonnegativeConeT(len(expression)), expression)[0]
 
-    def second_order(self, length: Affine, vector: Affine) -> tuple[Place, Place]:
+    def second_order(self, length: Affine, vector: Affine) -> tuple[Rows, Rows]:
         """Demand ``length >= ||vector||_2``."""
         bound, inside = self._one_cone(clarabel.SecondOrderConeT(1 + len(vector)), length, vector)
         return bound, inside
 
-    def second_orders(self, lengths: Affine, vectors: Affine) -> None:
-        """Demand ``lengths_i >= ||vectors_i||_2`` of every row; ``vectors`` has the rows one after the other."""
-        count = len(lengths)
-        size = len(vectors) // count
-        starts = self._n_rows + (1 + size) * np.arange(count)
-        inside = (starts[:, None] + np.arange(1, 1 + size)).ravel()
-        self._n_rows += (1 + size) * count
-        self._blocks += [(starts, lengths), (inside, vectors)]
-        self._cones += [clarabel.SecondOrderConeT(1 + size)] * count
-
-    def rotated(self, left: Affine, right: Affine, middle: Affine) -> tuple[Place, Place, Place]:
+    def rotated(self, left: Affine, right: Affine, middle: Affine) -> tuple[Rows, Rows, Rows]:
         """Demand ``left * right >= middle^2, left >= 0, right >= 0``, entry by entry.
 
         In Clarabel's terms ``left + right >= ||(left - right, 2 middle)||``. The places returned are those of the sum,
@@ -161,14 +151,18 @@ class ConeProgram:
         total, difference, double = self._each_cone(cones, left + right, left - right, 2.0 * middle)
         return total, difference, double
 
-    def exponential(self, exponent: Affine, bound: Affine) -> tuple[Place, Place, Place]:
+    def power(self, left: Affine, right: Affine, middle: Affine, share: float) -> None:
+        """Demand ``left^share right^(1 - share) >= |middle|, left >= 0, right >= 0``, entry by entry."""
+        self._each_cone([clarabel.PowerConeT(share)] * len(left), left, right, middle)
+
+    def exponential(self, exponent: Affine, bound: Affine) -> tuple[Rows, Rows, Rows]:
         """Demand ``exp(exponent) <= bound``, entry by entry."""
         cones = [clarabel.ExponentialConeT()] * len(exponent)
         one = Affine(np.ones(len(exponent)))
         first, middle, last = self._each_cone(cones, exponent, one, bound)
         return first, middle, last
 
-    def _one_cone(self, cone: Any, *parts: Affine) -> list[Place]:
+    def _one_cone(self, cone: Any, *parts: Affine) -> list[Rows]:
         """Stack the parts in one cone."""
         places = []
         for part in parts:
@@ -179,7 +173,7 @@ class ConeProgram:
         self._cones.append(cone)
         return places
 
-    def _each_cone(self, cones: list[Any], *parts: Affine) -> list[Place]:
+    def _each_cone(self, cones: list[Any], *parts: Affine) -> list[Rows]:
         """Give each entry a small cone of its own, one row from every part."""
         count, step = len(cones), len(parts)
         places = [np.arange(self._n_rows + k, self._n_rows + k + step * count, step) for k in range(step)]
@@ -219,7 +213,6 @@ class ConeProgram:
         loose_tol: float,
         max_iter: int,
         stretch: float = 1.0,
-        cautious: bool = False,
         callback: Callable[[int, float, float], None] | None = None,
     ) -> ConeSolution:
         """Hand the program to Clarabel.
@@ -234,16 +227,12 @@ class ConeProgram:
         stretch : float, default=1.0
             Factor on the objective while Clarabel works. It measures gaps absolutely where the objective is below 1,
             and multipliers of many light rows drown in its regularisation: both want a larger objective.
-        cautious : bool, default=False
-            Whether to keep further from the boundary of the cones: slower, for programs on which Clarabel gives up.
         callback : callable, optional
             Called while Clarabel works, with the number of an iteration, its objective and its gap.
         """
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_iter = max_iter
-        if cautious:
-            settings.max_step_fraction = 0.9
         settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
         settings.reduced_tol_gap_abs = settings.reduced_tol_gap_rel = loose_tol
         settings.max_threads = 1

@@ -19,17 +19,10 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
-from dualcore.solvers.coneprogram import SOLVED, Affine, ConeProgram, ConeSolution
+from dualcore.solvers.coneprogram import Affine, ConeProgram
 
-# Iterations of Clarabel for a step of a descent. Columns that are dependent but for rounding take all of them and leave
-# a step that is too short: after so many of those in a row the descent ends.
-_STEP_ITERATIONS, MOST_INEXACT = 100, 20
-# A sparse matrix of more entries, zeros included, is not made dense for a factor.
-DENSE_NUMBERS = 10_000_000
 # A column whose spread is this small a part of its mean is constant up to rounding.
 _CONSTANT = 1e-13
-# Sizes beyond this (or its inverse) say that something vanishes, not how large it is.
-_SMALLEST = 1e-6
 
 
 def bound_largest(program: ConeProgram, bound: Affine, vector: Affine) -> None:
@@ -57,26 +50,6 @@ DUAL_BOUNDS: dict[type[Norm], Callable[[ConeProgram, Affine, Affine], None]] = {
     LinfNorm: bound_sum,
 }
 """How ``||theta||_*`` is bounded, by the feature norm it is dual to."""
-
-
-def bound_step(
-    norm: Norm, program: ConeProgram, bound: Affine, step: Affine, rates: FloatArray, here: FloatArray
-) -> None:
-    """``||here + rates * step||_* <= bound`` for the first entries of a step; those of rate 0 do not count."""
-    movable = np.flatnonzero(rates)
-    if movable.size:
-        shape = movable.size, len(step)
-        picked = sp.csr_array((rates[movable], (np.arange(movable.size), movable)), shape)
-        DUAL_BOUNDS[type(norm)](program, bound, step.mapped(picked) + here[movable])
-
-
-def solve_step(program: ConeProgram) -> tuple[ConeSolution, bool]:
-    """Return the solution of a step's program, with fewer digits where many cannot be had; and whether it is exact."""
-    found = program.solve(tol=1e-11, loose_tol=1e-8, max_iter=_STEP_ITERATIONS)
-    exact = found.iterations < _STEP_ITERATIONS
-    if found.status not in SOLVED:
-        found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=200, cautious=True)
-    return found, exact
 
 
 @dataclass(frozen=True)
@@ -130,27 +103,9 @@ class ScaledRows:
         coef, level = self.unit * x[: self.scale.size] / self.scale, x[self.scale.size :].sum()
         return coef, float(self.unit * level + self.centre - self.shift @ coef)
 
-    def scaled(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> FloatArray:
-        """Return a model of the data in scaled units: coefficients, then the level where there is one."""
-        x = coef * self.scale / self.unit
-        return np.append(x, (intercept - self.centre + self.shift @ coef) / self.unit) if fit_intercept else x
-
     def prices(self, norm: Norm) -> FloatArray:
         """Return what a unit of each scaled coefficient is worth in the dual norm, as its inverse."""
         return self.scale if norm.weights is None else self.scale * norm.weights
-
-    def table(self, problem: Problem) -> Any:
-        """Return the rows, with a one for an intercept, times the labels where there are any; dense if small."""
-        rows = self.matrix
-        width = rows.shape[1] + int(problem.fit_intercept)
-        if sp.issparse(rows) and rows.shape[0] * width <= DENSE_NUMBERS:
-            rows = rows.toarray()
-        if problem.fit_intercept:
-            ones = np.ones((self.masses.size, 1))
-            rows = sp.hstack([rows, ones]).tocsr() if sp.issparse(rows) else np.hstack([rows, ones])
-        if problem.is_classification:
-            rows = sp.diags_array(self.target) @ rows if sp.issparse(rows) else self.target[:, None] * rows
-        return rows
 
 
 class Sizes(NamedTuple):
@@ -165,11 +120,11 @@ class Sizes(NamedTuple):
     steepness: float
 
     @classmethod
-    def at(cls, problem: Problem, solution: RawSolution, data: Data) -> Sizes:
-        """Return the sizes at a rough solution; where one vanishes (no coefficients) all stay as they are."""
+    def at(cls, problem: Problem, solution: RawSolution, data: Data, design: ScaledRows) -> Sizes:
+        """Return the sizes at a rough solution; one that vanishes stays 1."""
         risk, multiplier = problem.evaluate(solution.coef, solution.intercept, data)
-        sizes = cls(risk, multiplier, problem.size(solution.coef))
-        return sizes if all(_SMALLEST < size < 1.0 / _SMALLEST for size in sizes) else UNIT_SIZES
+        sizes = cls(risk / design.unit**problem.geometry.order, multiplier, problem.size(solution.coef))
+        return cls(*(size if size > 1e-100 and np.isfinite(size) else 1.0 for size in sizes))
 
 
 UNIT_SIZES = Sizes(1.0, 1.0, 1.0)
@@ -188,9 +143,12 @@ class Scene:
     # order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
     steepness: Affine | None
     sizes: Sizes  # how large risk, multiplier and steepness are expected to be
+    flippable: npt.NDArray[np.bool_] | None = None  # rows whose label may flip, where the loss is a squared hinge
 
     @classmethod
-    def of(cls, problem: Problem, design: ScaledRows, sizes: Sizes) -> Scene:
+    def of(
+        cls, problem: Problem, design: ScaledRows, sizes: Sizes, flippable: npt.NDArray[np.bool_] | None = None
+    ) -> Scene:
         """Set up coefficients, the bound on their dual norm and the penalties that no row has a part in."""
         program = ConeProgram()
         coef = program.variables(design.scale.size)
@@ -201,7 +159,7 @@ class Scene:
             left = design.unit ** (2.0 - problem.geometry.order)
             program.minimise_squares(problem.ridge * left / design.scale**2, coef)
         if problem.radius == 0.0:
-            return cls(program, problem, design, coef, level, None, sizes)
+            return cls(program, problem, design, coef, level, None, sizes, flippable)
         steepness = program.variables(1)
         rate = problem.loss.root_lipschitz
         norm = problem.geometry.norm
@@ -213,12 +171,17 @@ class Scene:
         program.nonnegative(steepness - floor)
         if first:
             program.minimise(problem.radius * steepness)
-        return cls(program, problem, design, coef, level, steepness, sizes)
+        return cls(program, problem, design, coef, level, steepness, sizes, flippable)
 
     @property
     def n(self) -> int:
         """How many rows carry mass."""
         return self.design.masses.size
+
+    @property
+    def order(self) -> float:
+        """Order of the loss."""
+        return float(self.problem.geometry.order)
 
     @property
     def minimises_root(self) -> bool:

@@ -16,42 +16,34 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily
-from dualcore.problem.losses import Huber, Logistic, Loss, SmoothHinge, Squared, SquaredHinge
+from dualcore.problem.losses import Huber, Logistic, Loss, Power, SmoothHinge, Squared, SquaredHinge
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
-from dualcore.solvers.box import BoxSolver
-from dualcore.solvers.boxcone import hypercube_model
-from dualcore.solvers.coneprogram import SOLVED, Affine, ConeSolution, Place
+from dualcore.solvers.coneprogram import SOLVED, Affine, ConeSolution, Rows
 from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
-from dualcore.solvers.rootmean import descend
+from dualcore.solvers.descent import DescentSolver
 
 # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
 # certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
 _TIGHTER, _TIGHTEST = 1e-4, 1e-10
-# Beyond this many the hypercube programme takes minutes and gigabytes.
-_MOST_AUXILIARIES = 100_000
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
-# Steps that may follow Clarabel's solution of order 2: each adds digits, and a few are enough.
-_LAST_STEPS = 20
-# Below the one Clarabel is asked again in units of the root; below the other everything fits but for rounding.
-_SMALL_ROOT, _FITTED = 0.1, 1e-14
-# A gap beyond this is not for want of digits: other scales would not close it.
-_HOPELESS = 0.1
-# The same as the first, of the risk itself where the order is 1.
-_SMALL_RISK = 1e-4
+# Programmes in which rows join those that may flip; most need two.
+_FLIP_ROUNDS = 10
+# An iteration of Clarabel is worth about one evaluation of a descent, which counts 50 as an iteration.
+_ITERATIONS_SHARED = 50
 
 
-Reading = Callable[[ConeSolution], DualPoint]
+RowReading = Callable[[ConeSolution], DualPoint]
 """Reads the dual point of the rows that carry mass off the multipliers."""
 
 
-def polyhedral_rows(scene: Scene) -> Reading:
+def polyhedral_rows(scene: Scene) -> RowReading:
     """``L(t) = max_k slope_k t + offset_k``: one linear row per piece, and one more where it pays to flip."""
     program, signal, t = scene.program, scene.signal(), scene.epigraph()
     pieces = scene.problem.loss.pieces or ()
@@ -73,7 +65,7 @@ def polyhedral_rows(scene: Scene) -> Reading:
     return read
 
 
-def logistic_rows(scene: Scene) -> Reading:
+def logistic_rows(scene: Scene) -> RowReading:
     """``t >= log(1 + exp(-z))`` says ``exp(-z - t) + exp(-t) <= 1``.
 
     As ``L(-z) - L(z) = z`` a flip only adds ``(z - lam gamma)_+`` and needs no exponential of its own.
@@ -100,7 +92,7 @@ def logistic_rows(scene: Scene) -> Reading:
     return read
 
 
-def smooth_hinge_rows(scene: Scene) -> Reading:
+def smooth_hinge_rows(scene: Scene) -> RowReading:
     """``L(z) = min e^2 / 2 + f`` over ``e + f >= 1 - z, f >= 0``.
 
     A flip can pay only where ``z > 0``. There ``L(-z)`` is the line ``1/2 + z``, which elsewhere lies below ``L(z)``.
@@ -127,7 +119,7 @@ def smooth_hinge_rows(scene: Scene) -> Reading:
     return read
 
 
-def huber_rows(scene: Scene) -> Reading:
+def huber_rows(scene: Scene) -> RowReading:
     """``L(r) = min e^2 / 2 + delta |r - e|``: the quadratic and the absolute loss share the residual."""
     loss = scene.problem.loss
     if not isinstance(loss, Huber):
@@ -146,26 +138,51 @@ def huber_rows(scene: Scene) -> Reading:
     return read
 
 
-def _root_cost(scene: Scene, rms: Affine) -> Callable[[ConeSolution], float]:
-    """Minimise ``(rms + sigma K)^2`` and return how its slope in ``rms`` relates to the multipliers.
+def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
+    """Minimise ``(mean + sigma K)^p`` and return how its slope in the mean relates to the multipliers.
 
-    Where nothing else is minimised the root is as good as its square, and far better conditioned near zero.
+    Where nothing else is minimised the root is as good as its power, and far better conditioned near zero.
     """
-    root = rms if scene.steepness is None else rms + scene.problem.radius * scene.steepness
+    root, p = mean if scene.steepness is None else mean + scene.problem.radius * scene.steepness, scene.order
     if scene.minimises_root:
         scene.program.minimise(root)
-        return lambda solution: 2.0 * float(solution.value(root)[0])
-    square = scene.program.variables(1)
-    scene.program.nonnegative(square - root)
-    scene.program.minimise_squares(np.array([2.0]), square)
+        return lambda solution: p * max(float(solution.value(root)[0]), 0.0) ** (p - 1.0)
+    if p == 2.0:
+        square = scene.program.variables(1)
+        scene.program.nonnegative(square - root)
+        scene.program.minimise_squares(np.array([2.0]), square)
+    else:
+        power = scene.program.variables(1)
+        scene.program.power(power, Affine(np.ones(1)), root, 1.0 / p)
+        scene.program.minimise(power)
     return lambda solution: 1.0
 
 
-def squared_rows(scene: Scene) -> Reading:
-    """``R = (rms(r) + sigma K)^2``; of all rows only the triangular factor of ``[X 1 y]`` matters."""
+def power_rows(scene: Scene) -> RowReading:
+    """``R = (N + sigma K)^p`` with ``N^p = sum_i w_i |r_i|^p``: ``|r_i| <= s_i^(1/p) N^(1 - 1/p), sum_i w_i s_i <= N``.
+
+    For ``p = 2`` that is one second-order cone, and of all rows only the triangular factor of ``[X 1 y]`` matters.
+    """
+    program, design = scene.program, scene.design
+    mean, p = program.variables(1), scene.order
+    if p == 2.0:
+        return _squared_rows(scene, mean)
+    residual, share = program.variables(scene.n), program.variables(scene.n)
+    balance = program.zero(scene.residual() - residual)
+    program.power(share, mean.spread(scene.n), residual, 1.0 / p)
+    program.nonnegative(mean - share.mapped(design.masses))
+    steep = _root_cost(scene, mean)
+
+    def read(solution: ConeSolution) -> DualPoint:
+        slope = -steep(solution) * solution.multipliers[balance] / design.masses
+        return DualPoint(design.unit ** (p - 1.0) * slope)
+
+    return read
+
+
+def _squared_rows(scene: Scene, rms: Affine) -> RowReading:
     program, design = scene.program, scene.design
     n, m = design.matrix.shape
-    rms = program.variables(1)
     roots = np.sqrt(design.masses)
     factor: FloatArray | None = None
     if n > m + 2 and (not sp.issparse(design.matrix) or m <= _COMPRESSED_COLUMNS):
@@ -188,7 +205,7 @@ def squared_rows(scene: Scene) -> Reading:
     return read
 
 
-def squared_hinge_rows(scene: Scene) -> Reading:
+def squared_hinge_rows(scene: Scene) -> RowReading:
     """``R = (rms([1 - z]_+) + sigma K)^2`` where labels stay; see `_squared_hinge_flips` where they flip."""
     program, design, signal = scene.program, scene.design, scene.signal()
     short = program.variables(scene.n)
@@ -206,47 +223,56 @@ def squared_hinge_rows(scene: Scene) -> Reading:
     return read
 
 
-def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Place) -> Reading:
+def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Rows) -> RowReading:
     """Stay and flip branches of the squared hinge, in second-order cones.
 
-    ``lam u^2 / (lam - K^2) <= t`` says ``u^2 <= t p`` with ``K^2 <= lam (1 - p)``. The flip branch is the least of
-    ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``: at ``k = K`` where the flipped row also moves, and where it
-    does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So each row has its own ``k`` and ``p``.
+    ``lam u^2 / (lam - K^2) <= t`` says ``u^2 <= t p`` with ``K^2 <= lam (1 - p)``. Rows that cannot flip share one such
+    cone. The flip branch is the least of ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``: at ``k = K`` where
+    the flipped row also moves, and where it does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So
+    each row that may flip has its own ``k`` and ``p``.
     """
-    program, problem, n = scene.program, scene.problem, scene.n
-    if scene.steepness is None:
-        raise ValueError("at radius 0 no row flips")
+    program, problem, w = scene.program, scene.problem, scene.design.masses
+    if scene.steepness is None or scene.flippable is None:
+        raise ValueError("no row flips at radius 0")
+    may = scene.flippable
+    n = int(np.count_nonzero(may))
     risk, lam, steep = scene.sizes
     # A flipped row of margin 1 that does not move has k = lam gamma / 2; none has more than the root of lam.
     row_steep = min(max(steep, 0.5 * lam * problem.geometry.label_cost), lam**0.5)
     rest, row_rest = lam / steep**2, lam / row_steep**2
-    t, multiplier, left = scene.epigraph(), program.variables(1), program.variables(1)
-    program.minimise(problem.price * lam * multiplier)
+    multiplier, left, rms, staying = (program.variables(1) for _ in range(4))
+    program.minimise(problem.price * lam * multiplier + staying)
     program.rotated(multiplier, rest * (1.0 - left), (1.0 / steep) * scene.steepness)
-    program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short)
-    row_steepness, row_left, gain = (program.variables(n) for _ in range(3))
+    program.second_order(rms, np.sqrt(w[~may]) * short[~may])
+    program.rotated((1.0 / risk) * staying, left, risk**-0.5 * rms)
+    t, row_steepness, row_left, gain = (program.variables(n) for _ in range(4))
+    program.minimise(t.mapped(w[may]))
+    program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short[may])
     program.nonnegative(row_steepness - scene.steepness.spread(n))
     program.rotated(multiplier.spread(n), row_rest * (1.0 - row_left), (1.0 / row_steep) * row_steepness)
-    earned = program.nonnegative(gain - signal - 1.0 + problem.geometry.label_cost * row_steepness)
+    earned = program.nonnegative(gain - signal[may] - 1.0 + problem.geometry.label_cost * row_steepness)
     program.nonnegative(gain)
     total, difference, _ = program.rotated((1.0 / risk) * t, row_left, risk**-0.5 * gain)
 
     def read(solution: ConeSolution) -> DualPoint:
-        z, w = solution.multipliers, scene.design.masses
-        slope, v = z[earned] / w, np.maximum(1.0 + solution.value(signal), 1e-12)
+        z = solution.multipliers
+        flip, share = np.zeros(scene.n), np.zeros(scene.n)
+        flip[may] = z[earned] / w[may]
+        v = np.maximum(1.0 + solution.value(signal), 1e-12)
         # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 the cones do not
         # determine q, so the slope decides.
-        share = np.minimum((z[total] + z[difference]) / (risk * w), 0.5 * slope / v)
-        return DualPoint(-z[lifted] / w, slope, share)
+        share[may] = np.minimum((z[total] + z[difference]) / (risk * w[may]), 0.5 * flip[may] / v[may])
+        return DualPoint(-z[lifted] / w, flip, share)
 
     return read
 
 
-ROW_CONES: dict[type[Loss], Callable[[Scene], Reading]] = {
+ROW_CONES: dict[type[Loss], Callable[[Scene], RowReading]] = {
     Logistic: logistic_rows,
     SmoothHinge: smooth_hinge_rows,
     Huber: huber_rows,
-    Squared: squared_rows,
+    Squared: power_rows,
+    Power: power_rows,
     SquaredHinge: squared_hinge_rows,
 }
 """Losses described in cones of their own; polyhedral ones need only their pieces."""
@@ -271,15 +297,11 @@ class ConicSolver(Solver):
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
         loss, norm = problem.loss, problem.geometry.norm
-        if not problem.family.has_cones:
-            return f"ConicSolver knows no programme for {problem.family.name}. Use solver='box'."
-        if problem.family.moves_rows:
-            if data.rows.n * data.rows.m > _MOST_AUXILIARIES:
-                return (
-                    f"ConicSolver would need {data.rows.n} x {data.rows.m} auxiliary variables for every piece of the "
-                    "loss on a support. Use solver='box'."
-                )
-            return BoxSolver().obstacle(problem, data)
+        if not problem.family.is_closed:
+            return (
+                f"ConicSolver knows no programme for {type(loss).__name__} on a support or with categories. "
+                "Use solver='box'."
+            )
         # Only this very class will do: a subclass may mean another loss.
         if type(loss) not in ROW_CONES and loss.pieces is None:
             return (
@@ -301,45 +323,30 @@ class ConicSolver(Solver):
         if obstacle is not None:
             raise IncompatibleError(obstacle)
         data.rows.check_finite()
-        if problem.family.moves_rows:
-            accuracy = max(_TIGHTER * tol, _TIGHTEST)
-            coef, intercept, count = hypercube_model(problem, BoxFamily.of(problem.family), data, accuracy, max_iter)
-            # The bound of the bundle is rigorous; from the optimum it takes a few passes.
-            return replace(
-                BoxSolver().run(problem, data, tol=tol, max_iter=max_iter, start=(coef, intercept)), iterations=count
-            )
         design = ScaledRows.of(problem, data)
-        attempt = partial(
-            self._attempt,
-            data=data,
-            design=design,
-            tol=max(_TIGHTER * tol, _TIGHTEST),
-            loose_tol=tol,
-            max_iter=max_iter,
-        )
-        if not (isinstance(problem.loss, SquaredHinge) and problem.family.flips):
-            found = attempt(problem)
-            if found.iterations < max_iter:
-                improve = _finer if problem.family.linear_in_multiplier else _closer
-                found = improve(found, attempt, problem, data, design)
-            return _no_worse_than(start, found, problem, data)
-        # Flips multiply the cones of order 2, and often none pays. A model that is best where labels stay, and at
-        # which no flip pays, is best where they may flip.
-        staying = problem.replace(label_cost=np.inf)
-        fixed = descend(staying, data, design, start, max_iter)
-        if fixed.stopped_early:
-            fixed = attempt(staying)
-        risk = problem.evaluate(fixed.coef, fixed.intercept, data).value
-        if risk <= staying.evaluate(fixed.coef, fixed.intercept, data).value * (1.0 + 1e-12):
-            return _no_worse_than(start, fixed, problem, data)
-        found, gap = _best_of([fixed, attempt(problem)], problem, data)
-        # Of these cones Clarabel finds the multipliers to six digits or so, more or fewer by chance: solve again with
-        # other scales.
-        for enough, factor in ((0.1 * tol, 1.0), (tol, 10.0), (tol, 0.1)):
-            if enough < gap < _HOPELESS:
-                sizes = Sizes.at(problem, found, data)
-                again = attempt(problem, sizes=sizes, tol=factor * max(_TIGHTER * tol, _TIGHTEST))
+        attempt = partial(self._attempt, data=data, design=design, tol=tol, max_iter=max_iter)
+        flips = isinstance(problem.loss, SquaredHinge) and problem.family.flips
+        if flips:
+            # A model that is best where labels stay, and at which no flip pays, is best where they may flip.
+            staying = problem.replace(label_cost=np.inf)
+            first = _descended(staying, data, design, 0.1 * tol, max_iter) or attempt(staying)
+        else:
+            first = attempt(problem)
+        found, gap = _best_of([first], problem, data)
+        may_flip: npt.NDArray[np.bool_] | None = None
+        if flips:
+            may_flip = np.zeros(data.rows.n, dtype=bool)
+            for _ in range(_FLIP_ROUNDS):
+                more = _flipping(problem, data, found) & ~may_flip
+                if not more.any():
+                    break
+                may_flip |= more
+                again = attempt(problem, flippable=may_flip, sizes=Sizes.at(problem, found, data, design))
                 found, gap = _best_of([found, again], problem, data)
+        if gap > tol and found.iterations < max_iter and (may_flip is None or may_flip.any()):
+            # Clarabel's digits are absolute: ask again in units of what was found, and for one digit less.
+            again = attempt(problem, sizes=Sizes.at(problem, found, data, design), flippable=may_flip, tol=10.0 * tol)
+            found, _ = _best_of([found, again], problem, data)
         return _no_worse_than(start, found, problem, data)
 
     def _attempt(
@@ -349,27 +356,23 @@ class ConicSolver(Solver):
         data: Data,
         design: ScaledRows,
         tol: float,
-        loose_tol: float,
         max_iter: int,
         sizes: Sizes = UNIT_SIZES,
+        flippable: npt.NDArray[np.bool_] | None = None,
     ) -> RawSolution:
         """Build and solve one program, and read a primal and a dual point off it."""
-        scene = Scene.of(problem, design, sizes)
+        scene = Scene.of(problem, design, sizes, None if flippable is None else flippable[design.kept])
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
-        stretch = (10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0) / sizes.risk
-        run = partial(
-            scene.program.solve,
-            loose_tol=loose_tol,
+        stretch = 10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0
+        expected = sizes.risk ** (1.0 / scene.order) if scene.minimises_root else sizes.risk
+        found = scene.program.solve(
+            tol=max(_TIGHTER * tol, _TIGHTEST),
+            loose_tol=tol,
             max_iter=max_iter,
-            stretch=stretch,
+            stretch=stretch / expected,
             callback=lambda *line: tell(_iterate(scene, *line)),
         )
-        found = run(tol=tol)
-        if found.status not in SOLVED and found.iterations < max_iter:
-            # Asked for the last digits Clarabel may give up far from them; asked for fewer it gets there.
-            again = run(tol=1e3 * tol)
-            found = again if again.status in SOLVED else found
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
             return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
         level = np.zeros(0) if scene.level is None else found.value(scene.level)
@@ -385,39 +388,25 @@ class ConicSolver(Solver):
         )
 
 
-def _closer(
-    found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
-) -> RawSolution:
-    """Return a solution of order 2 without flips with digits enough for its risk, however small that is."""
-    solutions = [found]
-    risk = problem.evaluate(found.coef, found.intercept, data).value
-    root = risk**0.5 / design.unit
-    if problem.ridge == 0.0 and _FITTED < root < _SMALL_ROOT:
-        # Clarabel's digits are absolute, and here they are few beside the root of the risk.
-        solutions.append(attempt(problem, sizes=UNIT_SIZES._replace(risk=root)))
-    if data.rows.m <= _COMPRESSED_COLUMNS:
-        again = solutions[-1]
-        best = again if problem.evaluate(again.coef, again.intercept, data).value < risk else found
-        solutions.append(descend(problem, data, design, (best.coef, best.intercept), _LAST_STEPS))
-    if len(solutions) == 1:
-        return found
-    merged, _ = _best_of(solutions, problem, data)
-    last = solutions[-1]
-    least = problem.evaluate(merged.coef, merged.intercept, data).value
-    if problem.evaluate(last.coef, last.intercept, data).value <= least * (1.0 + 1e-13):  # as good, and more digits
-        merged = replace(merged, coef=last.coef, intercept=last.intercept)
-    stopped = all(each.stopped_early for each in solutions)
-    return replace(merged, history=found.history, stopped_early=stopped)
+def _descended(problem: Problem, data: Data, design: ScaledRows, tol: float, max_iter: int) -> RawSolution | None:
+    """Return what some evaluations of a descent find, far sooner than cones; None where they do not suffice."""
+    if max_iter < _ITERATIONS_SHARED:
+        return None
+    found = DescentSolver().run(problem, data, tol=tol, max_iter=max_iter // _ITERATIONS_SHARED, start=None)
+    if found.stopped_early or found.dual is None or found.risk is None:
+        return None
+    line = Iterate(found.iterations, found.risk.value, found.risk.value - found.lower)
+    dual = spread_dual(problem, data, design, DualPoint(found.dual.stay[design.kept]))
+    return replace(found, dual=dual, history=(line,), lower=-np.inf, rounding=0.0, risk=None)
 
 
-def _finer(
-    found: RawSolution, attempt: Callable[..., RawSolution], problem: Problem, data: Data, design: ScaledRows
-) -> RawSolution:
-    """Return a solution of order 1 with digits enough for a risk that is small beside the loss of an empty model."""
-    risk = problem.evaluate(found.coef, found.intercept, data).value / design.unit
-    if not _FITTED < risk < _SMALL_RISK:
-        return found
-    return _best_of([found, attempt(problem, sizes=UNIT_SIZES._replace(risk=risk))], problem, data)[0]
+def _flipping(problem: Problem, data: Data, found: RawSolution) -> npt.NDArray[np.bool_]:
+    """Return the rows that flip at a model, and those that would at a multiplier half as far above its least value."""
+    t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
+    least, best = problem.form.kappa(size), problem.form.minimise(t, data.weights, size).multiplier
+    flipped = problem.form.evaluate(t, 0.5 * (least + best), size).flipped
+    none = np.zeros(t.size, dtype=bool)
+    return none if flipped is None or not best > least else (flipped & (data.masses > 0.0))
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:
@@ -434,6 +423,7 @@ def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tupl
         dual=solutions[tightest].dual,
         iterations=sum(each.iterations for each in solutions),
         history=solutions[-1].history,
+        stopped_early=all(each.stopped_early for each in solutions),
     )
     return merged, (upper - bounds[tightest]) / max(upper, np.finfo(np.float64).tiny)
 
@@ -451,8 +441,8 @@ def _no_worse_than(
 
 def _iterate(scene: Scene, number: int, cost: float, gap: float) -> Iterate:
     """Return an iterate of Clarabel in the units of the risk."""
-    rooted, factor = scene.minimises_root, scene.design.unit**scene.problem.geometry.order
-    return Iterate(number, factor * (cost**2 if rooted else cost), factor * (2.0 * abs(cost) * gap if rooted else gap))
+    factor, p = scene.design.unit**scene.order, scene.order if scene.minimises_root else 1.0
+    return Iterate(number, factor * abs(cost) ** p, factor * p * abs(cost) ** (p - 1.0) * gap)
 
 
 def _escapes(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:

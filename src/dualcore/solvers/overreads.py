@@ -18,10 +18,11 @@ from dualcore.certificates import trivial_bound
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
-from dualcore.data.sources import PreparedSource, Source
-from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows, target_and_masses
+from dualcore.data.sources import Source, TransformedSource
+from dualcore.data.sources.base import LocalSource
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxreads import run_box, start_on
@@ -34,8 +35,8 @@ from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import best_of, descend, shrunk
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.pilot import draw_pilot, pilot_size
+from dualcore.solvers.remembered import RememberedRows
 from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
 from dualcore.solvers.working_set import has_working_set, solve_working_set, working_share
@@ -174,7 +175,7 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
     normal = Normal.of(problem, data._replace(rows=_Glance(pilot.rows, data.rows.n)))
     rows = pilot.rows
     if normal.centre is not None:
-        source = PreparedSource(source, centre=normal.centre, scale=np.ones(rows.m))
+        source = TransformedSource(source, centre=normal.centre, scale=np.ones(rows.m))
         rows = DenseRows(rows.take(np.arange(rows.n)) - normal.centre)
     y = pilot.y if problem.is_classification else (pilot.y - normal.level) / normal.unit
     reads = RememberedRows(source)
@@ -222,7 +223,7 @@ def _run_working_set(loop: _Loop, guess: RawSolution) -> RawSolution | None:
 def _is_local(rows: Rows) -> bool:
     """Whether chunks are read in this process: vectors with an entry a row do not travel to workers."""
     source = rows.source if isinstance(rows, RememberedRows) else None
-    while isinstance(source, PreparedSource):
+    while isinstance(source, TransformedSource):
         source = source.inner
     return isinstance(source, LocalSource)
 

@@ -71,7 +71,23 @@ def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], 
                 f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
                 "Give the classes weights that can be compared."
             )
-    rows, weights = Smallest.join(groups, counts)
+    rows, weights = _weigh(groups, counts)
     order = np.argsort(rows)
     X, y = source.take(rows[order])
     return Pilot(rows[order], X, y, weights[order] / math.fsum(weights))
+
+
+def _weigh(groups: list[Smallest], counts: list[int]) -> tuple[npt.NDArray[np.int64], FloatArray]:
+    """Return the first rows of every group, as many as counted, with masses that sum to the group's share of all.
+
+    Groups follow each other; the masses sum to one up to rounding.
+    """
+    total = sum(group.mass for group in groups)
+    weights = []
+    for group, count in zip(groups, counts, strict=True):
+        masses = group.masses[:count]
+        if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
+            masses = np.ones(masses.size)
+        weights.append(group.mass / total * (masses / masses.sum()))
+    rows = [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
+    return np.concatenate(rows), np.concatenate(weights)

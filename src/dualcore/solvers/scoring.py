@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from dualcore.certificates import Bound, RowBounds, RowLevelSet, dual_point, trivial_bound
+from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
-from dualcore.solvers.normal import Normal
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
@@ -42,15 +44,10 @@ def score(
     exact = _fitted(inner, data, raw)
     coef, intercept = normal.outside(*exact)
     theta, level = normal.inside(coef, intercept)
-    known = raw.risk if np.array_equal(theta, raw.coef) and level == raw.intercept else None
-    t = None
-    if known is None and inner.family.is_closed:
-        t = inner.signal(theta, level, data)
-        least = inner.form.minimise(t, data.weights, inner.size(theta))
-        known = least._replace(value=float(least.value + inner.penalty(theta)))
+    known = raw.risk if np.array_equal(theta, raw.coef) and np.array_equal(level, raw.intercept) else None
     value, multiplier = inner.evaluate(theta, level, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
-    withheld = False
+    withheld = raw.withheld
     if inner.family.is_closed:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, level)
@@ -61,22 +58,25 @@ def score(
                 break
             point = raw.dual
             if not given:
-                t = inner.signal(theta, level, data) if t is None else t
-                point = dual_point(inner, t, data, inner.size(theta))
+                point = dual_point(inner, inner.signal(theta, level, data), data, inner.size(theta))
             if point is not None:
                 bound = bounds.bound(point, repair=repair, coef=theta if aim else None)
                 best, dual = (bound, point) if bound > best else (best, dual)
         withheld = bounds.level_set.withheld
+    elif inner.family.n_outputs > 1:
+        error = ClassDesign.of(inner, data).risk_error(theta, level, value)
+        goal = max(tol * abs(value), error)
     else:
         plain = RowLevelSet(inner.unwalled(), data, value)
         error = plain.risk_error(theta, level) + inner.family.enclosure
         goal = max(tol * abs(value), plain.risk_error(theta, level))
     lower = min(best.value, value)
     status = Status.OPTIMAL
-    if _runs_away(inner, data, theta, level):
+    if runs_away(inner, data, theta, level):
         status = Status.UNBOUNDED
     elif value - lower > goal:
-        status = Status.MAX_ITER if raw.iterations >= max_iter else Status.INACCURATE
+        limit = max_iter if raw.limit is None else raw.limit
+        status = Status.MAX_ITER if raw.iterations >= limit else Status.INACCURATE
         # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
         # user's units leave to the model are too few.
         lost = 0.0
@@ -135,13 +135,15 @@ def with_digits(
     return replace(better, history=found.history, status=better.status if better.converged else found.status)
 
 
-def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, float]:
+def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, Any]:
     """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
 
     Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it. A
     target that is zero is fitted exactly by the model of zeros, which no penalty can improve. Margins that are positive
     are lengthened to where the loss vanishes, if it does.
     """
+    if problem.family.n_outputs > 1:
+        return raw.coef, raw.intercept
     free, held = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
     if problem.is_classification:
         factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[held]) if free else 1.0
@@ -175,9 +177,12 @@ def _lengthening(problem: Problem, margins: FloatArray) -> float:
     return 1.0
 
 
-def _runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
+def runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: Any) -> bool:
     """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
     if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
         return False
+    if problem.family.n_outputs > 1:  # below log 2 every other class has a smaller score
+        losses = problem.family.losses(data.rows, data.y, coef, intercept)
+        return bool((losses[data.masses > 0.0] < np.log(2.0)).all())
     margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
     return bool((margins > 0.0).all() and (problem.loss.slope(margins) < 0.0).any())

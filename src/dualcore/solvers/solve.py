@@ -12,24 +12,25 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import dense_if_small
+from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, is_source_like, open_source
-from dualcore.data.sources.rows import target_and_masses
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
 from dualcore.reading.summary import WeightedRows
 from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observed
 from dualcore.solvers.capacity import check_capacity
-from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
+from dualcore.solvers.choose import check_classes, choose_solver, solvers_for
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.overreads import is_small, solve_over_reads
 from dualcore.solvers.scoring import score, with_digits
-from dualcore.solvers.softmax import solve_classes
 
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
+# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+_FEW_NUMBERS = 100_000
 # A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
 _TOO_WIDE = 1e10
 
@@ -61,9 +62,10 @@ def solve(
         Labels -1 and +1, or targets. With a source what `open_source` takes for it: the name of a column, or None.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one. With a source as ``y``.
-    solver : {"auto", "structured", "descent", "conic", "box", "power"}, default="auto"
+    solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         "auto" takes the structured solver, an interior point, where features are few; "descent", whose cost is products
-        with ``X``, where they are many; the box solver where there is a support; "power" for orders above 1.
+        with ``X``, where they are many and for losses of order above 1, but cones where the rows are few or a squared
+        hinge has label flips; the box solver where there is a support.
         ``Solution.solver`` says which ran.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
@@ -104,8 +106,6 @@ def solve(
     if problem.reduced() is not problem:
         problem, solver = problem.reduced(), "auto" if solver == "box" else solver
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
-    if problem.family.n_outputs > 1:
-        return _solve_classes(problem, X, y, sample_weight, settings)
     if is_source_like(X):
         found = _solve_source(problem, open_source(X, y, sample_weight), settings, callback)
     else:
@@ -127,21 +127,15 @@ def solve_quietly(problem: Problem, rows: WeightedRows, **settings: Any) -> Solu
         return solve(problem, rows.X, rows.y, rows.weights, **settings)
 
 
-def _solve_classes(problem: Problem, X: Any, y: Any, sample_weight: Any, settings: dict[str, Any]) -> Solution:
-    """Train a model of many scores; over a source every pass of Newton's method is a read."""
-    if not is_source_like(X):
-        return solve_classes(problem, X, y, sample_weight, **settings)
-    source = open_source(X, y, sample_weight)
-    before, data = source.n_reads, source_data(source)
-    found = solve_classes(problem, data.rows, data.y, data.weights, **settings)
-    return replace(found, n_reads=source.n_reads - before)
-
-
 def _solve_source(
     problem: Problem, source: Source, settings: dict[str, Any], callback: Callable[[Iterate], None] | None
 ) -> Solution:
     """Solve in memory what is there already or fits a chunk, else over reads."""
     before, rows = source.n_reads, rows_in_memory(source)
+    if problem.family.n_outputs > 1:  # every pass of the solver is a read
+        data = source_data(source)
+        found = _solve_rows(problem, data.rows, data.y, data.weights, callback=callback, **settings)
+        return replace(found, n_reads=source.n_reads - before)
     if rows is not None:
         return _solve_rows(problem, rows, *target_and_masses(source), **settings)
     if not is_small(source):
@@ -182,18 +176,30 @@ def _solve_rows(
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
     if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= _TOO_WIDE:
-        # Descent is for many features: as a second opinion it would take long where another solver failed.
-        others = (cls() for cls in SOLVERS.values() if cls.name not in (chosen.name, DescentSolver.name))
+        # Of order 1 descent would take long where the interior point failed.
+        barred = (chosen.name, DescentSolver.name) if problem.family.linear_in_multiplier else (chosen.name,)
+        others = (cls() for cls in solvers_for(problem).values() if cls.name not in barred)
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
         if other is not None:
             here = normal.inside(found.coef, found.intercept)
             again = other.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=here)
             second = score(problem, normal, again, other.name, tol, max_iter, began)
-            found = second if second.gap < found.gap else found
+            found = _merged(found, second, tol)
     few = problem.family.is_closed and data.rows.n <= _SECOND_OPINION
     if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
         found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found
+
+
+def _merged(first: Solution, second: Solution, tol: float) -> Solution:
+    """Return the better model of two solutions with the better bound."""
+    best, other = (first, second) if first.value <= second.value else (second, first)
+    if best.lower_bound >= other.lower_bound:
+        return best
+    gap = best.value - other.lower_bound
+    status = Status.OPTIMAL if gap <= tol * abs(best.value) else best.status
+    rounding = max(best.rounding, other.rounding)
+    return replace(best, lower_bound=other.lower_bound, gap=gap, dual=other.dual, status=status, rounding=rounding)
 
 
 def _folded(
@@ -223,8 +229,23 @@ def _in_units(done: Iterate, normal: Normal) -> Iterate:
     return replace(done, value=normal.factor * done.value, gap=normal.factor * done.gap)
 
 
-def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, float]:
-    coef, n_features = np.asarray(warm_start.coef, dtype=np.float64), normal.data.rows.m
-    if coef.shape != (n_features,):
-        raise ValueError(f"warm_start has {coef.size} coefficients but X has {n_features} features.")
-    return normal.inside(coef, float(warm_start.intercept))
+def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, Any]:
+    family, n_features = normal.problem.family, normal.data.rows.m
+    coef, intercept = family.as_model(warm_start.coef, warm_start.intercept)
+    if coef.shape != family.model_shape(n_features):
+        raise ValueError(f"warm_start has {coef.shape[-1]} coefficients but X has {n_features} features.")
+    return normal.inside(coef, intercept)
+
+
+def dense_if_small(rows: Rows) -> Rows:
+    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> type(dense_if_small(SparseRows(sp.eye_array(3, format="csr")))).__name__
+    'DenseRows'
+    """
+    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
+        return DenseRows(rows.by_row.toarray().astype(np.float64))
+    return rows

@@ -26,7 +26,7 @@ _MOST_FEATURES = 10000
 class StructuredSolver(Solver):
     """Interior point with the rows eliminated: one weighted Gram matrix and O(n) work an iteration.
 
-    Takes every loss of order 1, a user's own included; losses of a higher order go to `PowerSolver`.
+    Takes every loss of order 1, a user's own included; losses of a higher order go to `DescentSolver`.
     """
 
     name = "structured"

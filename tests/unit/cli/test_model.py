@@ -8,6 +8,7 @@ import pytest
 
 from dualcore import Problem, WassersteinHuberRegressor, WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.cli.model import Model, ModelError, Scaling
+from pairs import every_value
 
 
 def make_data(n=200, m=4, classes=2, seed=0):
@@ -23,9 +24,7 @@ def saved(tmp_path, estimator, settings, scaling=None, m=4, **changes):
     return Model.load(tmp_path / "model.json")
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("labels", ["numbers", "text"])
-@pytest.mark.parametrize("scaled", [False, True])
+@every_value(classes=[2, 3], labels=["numbers", "text"], scaled=[False, True])
 def test_a_classifier_decides_as_its_estimator(tmp_path, classes, labels, scaled):
     X, code, _ = make_data(classes=classes)
     y = code if labels == "numbers" else np.array(["low", "middle", "high"])[code]

@@ -45,11 +45,8 @@ class TestCsv:
             (TEXT, "label", r"Column 'label' of t\.csv is not numeric: 'yes' in row 1"),
             (TEXT, "nosuch", r"t\.csv has no column 'nosuch'\. It has: a, b c, label\."),
             ("a,b\n1,2\n,3\n", "a", "Column 'a' of t.csv has a missing or infinite value in row 2"),
-            ("a,b\n1,2\nnan,3\n", "a", "missing or infinite value in row 2"),
             ("a,b\n1,2\ninf,3\n", "a", "missing or infinite value in row 2"),
-            ("a,b\n1,2\nx,3\n", "a", "not numeric: 'x' in row 2"),
             ("a,b\n1,2\nTrue,3\n", "a", "not numeric: 'True' in row 2"),
-            ("a,b\n1,2\n2020-01-01,3\n", "a", "not numeric: '2020-01-01' in row 2"),
         ],
     )
     def test_wrong_columns_are_named(self, tmp_path, text, column, message):
@@ -64,7 +61,6 @@ class TestCsv:
             ("a,a\n1,2\n", "two columns called 'a'"),
             ("1,2\n3,4\n", "no line of column names"),
             ("a,b\n1,2\n3\n", "Row 2 of t.csv has 1 values, the header 2"),
-            ("a,b\n1,2\n3,4,5\n", "Row 2 of t.csv has 3 values, the header 2"),
         ],
     )
     def test_wrong_files_are_named(self, tmp_path, text, message):

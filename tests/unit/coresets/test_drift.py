@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dualcore import Anchor, CoresetStream, DriftWarning, Problem, solve
+from pairs import every_value
 from source_kinds import Table, make_table
 
 N = 30_000
@@ -48,8 +49,7 @@ def test_ordered_rows_are_no_worse_than_a_uniform_sample(loss):
     assert np.mean(streamed) <= np.mean(uniform)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared", "pinball"])
-@pytest.mark.parametrize("scale", [1.0, 2.0**20])
+@every_value(loss=["logistic", "hinge", "huber", "squared", "pinball"], scale=[1.0, 2.0**20])
 def test_shuffled_rows_do_not_drift(loss, scale):
     """The statistic exceeds its mean of four chi-squares by four deviations in less than one stream of a million."""
     table = make_table(N, 5, classification=loss in ("logistic", "hinge"))

@@ -12,6 +12,7 @@ from dualcore.reading.models import _cut, _Tail, read_models
 from dualcore.solvers import Solution
 from dualcore.solvers.assess import as_source
 from dualcore.solvers.base import Status
+from pairs import every_value
 
 RADII = np.geomspace(0.02, 0.2, 6)
 CASES = [
@@ -55,8 +56,7 @@ def some_models(problem, X, y, weights=None):
 # One read, many models
 
 
-@pytest.mark.parametrize(("loss", "settings"), CASES)
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(pytest.mark.parametrize(("loss", "settings"), CASES), weighted=[False, True])
 def test_the_risks_of_a_batch_are_those_of_each_model(loss, settings, weighted):
     problem = Problem(loss, radius=0.1, **settings)
     X, y = make_data(problem.is_classification)
@@ -103,6 +103,28 @@ def test_chunks_and_sparse_rows_score_alike(loss, settings):
             np.testing.assert_allclose(parts.moments(j), whole.moments(j), rtol=1e-9, atol=1e-12)
             upper = whole.risk(problem, j)[0]
             assert parts.lower_bound(problem, j, upper) == pytest.approx(whole.lower_bound(problem, j, upper), rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [("logistic", {}), ("hinge", {"label_cost": 0.5}), ("huber", {}), ("squared_hinge", {}), ("pinball", {})],
+)
+def test_a_path_is_the_same_however_rows_are_cut_into_chunks(loss, settings, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 4))
+    y = X @ [1.0, -1.0, 0.5, 0.0] + rng.normal(size=9000)
+    problem = Problem(loss, **settings)
+    y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
+    weights = rng.uniform(size=9000) if weighted else None
+    found = []
+    for chunk_rows in (9000, 37, 4097):
+        source = ArraySource(X, y, weights, chunk_rows=chunk_rows)
+        path = radius_path(problem, source, None, [0.01, 0.2], coreset=200, random_state=0)
+        known = [point.certificate for point in path.points]
+        found.append((path.coef.tolist(), path.intercept.tolist(), known))
+    assert found[1] == found[0]
+    assert found[2] == found[0]
 
 
 def test_the_moments_are_those_of_the_objective():
@@ -273,20 +295,17 @@ def test_progress_is_told():
     assert [step.done for step in steps] == list(range(1, 7))
 
 
-@pytest.mark.parametrize(
-    ("radii", "message"),
-    [
+def test_wrong_radii_are_refused():
+    for radii, message in [
         ([], "non-empty"),
         ([[0.1]], "non-empty"),
         ([0.1, -0.1], "non-negative"),
         ([0.1, np.nan], "finite"),
         ([0.1, 0.1], "different"),
-    ],
-)
-def test_wrong_radii_are_refused(radii, message):
-    X, y = make_data(True, n=50)
-    with pytest.raises(ValueError, match=message):
-        radius_path(Problem("logistic"), X, y, radii)
+    ]:
+        X, y = make_data(True, n=50)
+        with pytest.raises(ValueError, match=message):
+            radius_path(Problem("logistic"), X, y, radii)
 
 
 def test_wrong_calls_are_refused():
@@ -341,19 +360,16 @@ def test_selection_by_error_and_through_coresets():
     assert (select_radius(Problem("huber"), X, y, RADII, 3, None, "error", random_state=0).scores > 0.5).all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_selections_are_refused():
+    for arguments, message in [
         ({"scoring": "luck"}, "Unknown scoring 'luck'"),
         ({"rule": "worst"}, "Unknown rule 'worst'"),
         ({"cv": 1}, "at least 2 folds"),
         ({"cv": [(np.arange(40), np.arange(40, 50))]}, "at least two folds"),
-    ],
-)
-def test_wrong_selections_are_refused(arguments, message):
-    X, y = make_data(True, n=50)
-    with pytest.raises(ValueError, match=message):
-        select_radius(Problem("logistic"), X, y, [0.1], **arguments)
+    ]:
+        X, y = make_data(True, n=50)
+        with pytest.raises(ValueError, match=message):
+            select_radius(Problem("logistic"), X, y, [0.1], **arguments)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])

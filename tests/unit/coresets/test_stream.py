@@ -22,6 +22,7 @@ from dualcore import Anchor, Coreset, DualCoreset, Problem, certify, solve
 from dualcore.coresets.stream import CoresetStream
 from dualcore.data.keys import row_keys
 from dualcore.reading.summary import close
+from pairs import every_value
 from source_kinds import Table, make_table
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=2.0)
@@ -306,7 +307,7 @@ def test_sparse_and_given_anchor_come_back(tmp_path):
 
 
 def test_a_long_tail_of_flips_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr("dualcore.data.sums._MOST_TAIL", 500)
+    monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", 500)
     table, problem = make_table(9000, 3), Problem("logistic", radius=0.05, label_cost=0.3)
     stream = feed(new(problem=problem), table, [0, 5000])
     assert stream.groups[0].summary.tails[0].bins.size
@@ -342,7 +343,7 @@ from pathlib import Path
 sys.path[:0] = [{tests!r}, {source!r}]
 from source_kinds import make_table
 from dualcore import Problem
-from dualcore.stream import CoresetStream
+from dualcore.coresets.stream import CoresetStream
 table = make_table(30000, 5)
 stream = CoresetStream(Problem("logistic", radius=0.1, label_cost=2.0), 300, random_state=4)
 for start in range(0, 30000, 500):
@@ -428,15 +429,17 @@ def test_a_file_without_a_reserve_goes_on_without_one(table, tmp_path):
     assert loaded.coreset().n_rows == N
 
 
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"support": (-6.0, 6.0)}, "Row 20007 lies outside the support"),
-        ({"categories": [[0, 1, 2]]}, "Row 20007 is not one-hot"),
-        ({"feature_weights": [1.0, 2.0, 1.0, 1.0]}, "4 prices but X has 3"),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("settings", "fault"),
+        [
+            ({"support": (-6.0, 6.0)}, "Row 20007 lies outside the support"),
+            ({"categories": [[0, 1, 2]]}, "Row 20007 is not one-hot"),
+            ({"feature_weights": [1.0, 2.0, 1.0, 1.0]}, "4 prices but X has 3"),
+        ],
+    ),
+    rows=[20, 6000],
 )
-@pytest.mark.parametrize("rows", [20, 6000])
 def test_a_part_that_does_not_suit_the_problem_is_refused_as_it_comes(settings, fault, rows):
     """It was taken in, and every coreset after it refused: the stream was lost with all that came before."""
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from dualcore import Problem, WassersteinLogisticRegressionCV, select_radius, suggest_radius
 from dualcore.coresets.path import choose
 from dualcore.estimators import selection
+from expected import warns_of_radius
 
 
 def text(n: int, m: int) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -81,6 +82,7 @@ def test_models_of_folds_have_the_digits_that_a_choice_needs(monkeypatch, wide, 
     assert model.certificate_.relative_gap <= given.get("tol", 1e-6)
 
 
+@warns_of_radius
 def test_fewer_digits_choose_the_same_radius(monkeypatch):
     X, y = text(900, 2000)
     search = WassersteinLogisticRegressionCV(radii=4, cv=3)

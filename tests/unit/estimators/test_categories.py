@@ -76,7 +76,7 @@ def test_names_are_looked_up_in_a_frame(data):
     assert named.categories == [["Oslo", "Rome", "Lima"], [None, "red"]]  # as it was given
     with pytest.raises(ValueError, match=r"names \['Paris'\]"):
         WassersteinHuberRegressor(categories=[["Oslo", "Paris"]]).fit(frame, score)
-    with pytest.raises(TypeError, match="ndarray has none"):
+    with pytest.raises(TypeError, match="names, and X has none"):
         named.fit(X, score)
 
 

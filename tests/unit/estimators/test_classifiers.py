@@ -6,6 +6,8 @@ from sklearn.datasets import load_iris, make_classification
 
 from dualcore import Problem, certify
 from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
+from expected import warns_of_radius
+from pairs import every_value
 
 BOTH = [WassersteinLogisticRegression, WassersteinLinearSVC]
 
@@ -21,8 +23,7 @@ def iris():
     return load_iris(return_X_y=True)
 
 
-@pytest.mark.parametrize("cls", BOTH)
-@pytest.mark.parametrize("names", [("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
+@every_value(cls=BOTH, names=[("no", "yes"), (False, True), (-7, 3), (1.0, 2.0)])
 def test_any_two_labels_give_the_same_model(pair, cls, names):
     X, y = pair
     plain = cls(label_cost=1.0).fit(X, y)
@@ -33,6 +34,7 @@ def test_any_two_labels_give_the_same_model(pair, cls, names):
     assert named.score(X, np.array(names)[y]) == plain.score(X, y)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("label_cost", [np.inf, 0.5])
 def test_learned_attributes_describe_the_solution_on_the_data(pair, cls, label_cost):
@@ -64,11 +66,15 @@ def test_a_fitted_model_keeps_no_number_per_row(pair):
 def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
     X, y = iris
     labels = np.array(["setosa", "versicolor", "virginica"])
-    model = cls(radius=0.02, label_cost=3.0).fit(X, labels[y])
-    assert model.coef_.shape == (3, 4)
-    assert model.intercept_.shape == model.dual_variable_.shape == model.worst_case_risk_.shape == (3,)
-    assert model.n_iter_.shape == (3,)
-    assert len(model.certificate_) == len(model.solution_) == 3
+    extra = {"multi_class": "ovr"} if cls is WassersteinLogisticRegression else {}
+    model = cls(radius=0.02, label_cost=3.0, **extra).fit(X, labels[y])
+    assert model.coef_.shape == model.solution_.coef.shape == (3, 4)
+    assert model.intercept_.shape == model.dual_variable_.shape == model.n_iter_.shape == (3,)
+    assert len(model.certificates_) == 3
+    # One certificate: that of the sum of the problems.
+    assert model.certificate_.upper == model.worst_case_risk_ == sum(part.upper for part in model.certificates_)
+    assert model.certificate_.lower == model.solution_.lower_bound == sum(part.lower for part in model.certificates_)
+    assert model.solution_.converged
     assert model.coreset_ is None
     assert model.decision_function(X).shape == (150, 3)
     assert model.score(X, labels[y]) > 0.9
@@ -77,8 +83,7 @@ def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
         alone = cls(radius=0.02, label_cost=3.0).fit(X, y == k)
         np.testing.assert_array_equal(model.coef_[k], alone.coef_[0])
         np.testing.assert_allclose(model.decision_function(X)[:, k], alone.decision_function(X), rtol=1e-10)
-        assert model.worst_case_risk_[k] == alone.worst_case_risk_
-        assert model.certificate_[k] == alone.certificate_
+        assert model.certificates_[k] == alone.certificate_
 
 
 def test_probabilities_of_two_classes_are_logistic(pair):
@@ -91,7 +96,7 @@ def test_probabilities_of_two_classes_are_logistic(pair):
 
 def test_probabilities_of_more_classes_are_normalised(iris):
     X, y = iris
-    model = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    model = WassersteinLogisticRegression(radius=0.02, multi_class="ovr").fit(X, y)
     p = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
     np.testing.assert_allclose(model.predict_proba(X), p / p.sum(axis=1, keepdims=True), rtol=1e-12)
     np.testing.assert_array_equal(model.predict_proba(X).argmax(axis=1), model.predict(X))
@@ -112,6 +117,7 @@ def test_the_support_vector_machine_claims_no_probabilities():
     assert not hasattr(WassersteinLinearSVC(), "predict_proba")
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_class_weights_are_sample_weights(iris, cls, classes):
@@ -146,6 +152,7 @@ def test_the_risk_can_be_asked_of_rows_of_one_class(pair):
     assert (1 - share) * no + share * yes == pytest.approx(model.worst_case_risk_, rel=1e-12)
 
 
+@warns_of_radius
 def test_the_adversary_speaks_the_labels_of_the_user(pair):
     X, y = pair
     names = np.array(["cat", "dog"])[y]
@@ -162,7 +169,7 @@ def test_the_adversary_speaks_the_labels_of_the_user(pair):
 
 
 def test_the_adversary_of_three_classes_is_refused(iris):
-    model = WassersteinLogisticRegression().fit(*iris)
+    model = WassersteinLogisticRegression(multi_class="ovr").fit(*iris)
     with pytest.raises(ValueError, match="each of the 3 problems has its own"):
         model.worst_case_distribution(*iris)
 

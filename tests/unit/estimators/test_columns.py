@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.model_selection import GroupKFold
 
-from dualcore import WassersteinHuberRegressor, WassersteinLogisticRegression, WassersteinLogisticRegressionCV
+from dualcore import (
+    Problem,
+    WassersteinHuberRegressor,
+    WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
+    open_source,
+)
+from dualcore.certificates import Certificate
+from dualcore.estimators.remarks import Fitted, _idle_text
+from pairs import every_value
 
 
 @pytest.fixture
@@ -29,12 +41,12 @@ Y = np.arange(60) % 2
 @pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinHuberRegressor])
 def test_the_column_is_named_with_what_to_do(frame, estimator, fit):
     more = {"classes": [0, 1]} if (fit, estimator) == ("partial_fit", WassersteinLogisticRegression) else {}
-    with pytest.raises(ValueError, match=r"Column 'city' \('(Bern|Oslo)'\) holds no numbers.*find_categories"):
+    with pytest.raises(ValueError, match=r"Column 'city' \('(Bern|Oslo)'\) holds no numbers.*categories='from_dtype'"):
         getattr(estimator(), fit)(frame[["age", "city"]], Y, **more)
 
 
 def test_several_columns_are_named(frame):
-    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' .* and 'when' \('2020-01-01.*encode them"):
+    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' .* and 'when' \('2020-01-01.*codes columns of text"):
         WassersteinLogisticRegression().fit(frame, Y)
     with pytest.raises(ValueError, match=r"Columns 1 .* and 2 .* hold no numbers"):
         WassersteinLogisticRegression().fit(frame[["age", "city", "car"]].to_numpy(), Y)
@@ -56,8 +68,84 @@ def test_other_errors_stay_what_they_are(frame):
         WassersteinLogisticRegression().fit(frame[["age"]], Y[:10])
 
 
-@pytest.mark.parametrize("categories", [["city"], "city", ("city", [1])])
-@pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinLogisticRegressionCV])
+@every_value(
+    categories=[["city"], "city", ("city", [1])],
+    estimator=[WassersteinLogisticRegression, WassersteinLogisticRegressionCV],
+)
 def test_the_name_of_a_column_is_no_group(frame, estimator, categories):
-    with pytest.raises(TypeError, match=r"groups of one-hot columns.*find_categories"):
+    with pytest.raises(TypeError, match=r"'from_dtype', or a list of groups of one-hot columns"):
         estimator(categories=categories).fit(frame, Y)
+
+
+@pytest.mark.parametrize("estimator", [WassersteinLogisticRegression, WassersteinHuberRegressor])
+def test_names_that_occur_twice_are_named(estimator):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "a", "b"])
+    with pytest.raises(ValueError, match=r"several columns of the name 'a'\. Names must differ: rename"):
+        estimator().fit(X, Y)
+    model = estimator().fit(X.set_axis(["a", "c", "b"], axis=1), Y)
+    with pytest.raises(ValueError, match="several columns of the name 'a'"):
+        model.predict(X)
+
+
+def test_names_that_occur_twice_are_named_before_text():
+    X = pd.DataFrame([[1.0, "Bern", 2.0]] * 60, columns=["a", "a", "b"])
+    with pytest.raises(ValueError, match=r"several columns of the name 'a'"):
+        WassersteinLogisticRegression().fit(X, Y)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_missing_labels_are_named_by_their_row(missing):
+    X, labels = np.random.default_rng(0).normal(size=(60, 2)), np.array(["no", "yes"], dtype=object)[Y]
+    model = WassersteinLogisticRegression().fit(X, labels)
+    labels[7] = missing
+    for call in (
+        WassersteinLogisticRegression().fit,
+        WassersteinLogisticRegressionCV().fit,
+        model.score,
+        model.worst_case_risk,
+        model.worst_case_distribution,
+    ):
+        with pytest.raises(ValueError, match=rf"no label in row 7: it holds {missing}\. Leave such rows out"):
+            call(X, labels)
+    with pytest.raises(ValueError, match="no label in row 7"):
+        WassersteinLogisticRegression().partial_fit(X, labels, classes=["no", "yes"])
+    with pytest.raises(ValueError, match="classes has no label in row 1"):
+        WassersteinLogisticRegression().partial_fit(X, np.array(["no", "yes"])[Y], classes=["no", None])
+
+
+def test_labels_of_two_kinds_are_named():
+    X, labels = np.random.default_rng(0).normal(size=(60, 2)), np.array(["no", "yes"], dtype=object)[Y]
+    labels[3] = 7
+    with pytest.raises(ValueError, match=r"labels of one kind, found .*'no' \(str\).*Make them all text"):
+        WassersteinLogisticRegression().fit(X, labels)
+
+
+def test_groups_keep_rows_together():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    groups = np.arange(60) % 6
+    model = WassersteinLogisticRegressionCV(radii=[0.01, 0.1], cv=GroupKFold(3)).fit(X, Y, groups=groups)
+    splits = list(GroupKFold(3).split(X, Y, groups))
+    same = WassersteinLogisticRegressionCV(radii=[0.01, 0.1], cv=splits).fit(X, Y)
+    np.testing.assert_array_equal(model.scores_, same.scores_)
+    with pytest.raises(TypeError, match="groups need rows in memory"):
+        WassersteinLogisticRegressionCV(radii=[0.01, 0.1], cv=3).fit(open_source(X, 2.0 * Y - 1.0), groups=groups)
+
+
+def test_coefficients_that_are_not_zero_are_not_called_zero():
+    """The largest coefficient is said; `all coefficients are 0` only where they are."""
+    rng = np.random.default_rng(0)
+    fit = Fitted(
+        "",
+        Problem("hinge", radius=5.0),
+        SimpleNamespace(coef=np.array([1.2e-10, 0.0])),
+        Certificate(1.0, 1.0),
+        None,
+        rng.normal(size=(60, 2)),
+        2.0 * Y - 1.0,
+        None,
+    )
+    text = _idle_text("WassersteinLinearSVC", [fit], ["0.3"])
+    assert "no coefficient exceeds 1.2e-10, which is 0 to within tol, and every row gets nearly the same" in text
+    assert "all coefficients are 0" not in text
+    zero = fit._replace(solution=SimpleNamespace(coef=np.zeros(2)))
+    assert "all coefficients are 0, and every row gets the same prediction" in _idle_text("SVC", [zero], ["0.3"])

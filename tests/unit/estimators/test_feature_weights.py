@@ -6,6 +6,8 @@ from sklearn.base import is_regressor
 
 from dualcore import estimators
 from dualcore.estimators import WassersteinLinearSVC, WassersteinLogisticRegression
+from expected import warns_of_radius
+from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
 EVERY = {name: getattr(estimators, name)() for name in NAMES if not name.endswith("CV")} | {
@@ -28,8 +30,8 @@ def fit(name, X, y, **parameters):
     return EVERY[name].__class__(**(EVERY[name].get_params() | {"radius": 0.1, "tol": 1e-8} | parameters)).fit(X, y)
 
 
-@each
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@warns_of_radius
+@every_value(each, norm=["l1", "l2", "linf"])
 def test_prices_are_a_change_of_units(name, norm):
     """A column ten times as long whose moves cost a tenth is the same column."""
     X, y = sample(name)

@@ -101,9 +101,9 @@ def test_too_many_numbers_for_a_solver_are_refused_before_work(flowers):
         model(solver="structured").fit(np.ones((150, 900)), flowers[1])
 
 
-def test_verbose_says_what_happened(flowers, capsys):
+def test_verbose_says_what_happened(flowers, caplog):
     model(verbose=2).fit(*flowers)
-    said = capsys.readouterr().out
+    said = caplog.text
     assert "iteration 1" in said
     assert "structured solver" in said
 

@@ -22,19 +22,12 @@ def described(cls, title="Parameters"):
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)
-def test_every_parameter_is_described_once_and_nothing_else(cls):
+def test_every_parameter_is_described_once_keyword_only_and_no_attribute_of_the_class(cls):
     assert sorted(described(cls)) == sorted(inspect.signature(cls).parameters)
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_parameters_are_keyword_only_and_no_attributes_of_the_class(cls):
     parameters = inspect.signature(cls).parameters.values()
     assert {parameter.kind for parameter in parameters} == {inspect.Parameter.KEYWORD_ONLY}
     assert [parameter.name for parameter in parameters if hasattr(cls, parameter.name)] == []
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_a_classifier_speaks_of_flips_and_an_estimator_with_cross_validation_has_no_radius(cls):
+    # A classifier speaks of flips, and an estimator with cross-validation has no radius.
     assert ("label flip" in described(cls)["label_cost"]) == hasattr(cls, "decision_function")
     assert ("classes_" in described(cls, "Attributes")) == hasattr(cls, "decision_function")
     chooses = cls.__name__.endswith("CV")

@@ -23,6 +23,7 @@ from dualcore import (
     WassersteinLogisticRegressionCV,
     solve,
 )
+from expected import warns_of_radius
 
 
 def labelled(n: int = 9000, classes: int = 2):
@@ -57,6 +58,7 @@ def test_two_classes_are_learned_in_parts():
     assert model.coreset_.n_rows == 9000
 
 
+@warns_of_radius
 @pytest.mark.parametrize(
     ("cls", "settings"),
     [
@@ -120,11 +122,12 @@ def test_what_does_not_fit_is_refused():
     assert not hasattr(WassersteinLogisticRegressionCV(), "partial_fit")
 
 
+@warns_of_radius
 @pytest.mark.parametrize("coreset", [None, 400])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
     X, y = labelled(classes=classes)
-    settings = {"radius": 0.02, "solver": "structured", "coreset": coreset, "random_state": 0}
+    settings = {"radius": 0.02, "solver": "structured", "coreset": coreset, "random_state": 0, "multi_class": "ovr"}
     cold = WassersteinLogisticRegression(**settings).fit(X, y)
     warm = WassersteinLogisticRegression(warm_start=True, **settings).fit(X, y)
     np.testing.assert_array_equal(warm.coef_, cold.coef_)  # there is no last model yet
@@ -141,6 +144,7 @@ def test_a_warm_start_sets_out_from_the_last_model(coreset, classes):
     assert again.coef_.shape[1] == 3
 
 
+@warns_of_radius
 def test_several_processes_change_nothing():
     X, y = labelled(900, classes=3)
     for seed in (4, None):
@@ -154,6 +158,7 @@ def test_several_processes_change_nothing():
     np.testing.assert_array_equal(one.scores_, two.scores_)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("source", [False, True])
 @pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
 def test_a_warm_start_of_many_classes_sets_out_from_the_last_models(multi_class, source):
@@ -213,7 +218,7 @@ def test_a_first_part_that_fails_leaves_the_model_of_fit():
 @pytest.mark.parametrize("wrong", ["labels", "parameter", "solver"])
 def test_a_first_part_that_fails_changes_nothing_of_a_fitted_classifier(wrong):
     X, y = labelled(300)
-    model = WassersteinLogisticRegression(radius=0.02).fit(X, y)
+    model = WassersteinLogisticRegression(radius=0.02, multi_class="ovr").fit(X, y)
     scores, names = model.decision_function(X), model.__dict__.keys()
     before = {name: getattr(model, name) for name in names if name.endswith("_")}
     part, labels = X[:, :2], np.where(y == "a", "p", "q")
@@ -239,7 +244,8 @@ def test_a_first_part_that_fails_leaves_the_number_of_features_of_a_regressor():
 def test_a_warning_is_given_once_for_all_classes():
     """As `fit` does: it names the classes, and stands where `partial_fit` was called."""
     X, y = labelled(classes=4)
-    model = WassersteinLogisticRegression(radius=0.02, coreset=400, random_state=3, max_iter=1, tol=1e-12)
+    settings = {"radius": 0.02, "coreset": 400, "random_state": 3, "max_iter": 1, "tol": 1e-12}
+    model = WassersteinLogisticRegression(multi_class="ovr", **settings)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.partial_fit(X, y, classes=["a", "b", "c", "d"])
@@ -253,7 +259,7 @@ def test_drift_is_told_once_for_all_classes():
     place = np.linspace(-1.0, 1.0, 30_000)
     X = rng.normal(size=(30_000, 3))
     y = (3.0 * place[:, None] * X + rng.gumbel(size=X.shape)).argmax(axis=1)  # every slope changes its sign
-    model = WassersteinLogisticRegression(radius=0.02, coreset=300, random_state=3)
+    model = WassersteinLogisticRegression(radius=0.02, coreset=300, random_state=3, multi_class="ovr")
     with pytest.warns(DriftWarning, match=r"classes 0, 1 and 2 against the rest: The first rows do not") as caught:
         in_parts(model, X, y, step=30_000, classes=[0, 1, 2])
     assert len(caught) == 1

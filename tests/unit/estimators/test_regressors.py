@@ -11,6 +11,7 @@ from dualcore.estimators import (
     WassersteinLinearSVR,
     WassersteinQuantileRegressor,
 )
+from pairs import every_value
 
 ALL = [
     (WassersteinHuberRegressor, {"delta": 0.7}, "huber"),
@@ -26,9 +27,9 @@ def data():
     return X, y / y.std()
 
 
-@pytest.mark.parametrize(("cls", "extra", "loss"), ALL)
-@pytest.mark.parametrize(
-    "settings", [{"radius": 0.05}, {"radius": 0.1, "norm": "linf", "label_cost": 4.0, "ridge": 0.02}]
+@every_value(
+    pytest.mark.parametrize(("cls", "extra", "loss"), ALL),
+    settings=[{"radius": 0.05}, {"radius": 0.1, "norm": "linf", "label_cost": 4.0, "ridge": 0.02}],
 )
 def test_learned_attributes_describe_the_solution_on_the_data(data, cls, extra, loss, settings):
     X, y = data

@@ -24,6 +24,8 @@ from dualcore import (
 )
 from dualcore.coresets.path import radius_grid
 from dualcore.data.sources import ArraySource
+from expected import warns_of_gap, warns_of_radius
+from pairs import every_value
 
 PAIRS = [
     (WassersteinLogisticRegressionCV, WassersteinLogisticRegression),
@@ -83,6 +85,7 @@ def test_the_default_score_is_the_held_out_loss(cls, plain):
     np.testing.assert_allclose(model.scores_, -chosen.scores, rtol=1e-9)
 
 
+@warns_of_radius
 def test_more_than_two_classes_share_a_radius():
     X, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]
@@ -130,8 +133,7 @@ def test_the_rule_of_one_standard_error_prefers_the_larger_radius():
         WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(X, y)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared"])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(loss=["logistic", "hinge", "huber", "squared"], norm=["l1", "l2", "linf"])
 def test_nothing_is_learned_from_the_end_of_the_grid_on(loss, norm):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(150, 4)) * [1.0, 5.0, 0.2, 1.0] + 1.0
@@ -173,9 +175,8 @@ def test_life_inside_a_pipeline():
     assert "radii" in again._repr_html_()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
+def test_a_wrong_parameter_is_refused():
+    for parameters, error, message in [
         ({"radii": True}, TypeError, "radii must be a number of radii or a sequence"),
         ({"radii": []}, ValueError, "radii must be a number of radii or a sequence"),
         ({"radii": 0}, ValueError, "at least one radius"),
@@ -185,12 +186,10 @@ def test_life_inside_a_pipeline():
         ({"scoring": "luck"}, ValueError, "luck"),
         ({"norm": "l7"}, ValueError, "Unknown norm 'l7'"),
         ({"coreset": "small"}, TypeError, "coreset must be a size"),
-    ],
-)
-def test_a_wrong_parameter_is_refused(parameters, error, message):
-    X, y = data_for(WassersteinLogisticRegressionCV, 100)
-    with pytest.raises(error, match=message):
-        WassersteinLogisticRegressionCV(**({"radii": [0.01, 0.1]} | parameters)).fit(X, y)
+    ]:
+        X, y = data_for(WassersteinLogisticRegressionCV, 100)
+        with pytest.raises(error, match=message):
+            WassersteinLogisticRegressionCV(**({"radii": [0.01, 0.1]} | parameters)).fit(X, y)
 
 
 def test_a_class_that_a_training_part_lacks_is_named():
@@ -200,6 +199,7 @@ def test_a_class_that_a_training_part_lacks_is_named():
         WassersteinLogisticRegressionCV(cv=KFold(2), radii=[0.1, 0.2]).fit(X[order][20:], np.repeat([0, 1], 40))
 
 
+@warns_of_gap
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
     rng = np.random.default_rng(seed)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import logging
 import pickle
 
 import joblib
@@ -20,9 +21,12 @@ from dualcore.coresets.samplers import DualCoreset, UniformCoreset
 from dualcore.estimators import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
+    WassersteinLinearSVC,
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
+from expected import warns_of_radius
+from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
 # Those that choose their radius themselves have a file of their own.
@@ -46,8 +50,7 @@ def outputs(model, X):
 # Containers
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_array, sp.coo_matrix])
+@every_value(cls=ALL, container=[sp.csr_array, sp.csc_array, sp.coo_matrix])
 def test_sparse_is_dense(cls, container):
     X, y = data_for(cls)
     X = np.where(np.abs(X) > 0.8, X, 0.0)
@@ -57,8 +60,7 @@ def test_sparse_is_dense(cls, container):
     assert sparse.worst_case_risk(container(X), y) == pytest.approx(sparse.worst_case_risk_, rel=1e-12)
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("library", ["pandas", "polars"])
+@every_value(cls=ALL, library=["pandas", "polars"])
 def test_frames_give_the_same_model_and_keep_their_names(cls, library):
     frames = pytest.importorskip(library)
     X, y = data_for(cls)
@@ -111,30 +113,32 @@ def test_features_reach_the_solver_uncopied(kind, monkeypatch, tmp_path):
 # Parameters
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"radius": -0.1}, ValueError, "radius must be finite and non-negative"),
-        ({"radius": "0.1"}, TypeError, "radius must be a number, got str"),
-        ({"radius": np.nan}, ValueError, "radius must be finite"),
-        ({"norm": "l3"}, ValueError, "Unknown norm 'l3'. Use one of"),
-        ({"norm": 2}, TypeError, "norm must be a string"),
-        ({"label_cost": 0.0}, ValueError, "label_cost must be positive"),
-        ({"ridge": -1.0}, ValueError, "ridge must be finite and non-negative"),
-        ({"fit_intercept": "yes"}, TypeError, "fit_intercept must be True or False"),
-        ({"solver": "simplex"}, ValueError, "Unknown solver 'simplex'"),
-        ({"tol": 0.0}, ValueError, "tol must be positive"),
-        ({"tol": None}, TypeError, "tol must be a number"),
-        ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
-        ({"max_iter": 1.5}, TypeError, "max_iter must be a whole number"),
-        ({"verbose": -1}, ValueError, "verbose must be at least 0"),
-        ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
-        ({"coreset": True}, TypeError, "coreset must be a size"),
-        ({"coreset": 0}, ValueError, "size"),
-        ({"coreset": 1.5}, ValueError, "size"),
-        ({"coreset": "small"}, TypeError, "coreset must be a size"),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("parameters", "error", "message"),
+        [
+            ({"radius": -0.1}, ValueError, "radius must be finite and non-negative"),
+            ({"radius": "0.1"}, TypeError, "radius must be a number, got str"),
+            ({"radius": np.nan}, ValueError, "radius must be finite"),
+            ({"norm": "l3"}, ValueError, "Unknown norm 'l3'. Use one of"),
+            ({"norm": 2}, TypeError, "norm must be a string"),
+            ({"label_cost": 0.0}, ValueError, "label_cost must be positive"),
+            ({"ridge": -1.0}, ValueError, "ridge must be finite and non-negative"),
+            ({"fit_intercept": "yes"}, TypeError, "fit_intercept must be True or False"),
+            ({"solver": "simplex"}, ValueError, "Unknown solver 'simplex'"),
+            ({"tol": 0.0}, ValueError, "tol must be positive"),
+            ({"tol": None}, TypeError, "tol must be a number"),
+            ({"max_iter": 0}, ValueError, "max_iter must be at least 1"),
+            ({"max_iter": 1.5}, TypeError, "max_iter must be a whole number"),
+            ({"verbose": -1}, ValueError, "verbose must be at least 0"),
+            ({"random_state": "seed"}, ValueError, "cannot be used to seed"),
+            ({"coreset": True}, TypeError, "coreset must be a size"),
+            ({"coreset": 0}, ValueError, "size"),
+            ({"coreset": 1.5}, ValueError, "size"),
+            ({"coreset": "small"}, TypeError, "coreset must be a size"),
+        ],
+    ),
+    cls=ALL,
 )
 def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, error, message):
     model = cls(**parameters)
@@ -142,6 +146,7 @@ def test_a_wrong_parameter_is_refused_at_fit_and_not_before(cls, parameters, err
         model.fit(*data_for(cls))
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_no_parameter_is_inert(cls):
     X, y = data_for(cls)
@@ -159,6 +164,7 @@ def test_no_parameter_is_inert(cls):
         assert np.abs(outputs(cls(**changed).fit(X, y), X) - plain).max() > 1e-3, changed
 
 
+@warns_of_radius
 def test_a_model_keeps_its_problem_when_parameters_change_later():
     X, y = data_for(WassersteinHuberRegressor)
     model = WassersteinHuberRegressor().fit(X, y)
@@ -189,17 +195,44 @@ def test_the_iteration_limit_is_a_warning_and_a_certified_model():
     assert model.certificate_.relative_gap > 1e-6
 
 
-def test_verbose_says_what_happened(capsys):
+def test_verbose_says_what_happened(caplog):
     X, y = data_for(WassersteinLogisticRegression)
     WassersteinLogisticRegression(verbose=0).fit(X, y)
-    assert capsys.readouterr().out == ""
+    assert caplog.text == ""
     WassersteinLogisticRegression(verbose=1).fit(X, y)
-    [line] = capsys.readouterr().out.splitlines()
+    [line] = caplog.messages
     assert line.startswith("[WassersteinLogisticRegression] Solved")
-    model = WassersteinLogisticRegression(verbose=2).fit(X, np.arange(len(y)) % 3)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 + sum(len(solution.history) for solution in model.solution_)
-    assert any("1 against the rest] iteration 0: value" in line for line in lines)
+    caplog.clear()
+    WassersteinLinearSVC(verbose=2).fit(X, np.arange(len(y)) % 3)
+    assert sum("Solved" in line for line in caplog.messages) == 3
+    assert any("1 against the rest] iteration 0: value" in line for line in caplog.messages)
+
+
+def test_verbose_prints_where_logging_is_not_set_up(capsys):
+    """Handlers of pytest are handlers too, so they are taken away for a moment."""
+    X, y = data_for(WassersteinLogisticRegression)
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        WassersteinLogisticRegression(verbose=1).fit(X, y)
+    finally:
+        root.handlers = handlers
+    assert capsys.readouterr().out.startswith("[WassersteinLogisticRegression] Solved")
+    assert logging.getLogger("dualcore").handlers == []
+
+
+@pytest.mark.parametrize("cls", ALL)
+def test_a_callback_sees_iterations_reads_and_rounds(cls):
+    X, y = data_for(cls, 400)
+    seen = []
+    cls(callback=seen.append).fit(X, y)
+    assert all(hasattr(one, "gap") for one in seen)
+    before = len(seen)
+    cls(callback=seen.append, coreset=100, random_state=0).fit(X, y)
+    assert len(seen) > before
+    assert hasattr(seen[-1], "relative_gap")
+    with pytest.raises(TypeError, match="callback must be callable"):
+        cls(callback="print").fit(X, y)
 
 
 # Life inside scikit-learn
@@ -221,6 +254,7 @@ def test_clone_pickle_and_joblib_keep_the_model(cls):
     assert len(pickle.dumps(model)) < 20_000
 
 
+@warns_of_radius
 @pytest.mark.parametrize("cls", ALL)
 def test_a_pipeline_can_be_searched_and_cross_validated(cls):
     X, y = data_for(cls)
@@ -245,8 +279,7 @@ def test_the_notebook_picture_names_the_parameters(cls):
 # Through a coreset
 
 
-@pytest.mark.parametrize("cls", ALL)
-@pytest.mark.parametrize("size", [0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)], ids=str)
+@every_value(cls=ALL, size=[0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)])
 def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
     X, y = data_for(cls, 400)
     model = cls(radius=0.1, coreset=size, random_state=0).fit(X, y)
@@ -264,8 +297,8 @@ def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
 def test_every_class_has_its_own_coreset():
     X, _ = data_for(WassersteinLinearRegression, 300)
     y = np.digitize(X[:, 2], [-0.5, 0.5])
-    model = WassersteinLogisticRegression(coreset=0.4, random_state=np.random.RandomState(0)).fit(X, y)
-    assert len(model.coreset_) == len(model.certificate_) == 3
+    model = WassersteinLinearSVC(coreset=0.4, random_state=np.random.RandomState(0)).fit(X, y)
+    assert len(model.coreset_) == len(model.certificates_) == 3
     np.testing.assert_allclose(model.worst_case_risk_, model.worst_case_risk(X, y), rtol=1e-9)
 
 
@@ -288,11 +321,11 @@ def test_a_coreset_survives_clone_and_search():
     assert search.cv_results_["mean_test_score"].min() > 0.85
 
 
-def test_verbose_reports_the_rounds_of_a_coreset(capsys):
+def test_verbose_reports_the_rounds_of_a_coreset(caplog):
     WassersteinLogisticRegression(coreset=0.5, random_state=0, verbose=1).fit(
         *data_for(WassersteinLogisticRegression, 400)
     )
-    lines = capsys.readouterr().out.splitlines()
+    lines = caplog.messages
     assert len(lines) >= 2
     assert all(line.startswith("[WassersteinLogisticRegression]") for line in lines)
 

@@ -90,9 +90,8 @@ def test_a_quadratic_loss_attains_the_smooth_bounds():
     np.testing.assert_allclose(upper, lam * x**2 / (2.0 * lam - 1.0))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
+def test_outside_its_region_a_bound_is_refused():
+    for call, message in [
         (lambda: lipschitz_bounds([1.0], 2.0, 1.0), "Lipschitz"),
         (lambda: lipschitz_bounds([1.0], 2.0, 0.0, order=2), "diameter"),
         (lambda: smooth_bounds([1.0], [2.0], 2.0, 1.0), "smoothness / 2"),
@@ -102,11 +101,9 @@ def test_a_quadratic_loss_attains_the_smooth_bounds():
         (lambda: lipschitz_bounds([1.0, 2.0], [1.0, 2.0, 3.0], 3.0), "one per row"),
         (lambda: lipschitz_bounds([1.0], 2.0, 3.0, order=3), "order must be"),
         (lambda: lipschitz_bounds([1.0], 2.0, -3.0), "non-negative numbers"),
-    ],
-)
-def test_outside_its_region_a_bound_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_the_bounds_feed_the_grid():

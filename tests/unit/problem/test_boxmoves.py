@@ -9,6 +9,7 @@ from dualcore import Problem
 from dualcore.problem.families import box
 from dualcore.problem.families.boxmoves import get_path
 from dualcore.problem.families.boxsums import add_up, count_before, order_rows, sums_table
+from pairs import every_value
 
 LOSSES = ("hinge", "logistic", "huber", "absolute")
 NORMS = ("l1", "l2", "linf")
@@ -27,8 +28,7 @@ def draw(loss, norm, seed, n=80, m=11):
     return problem, X, y, coef
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(norm=NORMS, loss=LOSSES)
 def test_a_search_that_keeps_the_order_of_walls_finds_the_same(loss, norm, monkeypatch):
     for seed in range(5):
         problem, X, y, coef = draw(loss, norm, seed)
@@ -39,8 +39,7 @@ def test_a_search_that_keeps_the_order_of_walls_finds_the_same(loss, norm, monke
         assert kept.value == pytest.approx(again.value, rel=1e-9 if (loss, norm) in CURVED else 1e-13)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", LOSSES)
+@every_value(norm=NORMS, loss=LOSSES)
 def test_a_path_answers_any_order_of_multipliers(loss, norm):
     problem, X, y, coef = draw(loss, norm, seed=9)
     start = y * (X @ coef) if problem.is_classification else X @ coef - y

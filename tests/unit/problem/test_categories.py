@@ -154,9 +154,8 @@ def test_problems_compare_print_and_copy_by_value():
     assert one.replace(categories=None) == Problem("hinge", radius=0.1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
+def test_what_cannot_be_is_refused_before_any_work():
+    for settings, error, words in [
         ({"categories": "ab"}, TypeError, "list of groups"),
         ({"categories": [3, 4]}, TypeError, "group 0 must be a list"),
         ({"categories": [["a"]]}, TypeError, "column numbers"),
@@ -170,12 +169,10 @@ def test_problems_compare_print_and_copy_by_value():
         ({"categories": [[0, 1]], "support": (0.0, 1.0)}, ValueError, "norm='l1'"),
         ({"categories": [[0, 1]], "loss": "squared_hinge"}, ValueError, "order 1"),
         ({"categories": [[0, 1]], "loss": "softmax", "n_classes": 3}, ValueError, "one score"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_any_work(settings, error, words):
-    settings = {"loss": "hinge", "radius": 0.1, **settings}
-    with pytest.raises(error, match=words):
-        Problem(**settings)
+    ]:
+        settings = {"loss": "hinge", "radius": 0.1, **settings}
+        with pytest.raises(error, match=words):
+            Problem(**settings)
 
 
 def test_a_column_that_is_not_there_is_named():

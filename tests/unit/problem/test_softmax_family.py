@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from dualcore import Anchor, Problem, certify, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import Softmax, get_loss
+from pairs import every_pair, every_value
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -65,8 +66,7 @@ def test_the_risk_is_the_least_objective():
         assert risk <= problem.objective(COEF, INTERCEPT, trial, X, Y, WEIGHTS) + 1e-12
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.3])
+@every_value(every_norm, label_cost=[np.inf, 2.0, 0.3])
 def test_two_classes_are_the_logistic_problem(norm, label_cost):
     y = (Y > 1).astype(int)
     many = make(2, norm=norm, label_cost=label_cost)
@@ -84,9 +84,9 @@ def test_two_classes_are_the_logistic_problem(norm, label_cost):
 # Gradients
 
 
-@every_norm
-@pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"])
-@pytest.mark.parametrize("label_cost", [np.inf, 0.7])
+@every_pair(
+    every_norm, pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"]), label_cost=[np.inf, 0.7]
+)
 def test_the_gradient_by_differences(norm, given, label_cost):
     problem = make(norm=norm, label_cost=label_cost, ridge=0.2)
     at = 1.3 * problem.kappa(COEF) if given else None
@@ -151,9 +151,7 @@ def test_the_constants_bound_h():
 # The worst case
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0, 0.5, 0.05])
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+@every_pair(every_norm, label_cost=[np.inf, 2.0, 0.5, 0.05], container=[np.asarray, sp.csr_matrix])
 def test_the_worst_case_comes_as_near_as_it_says(norm, label_cost, container):
     problem = make(norm=norm, label_cost=label_cost)
     worst = worst_case_distribution(problem, COEF, INTERCEPT, container(X), Y, WEIGHTS)
@@ -228,9 +226,8 @@ def test_the_loss_of_several_scores():
     assert loss.slope_range == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_what_has_no_meaning_is_said():
+    for call, error, message in [
         (lambda: Problem("softmax"), TypeError, r"needs the parameters \['n_classes'\]"),
         (lambda: Problem("softmax", n_classes=1), ValueError, "at least 2"),
         (lambda: Problem("softmax", n_classes=2.0), TypeError, "whole number"),
@@ -254,8 +251,6 @@ def test_the_loss_of_several_scores():
         ),
         (lambda: solve(make(), X, np.minimum(Y, 2)), ValueError, "Class 3 has no row"),
         (lambda: solve(make(), X, Y, solver="box"), ValueError, "Unknown solver"),
-    ],
-)
-def test_what_has_no_meaning_is_said(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    ]:
+        with pytest.raises(error, match=message):
+            call()

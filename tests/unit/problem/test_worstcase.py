@@ -12,6 +12,7 @@ from hypothesis import Phase, given, seed, settings
 
 from dualcore import Problem, WorstCase, worst_case_distribution
 from dualcore.problem.geometry import get_norm
+from pairs import every_value
 from reference.brute_force import feature_norm, plain_loss
 from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases
 
@@ -197,8 +198,7 @@ def test_zero_coefficients_leave_only_labels_to_change(loss):
     np.testing.assert_array_equal(worst.X, case.X[worst.source])
 
 
-@pytest.mark.parametrize("loss", FIRST_ORDER)
-@pytest.mark.parametrize("label_cost", [0.5, np.inf])
+@every_value(loss=FIRST_ORDER, label_cost=[0.5, np.inf])
 def test_rows_of_no_mass_are_left_out(loss, label_cost):
     case = simple(loss, weights=np.array([1.0, 0.0, 2.0]), label_cost=label_cost)
     worst = solve(case)
@@ -206,8 +206,7 @@ def test_rows_of_no_mass_are_left_out(loss, label_cost):
     assert 1 not in worst.source
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(norm=list(NORMS), loss=FIRST_ORDER)
 def test_dear_features_move_less_and_immovable_ones_not_at_all(loss, norm):
     case, prices = simple(loss, intercept=-1.0, norm=norm, label_cost=3.0), np.array([4.0, np.inf])
     problem = case.problem.replace(norm=get_norm(norm, prices))

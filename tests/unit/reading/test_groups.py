@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from dualcore import ArraySource, DualCoreset, PartsSource, Problem, open_source, solve
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.groups import NearRows, can_merge, merge_rows
+from pairs import every_pair
 
 CASES = {
     "plain": {"radius": 0.01},
@@ -45,9 +46,7 @@ def mean_h(problem: Problem, model: Anchor, X, y, masses) -> float:
     return float(masses @ problem.form.h(t, model.multiplier, problem.size(model.coef)))
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("number", [1, 2])
-@pytest.mark.parametrize("share", [1.0, 0.3])
+@every_pair(name=list(CASES), number=[1, 2], share=[1.0, 0.3])
 def test_merged_rows_have_less_risk_at_every_model(name, number, share):
     problem = Problem("hinge", **CASES[name])
     X, y, weights = made(3000)

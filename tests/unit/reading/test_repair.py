@@ -13,6 +13,7 @@ from dualcore import ArraySource, DualCoreset, PartsSource, Problem, open_source
 from dualcore.certificates import LevelSet, dual_point, lower_bound
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.repair import can_repair, repaired_bounds
+from pairs import every_value
 
 CASES = {
     "logistic": {"loss": "logistic", "radius": 0.1},
@@ -52,8 +53,7 @@ def bounds_at(problem, X, y, coef, intercept, weights=None):
     return risk.value, found, source.n_reads
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("away", [0.0, 0.01, 0.3])
+@every_value(name=list(CASES), away=[0.0, 0.01, 0.3])
 def test_no_bound_is_above_the_optimum(name, away):
     problem = Problem(**CASES[name])
     X, y = made(problem)
@@ -135,8 +135,7 @@ def split_sources(rows, y, weights):
     return [ArraySource(*columns, chunk_rows=chunk_rows) for chunk_rows in (1 << 14, 1000, 333)] + [PartsSource(parts)]
 
 
-@pytest.mark.parametrize("kind", ["dense", "weighted", "sparse"])
-@pytest.mark.parametrize("name", SPLITS)
+@every_value(kind=["dense", "weighted", "sparse"], name=list(SPLITS))
 def test_a_bound_does_not_depend_on_how_rows_are_split(name, kind):
     """The sums of a repair are of leaves: chunks of any size, and parts in any number, give the same bits."""
     settings, m = SPLITS[name]

@@ -13,6 +13,7 @@ from dualcore.data.sources import ArraySource, Chunk
 from dualcore.problem.losses import Huber
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import CellRule, Extent, Pass, merge, summarise
+from pairs import every_value, first
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -28,6 +29,9 @@ PROBLEMS = {
     "squared": Problem("squared", radius=0.3),
 }
 each_problem = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+# Of what does not depend on the loss.
+NAMES = ("logistic that flips", "hinge", "huber", "squared", *PROBLEMS)
+some_problems = pytest.mark.parametrize("problem", first(4, {name: PROBLEMS[name] for name in NAMES}))
 RULE = CellRule(scale=0.5, width=0.5, n_curvatures=4, n_layers=3)
 
 
@@ -65,8 +69,7 @@ def task_for(problem: Problem, **changes) -> Pass:
 # The answers
 
 
-@each_problem
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(each_problem, weighted=[False, True])
 def test_the_sums_are_those_of_the_problem_itself(problem, weighted):
     X, y, weights = sample(problem)
     weights = weights if weighted else None
@@ -142,8 +145,7 @@ def everything(problem: Problem, rule: CellRule = RULE) -> tuple[Reading, np.nda
     )
 
 
-@each_problem
-@pytest.mark.parametrize("by_class", [False, True])
+@every_value(each_problem, by_class=[False, True])
 def test_every_row_is_in_exactly_one_cell(problem, by_class):
     rule = RULE._replace(n_strata=2 if by_class and problem.is_classification else 1)
     reading, _ = everything(problem, rule)
@@ -158,7 +160,7 @@ def test_every_row_is_in_exactly_one_cell(problem, by_class):
         np.testing.assert_array_equal(upper, reading.sample.y > 0.0)
 
 
-@each_problem
+@some_problems
 def test_layers_of_loss_double(problem):
     rule = CellRule(scale=0.25, width=1.0, n_curvatures=1, n_layers=5)
     reading, _ = everything(problem, rule)
@@ -206,7 +208,7 @@ def test_levels_halve_the_curvature(name):
         assert (curvature[level == k + 1] <= 0.5 ** (k + 1) * (1.0 + 1e-12)).all()
 
 
-@each_problem
+@some_problems
 def test_a_row_is_kept_by_its_key_and_the_smallest_of_a_cell_always(problem):
     X, y, _ = sample(problem)
     keep = np.random.default_rng(0).uniform(0.0, 0.2, size=RULE.n_cells)
@@ -256,8 +258,7 @@ def test_the_comparison_of_this_file_can_fail():
             assert_same(one, read(ArraySource(X, y), other))
 
 
-@each_problem
-@pytest.mark.parametrize("weighted", [False, True])
+@every_value(some_problems, weighted=[False, True])
 def test_chunks_do_not_show(problem, weighted):
     X, y, weights = sample(problem)
     weights = weights if weighted else None
@@ -266,7 +267,7 @@ def test_chunks_do_not_show(problem, weighted):
         assert_same(read(ArraySource(X, y, weights, chunk_rows=chunk_rows), line_task(problem)), one)
 
 
-@each_problem
+@some_problems
 def test_the_order_of_merging_does_not_show(problem):
     X, y, weights = sample(problem)
     task, extent = line_task(problem), Extent(len(y), 1.0)
@@ -295,7 +296,7 @@ def test_threads_do_not_show(name):
     assert_same(*readings)
 
 
-@each_problem
+@some_problems
 def test_sparse_rows_are_dense_rows(problem):
     X, y, weights = sample(problem)
     X = np.where(np.abs(X) > 0.5, X, 0.0)
@@ -305,7 +306,7 @@ def test_sparse_rows_are_dense_rows(problem):
     np.testing.assert_array_equal(sparse.sample.X.toarray(), dense.sample.X)
 
 
-@each_problem
+@some_problems
 def test_weights_are_repetitions(problem):
     X, y, _ = sample(problem, n=200)
     times = np.random.default_rng(0).integers(0, 4, size=200)
@@ -317,15 +318,6 @@ def test_weights_are_repetitions(problem):
     np.testing.assert_allclose(weighted.gradient, repeated.gradient, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(weighted.cell_mass, repeated.cell_mass, rtol=1e-11, atol=1e-14)
     assert weighted.lower_bound(weighted.risk) == pytest.approx(repeated.lower_bound(repeated.risk), rel=1e-10)
-
-
-def test_one_call_is_one_read():
-    problem = PROBLEMS["hinge"]
-    X, y, _ = sample(problem)
-    source = ArraySource(X, y, chunk_rows=10)
-    read(source, task_for(problem))
-    read(source, line_task(problem))
-    assert source.n_reads == 2
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -11,6 +11,7 @@ from dualcore.solvers.activerows import ActiveRows, fix_rows
 from dualcore.solvers.design import Design
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.rowmodel import Pieces, RowState
+from pairs import every_value
 from solver_cases import every_norm
 
 CASES = [
@@ -68,8 +69,7 @@ def test_multipliers_of_all_rows_and_what_a_wrong_piece_costs():
     assert active.excess(heights, np.array([0.5, 0.25, 0.25])) == pytest.approx(0.5 * 2.0 + 0.25 * 2.0)
 
 
-@every_norm
-@every_case
+@every_value(every_norm, every_case)
 def test_fixing_rows_changes_no_answer(loss, more, norm, monkeypatch):
     problem = Problem(loss, radius=0.05, norm=norm, **more)
     X, y = rows_of(problem)

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
+from pairs import every_pair
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1.0, 1.0, size=(1100, 5))
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", ["huber", "pinball", "absolute", "epsilon_insensitive"])
-@pytest.mark.parametrize(("target", "fit_intercept"), [(3.0, True), (0.0, False)])
+@every_pair(
+    pytest.mark.parametrize(("target", "fit_intercept"), [(3.0, True), (0.0, False)]),
+    norm=["l1", "l2", "linf"],
+    loss=["huber", "pinball", "absolute", "epsilon_insensitive"],
+)
 def test_targets_all_alike_inside_walls(loss, norm, target, fit_intercept):
     problem = Problem(loss, radius=1.0, norm=norm, support=(-1.0, 1.0), fit_intercept=fit_intercept)
     found = solve(problem, X, np.full(len(X), target))

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, solve
 from dualcore.certificates import lower_bound
 from dualcore.problem.losses import MarginLoss
-from dualcore.solvers import IncompatibleError, Status
 from dualcore.solvers.descent import DescentSolver, metric
 from own_losses import LogCosh
+from pairs import every_pair, every_value
 
 NORMS = ("l1", "l2", "linf")
 MARGINS = ("logistic", "hinge", "smooth_hinge")
@@ -61,32 +60,25 @@ def check(problem: Problem, X: Any, y: np.ndarray, weights: Any = None, *, certi
         assert found.relative_gap <= TOL
 
 
-@every_norm
-@pytest.mark.parametrize("loss", MARGINS)
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@every_pair(every_norm, loss=MARGINS, label_cost=[np.inf, 1.0], fit_intercept=[True, False])
 def test_margins_agree(loss, norm, label_cost, fit_intercept):
     problem = Problem(loss, radius=0.1, norm=norm, label_cost=label_cost, fit_intercept=fit_intercept)
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", RESIDUALS)
-@pytest.mark.parametrize("label_cost", [np.inf, 2.0])
+@every_pair(every_norm, loss=RESIDUALS, label_cost=[np.inf, 2.0])
 def test_residuals_agree(loss, norm, label_cost):
     problem = Problem(loss, radius=0.1, norm=norm, label_cost=label_cost)
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+@every_value(every_norm, loss=["squared", "squared_hinge"])
 def test_squares_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm)
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@every_value(every_norm, loss=["logistic", "huber"])
 def test_ridge_and_weights_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, ridge=0.05)
     X, y = sample(problem)
@@ -95,15 +87,13 @@ def test_ridge_and_weights_agree(loss, norm):
     check(problem, X, y, weights)
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
+@every_value(every_norm, loss=["logistic", "hinge", "squared"])
 def test_feature_weights_agree(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, feature_weights=[1.0, 2.0, 0.5, 1.5, 3.0])
     check(problem, *sample(problem))
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "squared_hinge", "huber"])
+@every_value(every_norm, loss=["logistic", "smooth_hinge", "squared_hinge", "huber"])
 def test_immovable_features_agree_and_are_certified(loss, norm):
     problem = Problem(loss, radius=0.1, norm=norm, feature_weights=[1.0, 2.0, np.inf, 1.5, 3.0])
     check(problem, *sample(problem))
@@ -143,8 +133,7 @@ def test_agreement_with_cvxpy():
     assert found.lower_bound <= model.value + 1e-8
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_value(every_norm, label_cost=[np.inf, 1.0])
 def test_the_bound_returned_is_that_of_the_dual_point(norm, label_cost):
     problem = Problem("hinge", radius=0.1, norm=norm, label_cost=label_cost)
     X, y = sample(problem)
@@ -180,8 +169,7 @@ def test_columns_far_from_zero(offset):
     assert far.value == pytest.approx(near.value, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix])
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(kind=[sp.csr_matrix, sp.csc_matrix], norm=NORMS)
 def test_sparse_rows_are_dense_rows(kind, norm):
     problem = Problem("logistic", radius=0.02, norm=norm)
     rng = np.random.default_rng(3)
@@ -258,23 +246,3 @@ def test_a_warm_start_is_used():
     again = solve(problem, X, y, solver="descent", tol=TOL, warm_start=first)
     assert again.converged
     assert len(again.history) <= len(first.history)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_few_iterations_end_with_the_best_point_and_a_warning(dtype):
-    problem = Problem("hinge", radius=0.05, norm="l1")
-    X, y = sample(problem, n=300, m=20)
-    with pytest.warns(ConvergenceWarning, match="Iteration limit"):
-        found = solve(problem, X.astype(dtype), y, solver="descent", tol=1e-12, max_iter=1)
-    assert found.status is Status.MAX_ITER
-    assert 0.0 < found.gap < found.value
-
-
-def test_refusals():
-    squared = Problem("squared_hinge", radius=0.1, label_cost=1.0)
-    boxed = Problem("hinge", radius=0.1, support=(-10.0, 10.0))
-    X, y = sample(squared)
-    with pytest.raises(IncompatibleError, match=r"label flips.*solver='power'"):
-        solve(squared, X, y, solver="descent")
-    with pytest.raises(IncompatibleError, match="solver='box'"):
-        solve(boxed, np.clip(X, -9.0, 9.0), y, solver="descent")

@@ -16,6 +16,7 @@ from dualcore.solvers.descent.polish import polish
 from dualcore.solvers.descent.prox import prox, prox_with_size
 from dualcore.solvers.descent.proximal import DenseQuadratic, LimitedQuadratic
 from dualcore.solvers.descent.rowsums import Point, RowFunction, SmoothedLoss
+from pairs import every_pair, every_value
 
 NORMS = (L1Norm, L2Norm, LinfNorm)
 
@@ -46,8 +47,7 @@ def test_without_a_width_the_loss_is_the_loss():
     np.testing.assert_array_equal(SmoothedLoss(Hinge(), 0.0).value_and_slope(t)[0], Hinge().value(t))
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("seed", range(6))
+@every_value(norm=NORMS, seed=range(6))
 def test_a_proximal_step_is_a_minimum(norm, seed):
     rng = np.random.default_rng(seed)
     target, weights, prices = rng.normal(size=5), rng.uniform(0.3, 3.0, size=5), rng.uniform(0.3, 3.0, size=5)
@@ -63,9 +63,7 @@ def test_a_proximal_step_is_a_minimum(norm, seed):
         assert found <= cost(prox(norm(), prices, target, weights, level) + step) + 1e-12
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("stiffness", [0.0, 0.5, 10.0])
-@pytest.mark.parametrize("floor", [0.0, 1.5])
+@every_pair(norm=NORMS, stiffness=[0.0, 0.5, 10.0], floor=[0.0, 1.5])
 def test_a_proximal_step_with_a_size_is_a_minimum_on_the_cone(norm, stiffness, floor):
     rng = np.random.default_rng(int(10 * stiffness) + int(floor))
     for _ in range(20):
@@ -84,8 +82,7 @@ def test_a_proximal_step_with_a_size_is_a_minimum_on_the_cone(norm, stiffness, f
             assert cost(x, k) <= cost(other, max(k + step[4], least)) + 1e-10
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "pinball", "squared"])
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+@every_value(loss=["logistic", "hinge", "huber", "pinball", "squared"], kind=[np.asarray, sp.csr_matrix, sp.csc_matrix])
 def test_the_gradient_is_that_of_the_value(loss, kind):
     problem = Problem(loss, radius=0.1, ridge=0.1, label_cost=1.0 if loss in ("logistic", "hinge") else np.inf)
     X, y = rows_of(problem, offset=40.0)

@@ -7,12 +7,13 @@ import pytest
 
 from dualcore import Problem, solve
 from dualcore.data.rows import as_rows
-from dualcore.data.sources.rows import KnownRows
 from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.continuation import Rate
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.rowsums import Point, RowFunction
+from dualcore.solvers.remembered import KnownRows
+from pairs import every_value
 
 
 def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -124,8 +125,7 @@ def test_a_fitted_size_costs_no_pass_and_leaves_the_gradient_right():
     assert fresh.value == pytest.approx(at.value, rel=1e-13)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
-@pytest.mark.parametrize("sizes", [(0.5, 1.5), (1.5, 0.5), (0.8, 0.81), (0.0, 3.0)])
+@every_value(loss=["logistic", "hinge", "smooth_hinge"], sizes=[(0.5, 1.5), (1.5, 0.5), (0.8, 0.81), (0.0, 3.0)])
 def test_parts_at_another_size_are_those_of_one_size_and_the_change(loss, sizes):
     rng = np.random.default_rng(4)
     t, masses = 3.0 * rng.normal(size=500), rng.dirichlet(np.ones(500))

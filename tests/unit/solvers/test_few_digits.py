@@ -6,10 +6,11 @@ import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.certificates import DualPoint, feasible
+from dualcore.problem.normal import Normal
 from dualcore.solvers import Status
 from dualcore.solvers.descent.continuation import Pace
-from dualcore.solvers.normal import Normal
 from dualcore.solvers.scoring import _lengthening
+from pairs import every_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -23,8 +24,10 @@ def line(seed, *, n=40, m=2, noise=1.0):
 # Models in the units of the user
 
 
-@pytest.mark.parametrize("loss", ["hinge", "absolute"])
-@pytest.mark.parametrize("offsets", [(2.0**37 * 1.37, 2.0**37 * 1.37), (2.0**37 * 1.37, 0.0), (2.0**36 * 1.1, 2.0**30)])
+@every_value(
+    loss=["hinge", "absolute"],
+    offsets=[(2.0**37 * 1.37, 2.0**37 * 1.37), (2.0**37 * 1.37, 0.0), (2.0**36 * 1.1, 2.0**30)],
+)
 def test_columns_far_from_the_origin_leave_digits_enough(loss, offsets):
     X, y = line(0, noise=0.3)
     y = np.where(y > 0.0, 1.0, -1.0) if loss == "hinge" else y

@@ -10,14 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import Problem, solve
 from dualcore.problem.geometry import get_norm
 from dualcore.solvers import Status
+from pairs import every_pair, every_value
 from solver_cases import FIRST_ORDER, both_solvers, classes, data_for, every_norm, separable, targets
 
 # Hard cases: the radius
 
 
-@both_solvers
-@every_norm
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, every_norm, loss=FIRST_ORDER)
 def test_a_radius_that_forbids_every_feature(loss, norm, solver):
     """The optimum is the best constant."""
     problem = Problem(loss, radius=50.0, norm=norm)
@@ -31,8 +30,7 @@ def test_a_radius_that_forbids_every_feature(loss, norm, solver):
     assert solution.value == pytest.approx(constant.fun, rel=1e-6)
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_a_huge_radius_with_cheap_labels(loss, solver):
     problem = Problem(loss, radius=1e4, label_cost=0.5)
     solution = solve(problem, *data_for(problem), solver=solver)
@@ -44,8 +42,7 @@ def test_a_huge_radius_with_cheap_labels(loss, solver):
     assert solution.value == pytest.approx(floor, rel=1e-3)
 
 
-@both_solvers
-@pytest.mark.parametrize("scale", [1.0, 1e-6, 1e6])
+@every_value(both_solvers, scale=[1.0, 1e-6, 1e6])
 def test_separable_data_without_penalty_have_no_logistic_optimum(solver, scale):
     """No minimiser: say so, keep every number finite, and do not overflow (the tests make overflow raise)."""
     problem, (X, y) = Problem("logistic"), separable()
@@ -77,8 +74,7 @@ def test_separable_data_without_penalty_have_a_hinge_optimum(loss, solver):
     assert solution.value <= 1e-6
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_radius_zero_on_data_that_overlap(loss, solver):
     problem = Problem(loss)
     X, y = data_for(problem)
@@ -104,9 +100,7 @@ def test_an_exact_fit_without_penalty(solver):
 # Hard cases: labels, weights, columns
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
-@pytest.mark.parametrize("label_cost", [1e-1, 1e-3, 1e-6])
+@every_pair(both_solvers, loss=["logistic", "hinge", "smooth_hinge"], label_cost=[1e-1, 1e-3, 1e-6])
 def test_labels_that_cost_next_to_nothing(loss, label_cost, solver):
     """An adversary who flips for nothing makes every label worthless: the best model says nothing."""
     problem = Problem(loss, radius=0.1, label_cost=label_cost)
@@ -119,8 +113,7 @@ def test_labels_that_cost_next_to_nothing(loss, label_cost, solver):
         assert solution.value == pytest.approx(empty, rel=1e-2)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_a_singular_gram_matrix(norm, solver):
     X, y = classes()
     wide = np.column_stack([X, X[:, 0], X @ [1.0, 1.0, 1.0], np.full(len(y), 5.0), np.zeros(len(y))])
@@ -141,8 +134,7 @@ def test_a_column_twice_is_a_column_whose_price_is_halved(solver):
     np.testing.assert_allclose(twice.coef, once.coef[0] / np.sqrt(2.0), rtol=1e-3)
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_rows_of_no_weight_are_rows_that_are_not_there(loss, solver):
     problem = Problem(loss, radius=0.1, label_cost=1.0)
     X, y = data_for(problem)
@@ -157,8 +149,7 @@ def test_rows_of_no_weight_are_rows_that_are_not_there(loss, solver):
     assert weighted.dual.stay.shape == y.shape
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_all_the_weight_on_few_rows(loss, solver):
     problem = Problem(loss, radius=0.1)
     X, y = data_for(problem)
@@ -170,8 +161,7 @@ def test_all_the_weight_on_few_rows(loss, solver):
     assert solution.value == pytest.approx(alone.value, rel=1e-5)
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", FIRST_ORDER)
+@every_value(both_solvers, loss=FIRST_ORDER)
 def test_a_row_repeated_is_a_row_that_weighs_more(loss, solver):
     problem = Problem(loss, radius=0.1, label_cost=2.0)
     X, y = data_for(problem, n=30)
@@ -183,9 +173,7 @@ def test_a_row_repeated_is_a_row_that_weighs_more(loss, solver):
     assert scaled.value == pytest.approx(heavy.value, rel=1e-9)
 
 
-@both_solvers
-@every_norm
-@pytest.mark.parametrize("n_m", [(2, 1), (2, 7), (3, 40), (12, 30)])
+@every_pair(both_solvers, every_norm, n_m=[(2, 1), (2, 7), (3, 40), (12, 30)])
 def test_fewer_rows_than_features(n_m, norm, solver):
     for loss in ("logistic", "hinge", "huber"):
         problem = Problem(loss, radius=0.2, norm=norm, label_cost=3.0)
@@ -194,8 +182,7 @@ def test_fewer_rows_than_features(n_m, norm, solver):
         assert solution.relative_gap <= 1e-6
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_columns_from_thousandths_to_thousands(norm, solver):
     X, y = classes(m=7)
     X = X * np.geomspace(1e-3, 1e3, 7)
@@ -213,8 +200,7 @@ def test_a_far_away_origin(solver):
     assert far.value == pytest.approx(near.value, rel=1e-6)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_prices_per_feature(norm, solver):
     """A column ten times as long whose moves cost a tenth is the same column."""
     X, y = classes()
@@ -225,8 +211,7 @@ def test_prices_per_feature(norm, solver):
     assert scaled.value == pytest.approx(plain.value, rel=1e-6)
 
 
-@both_solvers
-@every_norm
+@every_value(both_solvers, every_norm)
 def test_features_that_cannot_move_are_free(norm, solver):
     X, y = classes()
     solution = solve(Problem("hinge", radius=0.3, norm=get_norm(norm, [np.inf, 1.0, 1.0])), X, y, solver=solver)
@@ -237,10 +222,12 @@ def test_features_that_cannot_move_are_free(norm, solver):
     assert solution.value == pytest.approx(nearly.value, rel=5e-3)
 
 
-@both_solvers
-@pytest.mark.parametrize("loss", ["huber", "pinball", "epsilon_insensitive", "absolute"])
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e6])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
+@every_value(
+    both_solvers,
+    loss=["huber", "pinball", "epsilon_insensitive", "absolute"],
+    scale=[1e-3, 1.0, 1e3, 1e6],
+    offset=[0.0, 1e4],
+)
 def test_targets_of_any_size(loss, scale, offset, solver):
     problem = Problem(loss, radius=0.1)
     X, y = targets()

@@ -11,6 +11,7 @@ from dualcore.coresets.path import largest_radius
 from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply, conjugate_gradient
+from pairs import every_value
 
 
 def sparse_text(n: int = 600, m: int = 900, per_row: int = 30, seed: int = 3) -> tuple[sp.csr_matrix, np.ndarray]:
@@ -84,19 +85,21 @@ def test_a_small_radius_after_a_large_one_needs_no_smoothing(monkeypatch):
     assert done == [True]
 
 
-@pytest.mark.parametrize(
-    ("loss", "settings"),
-    [
-        ("hinge", {}),
-        ("hinge", {"fit_intercept": False}),
-        ("hinge", {"ridge": 0.01}),
-        ("hinge", {"feature_weights": np.linspace(0.5, 2.0, 200)}),
-        ("pinball", {"quantile": 0.3}),
-        ("absolute", {}),
-        ("epsilon_insensitive", {"epsilon": 0.5}),
-    ],
+@every_value(
+    pytest.mark.parametrize(
+        ("loss", "settings"),
+        [
+            ("hinge", {}),
+            ("hinge", {"fit_intercept": False}),
+            ("hinge", {"ridge": 0.01}),
+            ("hinge", {"feature_weights": np.linspace(0.5, 2.0, 200)}),
+            ("pinball", {"quantile": 0.3}),
+            ("absolute", {}),
+            ("epsilon_insensitive", {"epsilon": 0.5}),
+        ],
+    ),
+    dtype=[np.float32, np.float64],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_multipliers_agree_with_the_interior_point(monkeypatch, loss, settings, dtype):
     rng = np.random.default_rng(5)
     X = (rng.normal(size=(900, 200)) * np.linspace(0.5, 2.0, 200) + 3.0).astype(dtype)

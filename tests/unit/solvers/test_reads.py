@@ -6,14 +6,16 @@ import scipy.sparse as sp
 
 from dualcore import Problem, certify, open_source, solve
 from dualcore.certificates import RowBounds
-from dualcore.data.sources import ArraySource, Chunk, PartsSource, PreparedSource
-from dualcore.data.sources.local import LocalSource
-from dualcore.data.sources.rows import RememberedRows, target_and_masses
+from dualcore.data.sources import ArraySource, Chunk, PartsSource, TransformedSource
+from dualcore.data.sources.base import LocalSource
+from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data
 from dualcore.solvers import IncompatibleError
 from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.pilot import draw_pilot, pilot_size
+from dualcore.solvers.remembered import RememberedRows
+from pairs import every_value
 
 N, M = 24_000, 30
 
@@ -114,8 +116,7 @@ def test_smooth_problems_take_few_reads(shape, condition):
     assert solve(problem, source, tol=1e-6).n_reads <= 20
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "csv", "dask", "parts", "csr parts", "prepared"])
+@every_value(weighted=[False, True], kind=["npy", "npz", "parquet", "csv", "dask", "parts", "csr parts", "prepared"])
 def test_every_source_gives_the_same_model(kind, weighted, tmp_path):
     X, y = classes(9000, 12)
     weights = np.random.default_rng(1).integers(0, 4, size=y.size).astype(float) if weighted else None
@@ -158,7 +159,7 @@ def open_kind(kind, folder, X, y, weights):
         return open_source(array.from_array(X, chunks=(2500, -1)), array.from_array(y, chunks=2500), given)
     if kind == "prepared":
         np.save(folder / "X.npy", X)
-        return PreparedSource(open_source(folder / "X.npy", (y > 0.0) * 7.0, weights), labels=(0.0, 7.0))
+        return TransformedSource(open_source(folder / "X.npy", (y > 0.0) * 7.0, weights), classes=(0.0, 7.0))
     return in_parts(sp.csr_array(X) if kind == "csr parts" else X, y, weights)
 
 

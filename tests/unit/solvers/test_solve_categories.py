@@ -10,6 +10,7 @@ import pytest
 from dualcore import Problem, certify, solve
 from dualcore.problem.families.categories import CategoriesFamily
 from dualcore.solvers.moving.onehot import OneHotRows
+from pairs import every_value
 
 
 def drawn(rng, n, sizes, n_numbers=1):
@@ -52,8 +53,7 @@ def test_offsets_of_the_target_cost_no_digits_without_an_intercept():
     assert far.value == pytest.approx(near.value, rel=1e-5)
 
 
-@pytest.mark.parametrize("label_cost", [np.inf, 0.5])
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "huber"])
+@every_value(label_cost=[np.inf, 0.5], loss=["logistic", "smooth_hinge", "huber"])
 def test_rows_that_are_left_out_do_not_move(loss, label_cost):
     rng = np.random.default_rng(7)
     X, groups = drawn(rng, 500, (6, 5, 7, 4))

@@ -12,6 +12,7 @@ from dualcore.solvers import structured, working_set
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.structured import StructuredSolver, _row_space
 from own_losses import CappedExponential, LogCosh, Probit
+from pairs import every_pair, every_value
 from solver_cases import FIRST_ORDER, every_norm, sample
 
 stalls = pytest.mark.xfail(strict=True, reason="curved flips of a user's loss under weights from 1e-4 to 1 stall")
@@ -49,9 +50,7 @@ class PlainLogistic(Logistic):
 OWN = {loss.name: loss for loss in (LogCosh(), Steep(), Probit(), CappedExponential())}
 
 
-@every_norm
-@pytest.mark.parametrize("loss", OWN.values(), ids=OWN)
-@pytest.mark.parametrize("extra", [{}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 1.0}])
+@every_value(every_norm, loss=OWN, extra=[{}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 1.0}])
 def test_a_loss_of_the_users_own_is_solved_and_certified(loss, norm, extra):
     problem = Problem(loss, radius=0.1, norm=norm, **extra)
     solution = solve(problem, *sample(problem))
@@ -73,9 +72,7 @@ def test_a_loss_of_the_users_own_at_radius_zero(loss):
     assert abs(gradient.intercept) <= 1e-4
 
 
-@pytest.mark.parametrize("loss", [LogCosh(), Steep()], ids=repr)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3])
-@pytest.mark.parametrize("offset", [0.0, 100.0])
+@every_pair(loss=[LogCosh(), Steep()], scale=[1e-3, 1.0, 30.0, 1e3], offset=[0.0, 100.0])
 def test_a_smooth_loss_whose_curvature_vanishes_far_away(loss, scale, offset):
     """Newton's step from a flat start points anywhere: it must not be followed blindly."""
     problem = Problem(loss, radius=0.1)
@@ -83,8 +80,7 @@ def test_a_smooth_loss_whose_curvature_vanishes_far_away(loss, scale, offset):
     assert solve(problem, X, scale * y + offset).converged
 
 
-@every_norm
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
+@every_value(every_norm, label_cost=[1.0, np.inf])
 def test_the_defaults_of_a_loss_lead_where_its_closed_forms_lead(norm, label_cost):
     named = Problem("logistic", radius=0.1, norm=norm, label_cost=label_cost)
     own = named.replace(loss=PlainLogistic())
@@ -93,14 +89,6 @@ def test_the_defaults_of_a_loss_lead_where_its_closed_forms_lead(norm, label_cos
 
 
 # What it takes
-
-
-def test_it_takes_every_loss_of_order_one_and_says_where_to_go_with_order_two():
-    for loss in FIRST_ORDER:
-        problem = Problem(loss, radius=0.1)
-        assert StructuredSolver().obstacle(problem, problem.validate(*sample(problem))) is None
-    problem = Problem("squared", radius=0.1)
-    assert "solver='power'" in StructuredSolver().obstacle(problem, problem.validate(*sample(problem)))
 
 
 def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():
@@ -115,29 +103,6 @@ def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():
 # How it goes
 
 
-@every_norm
-@every_loss
-def test_a_few_dozen_iterations_are_enough(loss, norm):
-    problem = Problem(loss, radius=0.05, norm=norm)
-    solution = solve(problem, *sample(problem, n=400, m=8))
-    assert solution.converged
-    assert solution.iterations <= 60
-
-
-@every_loss
-def test_the_number_of_iterations_hardly_grows_with_the_rows(loss):
-    problem = Problem(loss, radius=0.05, norm="l2")
-    small, large = (solve(problem, *sample(problem, n=n, m=5)).iterations for n in (100, 10_000))
-    assert large <= 2 * small + 10
-
-
-@every_norm
-@every_loss
-def test_tight_tolerances_are_met(loss, norm):
-    problem = Problem(loss, radius=0.05, norm=norm)
-    assert solve(problem, *sample(problem), tol=1e-9).relative_gap <= 1e-9
-
-
 def test_labels_too_dear_to_flip_cost_nothing_extra():
     """Solved without flips first: where none pays, that is the answer, to the last digit."""
     problem = Problem("logistic", radius=0.1, label_cost=50.0)
@@ -147,8 +112,7 @@ def test_labels_too_dear_to_flip_cost_nothing_extra():
     assert dear.iterations == forbidden.iterations
 
 
-@every_norm
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
+@every_value(every_norm, loss=["logistic", "hinge", "smooth_hinge"])
 def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     problem = Problem(loss, radius=0.3, norm=norm, label_cost=2.0)
     X, y = sample(problem, n=80)
@@ -163,18 +127,17 @@ def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     assert (gain[flipping] >= 2.0 * solution.dual_variable * (1.0 - 1e-3)).all()
 
 
-@every_norm
-@pytest.mark.parametrize(
-    "loss",
-    [
+@every_pair(
+    every_norm,
+    loss=[
         "logistic",
         "hinge",
         "smooth_hinge",
         pytest.param("probit", marks=pytest.mark.slow),
         pytest.param("capped_exponential", marks=pytest.mark.slow),
     ],
+    label_cost=[0.5, 2.0],
 )
-@pytest.mark.parametrize("label_cost", [0.5, 2.0])
 def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm, request):
     if loss in OWN and (label_cost, norm) != (0.5, "l1"):
         request.applymarker(stalls)
@@ -186,9 +149,7 @@ def test_flips_with_nearly_all_the_weight_on_three_rows(loss, label_cost, norm, 
         assert solve(problem, X, y, weights).relative_gap <= 1e-6
 
 
-@every_norm
-@every_loss
-@pytest.mark.parametrize("size", [(5, 40), (20, 30), (20, 100)])
+@every_value(every_norm, every_loss, size=[(5, 40), (20, 30), (20, 100)])
 def test_wide_data_take_other_routes_to_the_same_optimum(loss, norm, size):
     """With n < m the l2 problem is solved in the span of the rows, the l1 problem with a thin Newton system."""
     problem = Problem(loss, radius=0.3, norm=norm, label_cost=4.0)
@@ -225,18 +186,6 @@ def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
     np.testing.assert_allclose(repeated.coef, weighted.coef, rtol=1e-6, atol=1e-8)
 
 
-def test_a_start_is_used_and_not_modified():
-    problem = Problem("logistic", radius=0.1, norm="l1")
-    X, y = sample(problem, n=300)
-    data = problem.validate(X, y)
-    cold = StructuredSolver().run(problem, data, tol=1e-8, max_iter=100, start=None)
-    start = cold.coef.copy(), cold.intercept
-    warm = StructuredSolver().run(problem, data, tol=1e-8, max_iter=100, start=start)
-    np.testing.assert_array_equal(start[0], cold.coef)
-    assert not warm.stopped_early
-    assert warm.iterations <= cold.iterations
-
-
 def test_the_history_of_an_attempt_that_stops_is_kept():
     problem = Problem("hinge", radius=0.1)
     raw = InteriorPoint(problem, problem.validate(*sample(problem))).run(tol=1e-6, max_iter=3)
@@ -255,8 +204,7 @@ WITH_WORKING_SET = [
 ]
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize(("loss", "settings"), WITH_WORKING_SET)
+@every_value(pytest.mark.parametrize(("loss", "settings"), WITH_WORKING_SET), norm=["l1", "l2", "linf"])
 def test_a_working_set_changes_nothing(loss, settings, norm, monkeypatch):
     """The large-data path and the whole problem agree to the tolerance, weights and ridge included."""
     rng = np.random.default_rng(5)

@@ -13,13 +13,13 @@ from dualcore.solvers.newtonsystem import DenseNewton, ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import LogCosh, Probit
+from pairs import every_value
 from solver_cases import FIRST_ORDER, every_norm, sample
 
 # The rows
 
 
-@pytest.mark.parametrize("loss", [*FIRST_ORDER, Probit(), LogCosh()], ids=str)
-@pytest.mark.parametrize("label_cost", [0.7, np.inf])
+@every_value(loss=[*FIRST_ORDER, Probit(), LogCosh()], label_cost=[0.7, np.inf])
 def test_the_pieces_of_a_row_make_its_dual_loss(loss, label_cost):
     """Smooth part plus highest piece is ``h``; a Moreau envelope is a polyhedral function plus a square, minimised."""
     problem = Problem(loss, radius=0.1, label_cost=label_cost)
@@ -143,8 +143,7 @@ def cone_and_point(norm: str, classification: bool = True) -> tuple[NormCone, np
 both_kinds = pytest.mark.parametrize("classification", [True, False])
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_start_is_interior_and_spends_the_radius(norm, classification):
     cone, x = cone_and_point(norm, classification)
     np.testing.assert_allclose(cone.s, cone.slack(x), atol=1e-12)
@@ -171,8 +170,7 @@ def test_the_slack_says_whether_the_norm_fits(norm):
         assert bool(inside) is fits
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classification):
     cone, x = cone_and_point(norm, classification)
     rng = np.random.default_rng(4)
@@ -181,8 +179,7 @@ def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classif
     assert float(z @ cone.product(dx)) == pytest.approx(float(cone.adjoint(z) @ dx))
 
 
-@every_norm
-@both_kinds
+@every_value(every_norm, both_kinds)
 def test_the_scaling_maps_slacks_to_multipliers(norm, classification):
     cone, _ = cone_and_point(norm, classification)
     rng = np.random.default_rng(5)

@@ -13,9 +13,11 @@ the sum. Taking the shares as the next prior is the exponential method of multip
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.spatial.distance import cdist
 
 from dualcore.data.arrays import FloatArray
@@ -28,6 +30,10 @@ _SPREADS = (1e-3, 0.1, 1.0)
 # Width of a coefficient's sign, for a width of one of a whole difference, over the root of the number of features: the
 # more features, the fewer of them have coefficients. And most signs, pairs of classes times features, with priors.
 _SIGN_WIDTH, _MOST_SIGNS = 1.25, 20_000_000
+# Differences of coefficients, pairs of classes times features, that are held at a time.
+_PAIR_NUMBERS = 1_000_000
+
+Classes = npt.NDArray[np.intp]
 
 
 class SmoothedMaximum(NamedTuple):
@@ -114,26 +120,39 @@ class _ByPair(Widest):
         weight = weight + weight.T
         potential = np.linalg.lstsq(np.diag(weight.sum(axis=1)) - weight, rest, rcond=1e-13)[0]
         total, left = 0.0, budget * found.gradient + rest
-        for j in range(1, self.n_classes):
-            flow = weight[j, :j, None] * (potential[j] - potential[:j])
-            flow += 2.0 * budget * self._flow(U, width, shares, j)
-            left[j] -= flow.sum(axis=0)
-            left[:j] += flow
+        for one, other in self._pairs():
+            flow = weight[one, other, None] * (potential[one] - potential[other])
+            flow += 2.0 * budget * self._flow(U, width, shares, one, other)
+            left -= _divergence(flow, one, other, self.n_classes)
             total += float(self._norms(flow).sum())
         # What rounding left goes from every class to every other.
-        return total + sum(float(self._norms(left[j] - left[:j]).sum()) for j in range(1, len(left))) / len(left)
+        spilt = sum(float(self._norms(left[one] - left[other]).sum()) for one, other in self._pairs())
+        return total + spilt / self.n_classes
+
+    def _pairs(self) -> Iterator[tuple[Classes, Classes]]:
+        """Yield the pairs of two different classes, some at a time, as two arrays."""
+        one, other = np.tril_indices(self.n_classes, -1)
+        step = max(1, _PAIR_NUMBERS // self.n_features)
+        for start in range(0, one.size, step):
+            yield one[start : start + step], other[start : start + step]
 
     def _of_pairs(self, found: SmoothedMaximum) -> FloatArray:
         """Return the shares of the pairs, shape (K, K)."""
         return np.asarray(found.shares[0] if isinstance(found.shares, tuple) else found.shares)
 
     @abstractmethod
-    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
-        """Return half of the flows from class j to the classes before it, shape (j, m)."""
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, one: Classes, other: Classes) -> FloatArray:
+        """Return half of the flows from one class to another of each pair, shape (pairs, m)."""
 
     @abstractmethod
     def _norms(self, flow: FloatArray) -> FloatArray:
         """Return the feature norm of every row."""
+
+
+def _divergence(flow: FloatArray, one: Classes, other: Classes, n_classes: int) -> FloatArray:
+    """Return what flows from one class to another of each pair take out of every class, shape (K, m)."""
+    classes = np.arange(n_classes)[:, None]
+    return np.asarray(((classes == one) - 1.0 * (classes == other)) @ flow)
 
 
 class _Lengths(_ByPair):
@@ -155,10 +174,10 @@ class _Lengths(_ByPair):
     def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         return 2.0 * np.asarray((found.shares / self._sizes(U, width)).sum(axis=1, keepdims=True))
 
-    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
-        apart = U[j] - U[:j]
-        size = np.sqrt(np.einsum("kj,kj->k", apart, apart) + (0.1 * width) ** 2)
-        return np.asarray((shares[j, :j] / size)[:, None] * apart)
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, one: Classes, other: Classes) -> FloatArray:
+        apart = U[one] - U[other]
+        length = np.sqrt(np.einsum("kj,kj->k", apart, apart) + (0.1 * width) ** 2)
+        return np.asarray((shares[one, other] / length)[:, None] * apart)
 
     def _norms(self, flow: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.norm(flow, axis=1))
@@ -180,10 +199,10 @@ class _AbsoluteSums(_ByPair):
     def _small(self, width: float) -> float:
         return _SIGN_WIDTH * width / float(np.sqrt(self.n_features))
 
-    def _each(self, U: FloatArray, width: float, j: int) -> tuple[FloatArray, FloatArray]:
-        """Return smoothed sizes of the differences of class j from all others, and their derivatives: (K, m) both."""
-        small, apart = self._small(width), U[j] - U
-        tilt = np.zeros(1) if self.tilt is None else self.tilt[j]
+    def _each(self, U: FloatArray, width: float, one: Any, other: Any = slice(None)) -> tuple[FloatArray, FloatArray]:
+        """Return smoothed sizes of the differences of classes from others, by feature, and their derivatives."""
+        small, apart = self._small(width), U[one] - U[other]
+        tilt = np.zeros(1) if self.tilt is None else self.tilt[one, other]
         sign = np.clip(tilt + apart / small, -1.0, 1.0)
         return sign * apart - 0.5 * small * (sign - tilt) ** 2, sign
 
@@ -209,8 +228,8 @@ class _AbsoluteSums(_ByPair):
         slopes = (self._each(U, width, j)[1] for j in range(self.n_classes))
         return np.stack([2.0 * found.shares[0][j] @ (np.abs(s) < 1.0) / small for j, s in enumerate(slopes)])
 
-    def _flow(self, U: FloatArray, width: float, shares: FloatArray, j: int) -> FloatArray:
-        return np.asarray(shares[j, :j, None] * self._each(U, width, j)[1][:j])
+    def _flow(self, U: FloatArray, width: float, shares: FloatArray, one: Classes, other: Classes) -> FloatArray:
+        return np.asarray(shares[one, other, None] * self._each(U, width, one, other)[1])
 
     def _norms(self, flow: FloatArray) -> FloatArray:
         return np.asarray(np.abs(flow).max(axis=1, initial=0.0))

@@ -18,6 +18,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 from dualcore import Problem, WassersteinLogisticRegression
+from dualcore.attacks import alfa_attack
 from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, writing
 from dualcore.cli.commands.progress import Observed, Watch, watching
 from dualcore.cli.model import Scaling
@@ -25,7 +26,6 @@ from dualcore.cli.report import Picture, Report, Section, explain_fit, software
 from dualcore.coresets.refine import as_sampler
 from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
-from dualcore.experiments.attacks import alfa_attack
 
 _SEED = 0
 _FLIPPED = 0.1

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualcore.cli.coding import MOST_LEVELS, column_kinds, find_text, table_files
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import SUFFIXES, Table, TableError, find_column, read_table
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import ArraySource, ClassError, CsvSource, ParquetSource, Source, SourceError, SvmlightSource
-from dualcore.data.sources.coding import MOST_LEVELS, column_kinds, first_text, is_number
-from dualcore.data.sources.paths import format_of, list_tables
+from dualcore.data.sources import ArraySource, ArrowSource, Source, SourceError, SvmlightSource
+from dualcore.data.sources.arrow import Tables, is_number
+from dualcore.data.sources.paths import format_of
 
 # A target of more different labels than these is taken for that of a regression.
 MOST_CLASSES = 100
@@ -149,7 +150,7 @@ def open_layout(path: Path, reading: Reading) -> Layout:
     if not path.is_dir() and format_of(path) is None and (path.suffix or path.exists()):
         raise TableError(f"{path.name} is of no kind that can be read. Use one of: {', '.join(SUFFIXES)}.")
     try:
-        files = list_tables(path)
+        files = table_files(path)
     except SourceError as error:
         if "holds no file" not in str(error):
             raise
@@ -165,7 +166,8 @@ class _Columns(Layout):
 
     def __init__(self, path: Path, reading: Reading) -> None:
         self.path, self.reading, self.coding = path, reading, dict(reading.coding)
-        self.kinds = column_kinds(path, reading.separator)
+        self.tables = Tables(path, separator=reading.separator)
+        self.kinds = column_kinds(self.tables)
         self.names = list(self.kinds)
 
     def check_numbers(self, names: Sequence[str]) -> None:
@@ -180,7 +182,7 @@ class _Columns(Layout):
         return self.kinds[name] == "category"
 
     def _first_text(self, name: str) -> tuple[str, int] | None:
-        return first_text(self.path, name, self.reading.separator)
+        return find_text(self.tables, name)
 
     def _levels(self, texts: Sequence[str], chosen: Chosen) -> dict[str, list[Any]]:
         # Which rows are left out depends on all columns; else those of text are enough. A number fills as any other.
@@ -199,22 +201,15 @@ class _Columns(Layout):
         return source
 
     def open_labelled(self, chosen: Chosen) -> tuple[Source, tuple[Any, ...]]:
-        try:
-            source = self._open(chosen, "find", **self.reading.missing)
-            return source, source.labels or ()
-        except ClassError:  # not two of them
-            every = self._open(chosen, ("", "")).target_values(MOST_CLASSES)
-            source = self._open(chosen, tuple(every), **self.reading.missing)
-            return source, tuple(every)
+        source = self._open(chosen, "find", **self.reading.missing)
+        return source, source.labels or ()
 
     def _open(self, chosen: Chosen, labels: Any, **missing: Any) -> Any:
-        files, (names, target, weight) = list_tables(self.path), chosen
+        names, target, weight = chosen
         coding = {name: values for name, values in self.coding.items() if name in names}
         options: dict[str, Any] = {"features": names, "weight": weight, "labels": labels, **missing}
         options |= {"categories": coding, "unknown": "zeros"}
-        if format_of(files[0]) == "CSV":
-            return CsvSource(files, target, separator=self.reading.separator, **options)
-        return ParquetSource(files, target, **options)
+        return ArrowSource(self.path, target, separator=self.reading.separator, **options)
 
 
 class _Arrays(Layout):

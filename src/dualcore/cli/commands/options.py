@@ -16,9 +16,9 @@ from dualcore import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
+from dualcore.cli.coding import Coding
 from dualcore.cli.commands.outcome import OptionError
 from dualcore.cli.tables import TableError
-from dualcore.data.sources.coding import Coding
 
 ESTIMATORS: dict[str, type[Any]] = {
     "logistic": WassersteinLogisticRegression,

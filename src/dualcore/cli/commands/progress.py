@@ -13,7 +13,7 @@ from dualcore.cli.commands.outcome import Output
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path import PathStep
 from dualcore.coresets.samplers import CoresetFit, Round, Sampler
-from dualcore.data.sources import Chunk, PreparedSource, Source
+from dualcore.data.sources import Chunk, Source, TransformedSource
 from dualcore.problem import Problem
 
 
@@ -36,7 +36,7 @@ class Observed(Sampler):
         return self.inner.fit(problem, X, y, sample_weight, **(settings | {"callback": self.callback}))
 
 
-class WatchedSource(PreparedSource):
+class WatchedSource(TransformedSource):
     """Rows that are counted as they are read, so that a long read is seen to move."""
 
     def __init__(self, inner: Source, seen: Callable[[int], None]) -> None:

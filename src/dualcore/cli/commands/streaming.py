@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from dualcore import CoresetStream, Problem
+from dualcore.cli.coding import check_coding, coded_groups
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import watching
 from dualcore.cli.commands.streams import Stream, open_stream, refuse_many_classes
@@ -18,8 +19,7 @@ from dualcore.cli.groups import DataOptions, ProblemOptions
 from dualcore.cli.tables import TableError
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.streamfile import read_notes
-from dualcore.data.sources.coding import check_coding, coded_groups
-from dualcore.data.sources.rows import whole_chunk
+from dualcore.data.sources.products import whole_chunk
 from dualcore.data.storage import ArchiveError
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore import Source
+from dualcore.cli.coding import coded_groups, coded_names
 from dualcore.cli.commands.layout import MOST_CLASSES, NO_TARGET, Chosen, Layout, Reading, open_layout
 from dualcore.cli.commands.options import text_target
 from dualcore.cli.commands.outcome import OptionError
@@ -19,11 +20,11 @@ from dualcore.cli.groups import DataOptions
 from dualcore.cli.model import Model, Scaling
 from dualcore.cli.tables import TableError, as_labels
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Chunk, ClassError, PreparedSource, SvmlightSource, standardised
+from dualcore.data.sources import Chunk, ClassError, SvmlightSource, TransformedSource
 from dualcore.data.sources.chunk import stack_chunks
-from dualcore.data.sources.coding import coded_groups, coded_names
 from dualcore.data.sources.paths import format_of
-from dualcore.data.sources.rows import source_target, whole_chunk
+from dualcore.data.sources.products import source_target, whole_chunk
+from dualcore.estimators.units import Units
 
 # A Parquet file beyond this is streamed wherever it can be.
 _LARGE = 1 << 28
@@ -126,9 +127,10 @@ def open_stream(
     inner, scaling = source, None
     if options.standardize:
         groups = coded_groups(names, layout.coding)
-        prepared = standardised(source, [column for group in groups for column in group if column is not None])
-        source, scaling = prepared, Scaling.of(prepared)
-    rows = inner.inner if isinstance(inner, PreparedSource) else inner
+        keep = [column for group in groups for column in group if column is not None]
+        scaling = Scaling.of(Units.of(source, None, keep))
+        source = TransformedSource(source, centre=scaling.centre, scale=scaling.scale)
+    rows = inner.inner if isinstance(inner, TransformedSource) else inner
     if options.drop_missing:
         _ = rows.n_rows  # a CSV file does not know before it was read
     return Stream(
@@ -148,11 +150,11 @@ def _with_classes(layout: Layout, chosen: Chosen) -> tuple[Source, tuple[Any, ..
     """Return the rows with coded labels, and the classes."""
     source, classes = layout.open_labelled(chosen)
     if not classes:  # the labels are numbers
-        tally = source.survey().tally
-        found = np.unique(source_target(source)) if tally is None else np.array([value for value, _ in tally])
+        tallies = source.survey().tallies
+        found = np.unique(source_target(source)) if tallies is None else np.array(list(tallies))
         classes = tuple(as_labels(found).tolist())
         if len(classes) == 2:
-            source = PreparedSource(source, labels=(classes[0], classes[1]))
+            source = TransformedSource(source, classes=classes)
     return source, classes
 
 
@@ -213,12 +215,12 @@ def stream_for_model(model: Model, path: Path, target: str | None, weight: str |
         if labels and tuple(labels) != tuple(model.classes):
             raise TableError(f"{path.name} has the labels {list(labels)[:5]}, the model {list(model.classes)[:5]}.")
         if not labels:
-            source = PreparedSource(source, labels=(float(model.classes[0]), float(model.classes[1])))
+            source = TransformedSource(source, classes=tuple(map(float, model.classes)))
     else:
         source = layout.open(chosen)
     if model.scaling is None:
         return source
-    return PreparedSource(source, centre=model.scaling.centre, scale=model.scaling.scale)
+    return TransformedSource(source, centre=model.scaling.centre, scale=model.scaling.scale)
 
 
 def load_for_model(

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from dualcore import Certificate, Problem, __version__, assess, certify
+from dualcore.cli.coding import table_files
 from dualcore.cli.commands.options import ESTIMATORS, parse_separator
 from dualcore.cli.commands.outcome import Exit, OptionError, Output, check_output, writing
 from dualcore.cli.commands.progress import Observed, WatchedSource, watching
@@ -38,7 +39,6 @@ from dualcore.cli.model import Model
 from dualcore.cli.tables import write_csv
 from dualcore.coresets.path import radius_path, select_radius, suggest_radius
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.data.sources.paths import list_tables
 from dualcore.data.storage import write_atomically
 
 
@@ -65,6 +65,7 @@ def fit_model(
             tol=training.tol,
             max_iter=training.max_iter,
             random_state=training.seed,
+            **({"multi_class": "ovr"} if problem.loss == "logistic" else {}),
             **arguments,
         )
         with warnings.catch_warnings():
@@ -72,7 +73,7 @@ def fit_model(
                 warnings.filterwarnings("ignore", f"(?s).*{said_below}")
             estimator.fit(rows.watched(watch), rows.y, sample_weight=rows.weights)
     seconds = time.perf_counter() - began
-    solutions = estimator.solution_ if isinstance(estimator.solution_, list) else [estimator.solution_]
+    solutions = [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
     trained_on = None if coresets[0] is None else [len(coreset) for coreset in coresets]
     model = Model.from_estimator(
@@ -389,7 +390,7 @@ def show_certificates(console: Console, model: Model, certificates: Sequence[Cer
 def digest(path: Path) -> str:
     """Return the SHA-256 sum of a file; of a folder, that of the names and sums of its files."""
     if path.is_dir():
-        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in list_tables(path)]
+        lines = [f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in table_files(path)]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

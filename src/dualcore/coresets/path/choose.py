@@ -182,7 +182,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
     0.001
     """
-    if not problem.family.is_closed:
+    if problem.family.moves_rows:
         return tol
     return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver, tol).name == DescentSolver.name else tol
 
@@ -317,9 +317,9 @@ def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
     intercept = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
     for _ in range(_DOUBLINGS):
         at = problem.replace(radius=radius)
-        still = at.evaluate(np.zeros(data.rows.m), intercept, data).value
+        still = at.minimum(np.zeros(data.rows.m), intercept, data).value
         # A hundredth of what the step earns without an adversary: less may be rounding.
-        if all(still - at.evaluate(step, intercept, data).value <= 0.01 * float(down @ step) for step in steps):
+        if all(still - at.minimum(step, intercept, data).value <= 0.01 * float(down @ step) for step in steps):
             break
         radius *= 2.0
     return radius

@@ -14,8 +14,8 @@ from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.data.sources.chunk import Chunk
-from dualcore.data.sources.folds import Folds, TrainingPart
-from dualcore.data.sums import RowSum
+from dualcore.data.sources.transform import Folds, TransformedSource
+from dualcore.data.sums import exact_sum, rounded
 from dualcore.problem import Problem
 
 # (family, rows, targets, coef, intercept) -> one number a row
@@ -31,24 +31,23 @@ class _HeldOut:
     folds: Folds
     models: list[list[tuple[FloatArray, Any]]]  # of every fold, one for each radius
 
-    def __call__(self, chunk: Chunk) -> list[list[RowSum]]:
+    def __call__(self, chunk: Chunk) -> list[list[int]]:
         fold = self.folds.of(chunk.start, chunk.start + chunk.y.size)
         weights = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
         found = []
         for number, models in enumerate(self.models):
             held = np.flatnonzero(fold == number)
-            values = np.zeros((len(models) + 1, chunk.y.size))
-            if held.size:  # a short chunk may have no row of a fold
-                rows, y = as_rows(chunk.X[held]), chunk.y[held]
-                for line, (coef, intercept) in zip(values, models, strict=False):
-                    line[held] = weights[held] * self.measure(self.problem.family, rows, y, coef, intercept)
-                values[-1, held] = weights[held]
-            found.append([RowSum.of(chunk.start, line) for line in values])
+            if not held.size:  # a short chunk may have no row of a fold
+                found.append([0] * (len(models) + 1))
+                continue
+            rows, y = as_rows(chunk.X[held]), chunk.y[held]
+            values = [weights[held] * self.measure(self.problem.family, rows, y, *model) for model in models]
+            found.append([exact_sum(value) for value in (*values, weights[held])])
         return found
 
     @staticmethod
-    def join(parts: list[list[list[RowSum]]]) -> list[list[RowSum]]:
-        return [[RowSum.join(sums) for sums in zip(*fold, strict=True)] for fold in zip(*parts, strict=True)]
+    def join(parts: list[list[list[int]]]) -> list[list[int]]:
+        return [[sum(sums) for sums in zip(*fold, strict=True)] for fold in zip(*parts, strict=True)]
 
 
 def score_folds(
@@ -68,13 +67,19 @@ def score_folds(
     folds = Folds(n_folds, seed_from(random_state, 3))
     paths = [
         radius_path(
-            problem, TrainingPart(source, folds, fold), None, radii, coreset, random_state=random_state, **settings
+            problem,
+            TransformedSource(source, folds=folds, left_out=fold),
+            None,
+            radii,
+            coreset,
+            random_state=random_state,
+            **settings,
         )
         for fold in range(n_folds)
     ]
     models = [[(point.solution.coef, point.solution.intercept) for point in path.points] for path in paths]
     held = source.fold(_HeldOut(problem, measure, folds, models), _HeldOut.join)
-    totals = np.array([[each.total() for each in fold] for fold in held])
+    totals = np.array([[rounded(each) for each in fold] for fold in held])
     if not (totals[:, -1] > 0.0).all():
         raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
     return paths[0].radii, (totals[:, :-1] / totals[:, -1:]).T

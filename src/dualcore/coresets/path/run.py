@@ -30,7 +30,7 @@ from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.samplers.strata import draw_cells, keep_fractions
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.sources import Source, is_source_like, open_labelled, open_source
+from dualcore.data.sources import ClassError, Source, is_source_like, open_labelled, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.cells import first_reach, spread_of
 from dualcore.reading.models import read_models
@@ -137,7 +137,12 @@ def open_targets(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Source
     """Return a source whose targets are those of the problem: two labels, if there are any, are -1 and +1."""
     if isinstance(X, Source) or not problem.is_classification or problem.family.n_outputs > 1:
         return open_source(X, y, sample_weight)
-    return open_labelled(X, y, sample_weight)[0]
+    source, labels = open_labelled(X, y, sample_weight)
+    if len(labels) > 2:
+        raise ClassError(
+            f"The target holds {len(labels)} classes, and {problem!r} tells two apart: use Problem('softmax', ...)."
+        )
+    return source
 
 
 def _one_by_one(

@@ -14,7 +14,7 @@ from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
-from dualcore.data.sources.rows import source_target
+from dualcore.data.sources.products import source_target
 from dualcore.problem import Problem
 
 

@@ -26,10 +26,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Data, Problem
+from dualcore.problem.normal import Normal
 from dualcore.reading.classtotals import class_totals
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
-from dualcore.solvers.softmax.certify import FarColumns, size_fault
+from dualcore.solvers.softmax.classsolvers import norm_fault
 from dualcore.solvers.softmax.descent import ClassDescent
 from dualcore.solvers.softmax.smoothrisk import Lean
 
@@ -50,7 +51,7 @@ def can_step(problem: Problem, n_features: int) -> bool:
     if problem.family.name != "softmax" or problem.family.flips:
         return False
     held = not free_features(problem, n_features).any()
-    return held and size_fault(problem, n_features, by_newton=False) is None
+    return held and norm_fault(problem) is None
 
 
 def sample_rows(problem: Problem, source: Source) -> int:
@@ -106,9 +107,9 @@ class ClassSteps:
         """Keep the sample, train on it, and return its model."""
         problem = self.problem
         rows = as_rows(X if sp.issparse(X) else np.asarray(X))
-        self._far = FarColumns.of(problem, Data(rows, y, weights))
-        design = ClassDesign.of(problem, self._far.data)
-        self._shift = design.shift if self._far.centre is None else design.shift + self._far.centre
+        self._normal = Normal.of(problem, Data(rows, y, weights))
+        design = ClassDesign.of(problem, self._normal.data)
+        self._shift = design.shift if self._normal.centre is None else design.shift + self._normal.centre
         self._descent = ClassDescent(design, _START_TOL, _START_EVALUATIONS)
         if rows.n < design.shape[0] * design.shape[1]:
             self._damping = _DAMPING
@@ -186,11 +187,10 @@ class ClassSteps:
         return SmoothPoint(W, none, None, risk.widest, width, risk.widest.at(risk.unit(W), width))
 
     def _anchor(self, W: FloatArray) -> Anchor:
-        coef, intercept = self._far.outside(*self._descent.design.model(W))
+        coef, intercept = self._normal.outside(*self._descent.design.model(W))
         anchor = Anchor(coef, intercept, self.problem.family.feasible_multiplier(coef, 0.0))
         self._asked = anchor, W
         return anchor
 
     def _weights(self, anchor: Anchor) -> FloatArray:
-        intercept = self._far.inside(anchor.coef, np.asarray(anchor.intercept))
-        return self._descent.design.weights(anchor.coef, intercept)
+        return self._descent.design.weights(*self._normal.inside(anchor.coef, np.asarray(anchor.intercept)))

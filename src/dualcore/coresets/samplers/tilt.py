@@ -24,7 +24,7 @@ from dualcore.problem import Anchor, Data, Problem
 from dualcore.reading.closed import ClosedReading
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution, Status
-from dualcore.solvers.descent.memory import MemoryOracle
+from dualcore.solvers.descent.memory import MemoryOracle, target_spread
 from dualcore.solvers.descent.metric import MOST_FEATURES, DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import ColumnScaling
@@ -97,9 +97,9 @@ class TiltedSteps:
         """Return the smoothing of the next read; ``y`` are the targets of some rows."""
         if not (self.problem.loss.kinks or self.problem.family.flips):
             return 0.0
-        spread = 1.0 if self.problem.is_classification else float(np.mean(np.abs(y - np.median(y))))
+        spread = 1.0 if self.problem.is_classification else target_spread(y)
         first = _KINK_WIDTH if self.problem.loss.kinks else _FLIP_WIDTH
-        return first * _NARROWER**self.n_reads * max(spread, 1e-300)
+        return first * _NARROWER**self.n_reads * spread
 
     def start(self, X: Any, y: FloatArray, weights: FloatArray) -> Anchor:
         """Return the model without coefficients, its multiplier such that no row flips."""

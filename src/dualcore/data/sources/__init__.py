@@ -11,33 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.rows import as_rows
-from dualcore.data.sources.arrays import ArraySource
+from dualcore.data.rows import as_rows, refuse_lazy
+from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource, is_arrow
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, ClassError, RowError, SourceError, two_labels
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError, check_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.files import CsvSource, ParquetSource
-from dualcore.data.sources.mapped import open_npy, open_npz
+from dualcore.data.sources.memory import ArraySource, open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
-from dualcore.data.sources.paths import Paths, format_of, is_paths, list_files, list_tables
-from dualcore.data.sources.prepared import PreparedSource
-from dualcore.data.sources.scaling import standardised
+from dualcore.data.sources.paths import Paths, format_of, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
+from dualcore.data.sources.transform import TransformedSource
 
 __all__ = [
     "ArraySource",
+    "ArrowSource",
     "Chunk",
     "ClassError",
     "CsvSource",
     "DaskSource",
     "ParquetSource",
     "PartsSource",
-    "PreparedSource",
     "RowError",
     "Source",
     "SourceError",
     "SvmlightSource",
+    "TransformedSource",
     "format_of",
+    "is_arrow",
     "is_paths",
     "is_source_like",
     "list_tables",
@@ -45,26 +45,27 @@ __all__ = [
     "open_npy",
     "open_npz",
     "open_source",
-    "standardised",
 ]
 
 
-def is_source_like(data: Any) -> bool:
-    """Whether `open_source` makes of ``data`` something else than rows in memory."""
-    return isinstance(data, Source) or is_paths(data) or is_dask(data) or callable(data)
+def is_source_like(data: Any, y: Any = None) -> bool:
+    """Whether `open_source` makes of ``data`` something else than rows in memory; ``y`` may name a column of it."""
+    if isinstance(data, Source) or is_paths(data) or is_dask(data) or callable(data) or hasattr(data, "get_fragments"):
+        return True
+    return isinstance(y, str) and is_arrow(data)
 
 
-def open_source(
-    data: Any, y: Any = None, sample_weight: Any = None, *, standardize: bool = False, **options: Any
-) -> Source:
+def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
     """Return a source of rows.
 
     Parameters
     ----------
     data
         - a source: returned as it is;
-        - the path of a Parquet or CSV file (the latter also ``.csv.gz`` and ``.csv.bz2``), of a folder of them, or a
-          list of paths: ``y`` and ``sample_weight`` are then the names of columns;
+        - the path of a Parquet, CSV (also ``.csv.gz`` and ``.csv.bz2``) or Feather file, of a folder of them, with its
+          partitions (``year=2024/``), a glob, a URI that pyarrow or fsspec opens (``s3://bucket/clicks/*.parquet``),
+          or a list of these: ``y`` and ``sample_weight`` are then the names of columns;
+        - a dataset or table of pyarrow, or a pandas or polars frame, with ``y`` the name of a column;
         - the path of a file of SVMlight or LIBSVM text (``.svm``, ``.libsvm``, ``.svmlight``, also with ``.gz`` or
           ``.bz2``), of a folder of them, or a list of paths: the target stands on every line, so leave ``y`` out;
         - the path of an ``.npz`` archive (``y`` and ``sample_weight``: names of arrays in it) or of an ``.npy`` file
@@ -76,12 +77,8 @@ def open_source(
         - arrays, sparse matrices and data frames in memory.
     y, sample_weight
         See above.
-    standardize : bool, default=False
-        Whether to scale the features to mean 0 and deviation 1. One read measures them, and the source that is
-        returned has them as ``centre`` and ``scale``; see `dualcore.data.sources.standardised`.
     **options
-        Passed to the source: ``chunk_rows`` for all; see `ParquetSource`, `CsvSource`, `SvmlightSource`,
-        `open_npz`, `DaskSource`.
+        Passed to the source: ``chunk_rows`` for all; see `ArrowSource`, `SvmlightSource`, `open_npz`, `DaskSource`.
 
     Examples
     --------
@@ -89,8 +86,7 @@ def open_source(
     >>> open_source(np.eye(3), np.ones(3)).n_rows
     3
     """
-    if standardize:
-        return standardised(open_source(data, y, sample_weight, **options))
+    refuse_lazy(data)
     if isinstance(data, Source):
         if y is not None or sample_weight is not None or options:
             raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
@@ -99,6 +95,9 @@ def open_source(
         return _open_paths(data, y, sample_weight, options)
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
+    if is_arrow(data) and (isinstance(y, str) or hasattr(data, "get_fragments")):
+        _check_names("A table has columns", y, sample_weight)
+        return ArrowSource(data, y, weight=sample_weight, **options)
     if callable(data):
         if y is not None or sample_weight is not None:
             raise TypeError("Parts carry their own targets and weights.")
@@ -110,16 +109,16 @@ def open_source(
 
 def open_labelled(
     data: Any, y: Any = None, sample_weight: Any = None, *, classes: Sequence[Any] | None = None, **options: Any
-) -> tuple[Source, tuple[Any, Any]]:
-    """Return a source whose targets are -1 and +1, and the two labels these stand for.
+) -> tuple[Source, tuple[Any, ...]]:
+    """Return a source whose targets are -1 and +1, or 0, 1, 2, ... of more than two classes, and the classes in order.
 
-    The labels may be any two numbers; in files and arrays that were not opened yet also two texts.
+    The labels may be any numbers; in files and arrays that were not opened yet also texts or truth values.
 
     Parameters
     ----------
     data, y, sample_weight, **options
         As in `open_source`.
-    classes : (negative, positive), optional
+    classes : sequence, optional
         Labels that are known already, those of a trained model for example.
 
     Examples
@@ -129,29 +128,28 @@ def open_labelled(
     >>> classes, source.take(np.arange(3))[1]
     (('no', 'yes'), array([-1.,  1., -1.]))
     """
-    if not isinstance(data, Source):
-        text = classes is not None and isinstance(classes[0], str)
-        if not callable(data) or is_dask(data):
-            options = {"labels": (classes[0], classes[1]) if classes is not None and text else "find"} | options
-        data, y, sample_weight, options = open_source(data, y, sample_weight, **options), None, None, {}
-    source = open_source(data, y, sample_weight, **options)
+    if isinstance(data, Source) or (callable(data) and not is_dask(data)):
+        source = open_source(data, y, sample_weight, **options)
+    else:
+        given = None if classes is None or not isinstance(classes[0], (str, bool)) else tuple(classes)
+        source = open_source(data, y, sample_weight, **({"labels": given or "find"} | options))
     if source.labels is not None:
-        found = source.labels
-        if classes is not None and tuple(classes) != found:
-            raise SourceError(f"The source has the labels {found!r}, the model {tuple(classes)!r}.")
-        return source, found
+        if classes is not None and tuple(classes) != source.labels:
+            raise SourceError(f"The source has the labels {source.labels!r}, the model {tuple(classes)!r}.")
+        return source, source.labels
     if classes is None:
-        tally = source.survey().tally
-        if tally is None:
+        tallies = source.survey().tallies
+        if tallies is not None and len(tallies) > 2 and not all(float(value).is_integer() for value in tallies):
+            tallies = None
+        if tallies is None:
             raise ClassError(
-                "The target holds more than two different values: a classifier is trained from a source for two "
-                "classes. Load the rows into memory for more, or use a regressor."
+                f"The target holds more than {MOST_CLASSES} different values, or more than two that are not whole "
+                "numbers: these are no classes. Use a regressor, or another target."
             )
-        classes = two_labels([value for value, _ in tally], "The target")
-    low, high = (_as_number(label) for label in classes)
-    whole = low.is_integer() and high.is_integer()
-    labels = (int(low), int(high)) if whole else (low, high)
-    return source if labels == (-1, 1) else PreparedSource(source, labels=labels), labels
+        classes = check_labels(tallies, "The target")
+    known = [_as_number(label) for label in classes]
+    labels = tuple(int(label) for label in known) if all(label.is_integer() for label in known) else tuple(known)
+    return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
 
 
 def _as_number(label: Any) -> float:
@@ -161,36 +159,38 @@ def _as_number(label: Any) -> float:
         raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
 
 
+def _check_names(what: str, y: Any, sample_weight: Any) -> None:
+    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
+        raise TypeError(f"{what}: y must be the name of its target column, and sample_weight a name too.")
+
+
 def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    single = Path(paths) if isinstance(paths, (str, Path)) else None
-    suffix = "" if single is None else single.suffix.lower()
-    if single is not None and suffix in (".npy", ".npz"):
-        list_files(single, ())  # says that there is no such file
-        if suffix == ".npy":
-            return open_npy(single, y, sample_weight, **options)
-        return open_npz(single, y, weight=sample_weight, **options)
-    if single is not None and suffix and not single.is_dir():
-        _check_format(single)
-    files = list_tables(paths)
-    for file in files:
-        _check_format(file)
-    kinds = {format_of(file) for file in files}
+    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() in (".npy", ".npz"):
+        list_tables(paths)  # says that there is no such file
+        if Path(paths).suffix.lower() == ".npy":
+            return open_npy(paths, y, sample_weight, **options)
+        return open_npz(paths, y, weight=sample_weight, **options)
+    listings = list_tables(paths)
+    kinds = {
+        format_of(file, listing.filesystem): name
+        for listing in listings
+        for file, name in zip(listing.files, listing.names, strict=True)
+    }
+    if None in kinds:
+        ending = Path(kinds[None]).suffix
+        raise SourceError(
+            f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in "
+            f"{ending or 'nothing'!r}. SvmlightSource, CsvSource and ParquetSource open a file of any name."
+        )
     if len(kinds) > 1:
         names = " and ".join(sorted(map(str, kinds)))
         raise SourceError(f"The files are of different kinds ({names}): open them apart.")
-    if kinds == {"SVMlight"}:
+    [(kind, name)] = kinds.items()
+    if kind == "SVMlight":
         if y is not None:
-            raise TypeError(f"{files[0]} has its target on every line: leave y out.")
-        return SvmlightSource(files, sample_weight=sample_weight, **options)
-    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
-        raise TypeError(f"{files[0]} is a file: y must be the name of its target column, and sample_weight a name too.")
-    opened = ParquetSource if kinds == {"Parquet"} else CsvSource
-    return opened(files, y, weight=sample_weight, **options)
-
-
-def _check_format(file: Path) -> None:
-    if format_of(file) is None:
-        raise SourceError(
-            f"{file} is no Parquet, CSV, SVMlight, .npy or .npz file: its name ends in {file.suffix or 'nothing'!r}. "
-            "SvmlightSource and CsvSource open a file of any name."
-        )
+            raise TypeError(f"{name} has its target on every line: leave y out.")
+        options.pop("labels", None)  # targets are numbers
+        return SvmlightSource(paths, sample_weight=sample_weight, **options)
+    _check_names(f"{name} is a file", y, sample_weight)
+    opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(str(kind), ArrowSource)
+    return opened(paths, y, weight=sample_weight, **options)

@@ -7,8 +7,11 @@ rows, the checks and the counting of reads are done here, on top of it.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,15 +22,23 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError
-from dualcore.data.sources.survey import BOTH, Candidates, SmallestTask, Survey, SurveyTask, Taken, TakeTask
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
+from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
+from dualcore.data.storage import FileState
+from dualcore.data.sums import leaf_rows
+from dualcore.data.threads import allowed_threads, one_blas_thread
 
 T = TypeVar("T")
+# Pieces in row order; each is called by a thread and gives its chunks.
+Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.
 _BATCH = 64
 # Row numbers turned into keys at a time.
 _SPAN = 1 << 18
+# Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
+# does once a chunk stays small beside them.
+_CHUNK_NUMBERS = 524288
 
 
 class Smallest(NamedTuple):
@@ -36,22 +47,6 @@ class Smallest(NamedTuple):
     rows: npt.NDArray[np.int64]
     masses: FloatArray
     mass: float
-
-    @staticmethod
-    def join(groups: Sequence[Smallest], counts: Sequence[int]) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the first rows of every group, as many as counted, with masses that sum to the group's share of all.
-
-        Groups follow each other; the masses sum to one up to rounding.
-        """
-        total = sum(group.mass for group in groups)
-        weights = []
-        for group, count in zip(groups, counts, strict=True):
-            masses = group.masses[:count]
-            if not masses.sum() > 0.0:  # only rows whose masses are too small for a float64 were drawn
-                masses = np.ones(masses.size)
-            weights.append(group.mass / total * (masses / masses.sum()))
-        rows = [group.rows[:count] for group, count in zip(groups, counts, strict=True)]
-        return np.concatenate(rows), np.concatenate(weights)
 
 
 def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
@@ -79,8 +74,8 @@ class Source(ABC):
         What crossed the network, in both directions; 0 where everything is local.
     feature_names : tuple of str or None
         Names of the features, where they have one each.
-    labels : (negative, positive) or None
-        What the targets -1 and +1 stand for, where the source translates them.
+    labels : tuple or None
+        What targets stand for where the source translates them: -1 and +1 where there are two, else 0, 1, 2 and so on.
 
     Examples
     --------
@@ -92,7 +87,7 @@ class Source(ABC):
 
     n_features: int
     feature_names: tuple[str, ...] | None = None
-    labels: tuple[Any, Any] | None = None
+    labels: tuple[Any, ...] | None = None
     is_weighted: bool = False
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
@@ -108,8 +103,7 @@ class Source(ABC):
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._by_class: Survey | None = None
-        self._pilot: tuple[tuple[Any, ...], list[Candidates]] | None = None
+        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None
 
     # What a subclass writes
 
@@ -195,7 +189,7 @@ class Source(ABC):
         if self._survey is None:
             self._count_label_pass()
             with self.naming_rows():
-                parts = list(self._run(SurveyTask(), Survey.join, features=False))
+                parts = list(self._run(survey_chunk, Survey.join, features=False))
             self._survey = Survey.join(parts)
             if self._survey.n_rows == 0:
                 raise SourceError("The source has no rows.")
@@ -218,20 +212,15 @@ class Source(ABC):
         SourceError
             Where a row has none of the labels.
         """
-        if labels == BOTH:
-            survey = self.survey()
-        else:
-            if self._by_class is None or self._by_class.labels != labels:
-                self._count_label_pass()
-                with self.naming_rows():
-                    self._by_class = Survey.join(list(self._run(SurveyTask(labels), Survey.join, features=False)))
-            survey = self._by_class
-        if survey.other is not None:
-            row, found = survey.other
-            if labels == BOTH:
-                raise SourceError(f"A classifier needs the labels -1 and +1, found {found!r} ({self.describe(row)}).")
+        survey = self.survey()
+        known = "the labels -1 and +1" if labels == BOTH else f"classes numbered {labels[0]:g} to {labels[-1]:g}"
+        stranger = survey.stranger(labels)
+        if stranger is not None:
+            row, found = stranger
+            raise SourceError(f"A classifier needs {known}, found {found!r} ({self.describe(row)}).")
+        if survey.tallies is None:
             raise SourceError(
-                f"The classes have the numbers {labels[0]:g} to {labels[-1]:g}, found {found!r} ({self.describe(row)})."
+                f"A classifier needs {known}; the target holds more than {MOST_CLASSES} different values."
             )
         return survey
 
@@ -255,28 +244,18 @@ class Source(ABC):
         Where looking up rows later would cost a read, their features are kept in this one.
         """
         if label is not None:
-            survey = self.class_survey(BOTH)
-            drawn = self._draw(seed, (size, size), BOTH, survey, size)[BOTH.index(label)]
-            return self._smallest(drawn, label, survey)
+            return self._draw(seed, (size, size), BOTH, self.class_survey(BOTH), size)[BOTH.index(label)]
         known = self._n_rows is not None and not self.is_weighted
         survey = Survey.of_equal(self.n_rows) if known else self.survey()
-        [drawn] = self._draw(seed, (size,), (None,), survey, size)
-        return self._smallest(drawn, None, survey)
+        return self._draw(seed, (size,), (None,), survey, size)[0]
 
     def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
-        survey = self.class_survey(labels)
-        drawn = self._draw(seed, sizes, labels, survey, sum(sizes))
-        return [self._smallest(group, label, survey) for group, label in zip(drawn, labels, strict=True)]
-
-    def _smallest(self, drawn: Candidates, label: float | None, survey: Survey) -> Smallest:
-        masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
-        mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
-        return Smallest(drawn.rows, masses / self.total_weight, mass / self.total_weight)
+        return self._draw(seed, sizes, labels, self.class_survey(labels), sum(sizes))
 
     def _draw(
         self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Candidates]:
+    ) -> list[Smallest]:
         """Return the rows of smallest keys of every group; about ``wanted`` of all will be looked up.
 
         The last answer is kept, with the features it came with.
@@ -284,11 +263,16 @@ class Source(ABC):
         request = (seed, sizes, groups)
         if self._pilot is None or self._pilot[0] != request:
             self._pilot = (request, self._drawn(seed, sizes, groups, survey, wanted))
-        return self._pilot[1]
+        total, out = self.total_weight, []
+        for drawn, label in zip(self._pilot[1], groups, strict=True):
+            masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
+            mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
+            out.append(Smallest(drawn.rows, masses / total, mass / total))
+        return out
 
     def _drawn(
         self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Candidates]:
+    ) -> list[Picked]:
         counts = [survey.count(label) for label in groups]
         with_features = not self.random_access and self._expected_take_share(wanted) > 0.5
         margin = 1.0
@@ -310,7 +294,7 @@ class Source(ABC):
             found = SmallestTask.join(parts)
             enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
             if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
-                return [group.first(size) for group, size in zip(found, sizes, strict=True)]
+                return [group.ordered(size) for group, size in zip(found, sizes, strict=True)]
             margin *= 8.0
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
@@ -327,14 +311,14 @@ class Source(ABC):
         else:
             self.partial_reads += share
         with self.naming_rows():
-            taken = Taken.join(list(self._run(_Checked(TakeTask(rows)), Taken.join, wanted=rows)))
+            taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
 
     def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
         """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
         if self._pilot is None or any(group.X is None for group in self._pilot[1]):
             return None
-        kept = Taken.join([Taken(group.rows, group.X, group.y) for group in self._pilot[1]])
+        kept = Picked.join([group._replace(keys=None) for group in self._pilot[1]]).ordered()
         place = np.searchsorted(kept.rows, rows)
         if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
             return None
@@ -348,6 +332,75 @@ class Source(ABC):
             self.partial_reads += self._label_share()
         else:
             self.n_reads += 1
+
+
+def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
+    """Return the rows of a chunk that fits the cache: a power of two, and whole leaves.
+
+    Examples
+    --------
+    >>> default_chunk_rows(20), default_chunk_rows(5000)
+    (32768, 1024)
+    """
+    wanted = 1 << max(10, round(math.log2(_CHUNK_NUMBERS / n_features)))
+    return max(wanted, leaf_rows(n_features, sparse=sparse))
+
+
+class LocalSource(Source):
+    """A source whose pieces are read in this process, by as many threads as BLAS is allowed.
+
+    A read fails if a file changes before it is over: ``files`` are as they were when the source was opened.
+    """
+
+    chunk_rows: int  # handed to a function at a time; the result of a read does not depend on it
+    files: Sequence[FileState] = ()
+    # One thread more than compute, for pieces that have to be waited for.
+    extra_threads: int = 0
+
+    @abstractmethod
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        """Yield the pieces in row order, without features unless asked for, or only those that hold wanted rows."""
+
+    def check_files(self) -> None:
+        """Raise SourceError if a file has gone or changed since the source was opened."""
+        for file in self.files:
+            difference = file.difference()
+            if difference is not None:
+                raise SourceError(difference)
+
+    def _run(
+        self,
+        function: Callable[[Chunk], T],
+        merge: Callable[[list[T]], T] | None = None,
+        *,
+        features: bool = True,
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> Iterator[T]:
+        def work(piece: Callable[[], Iterable[Chunk]]) -> list[T]:
+            results = list(map(function, piece()))
+            return [merge(results)] if merge is not None and len(results) > 1 else results
+
+        self.check_files()
+        threads = allowed_threads() + self.extra_threads
+        pieces = self._pieces(features=features, wanted=wanted)
+        with one_blas_thread():  # our threads already fill the cores
+            if threads <= 1:
+                for piece in pieces:
+                    yield from work(piece)
+            else:
+                waiting: deque[Future[list[T]]] = deque()
+                with ThreadPoolExecutor(threads) as pool:
+                    try:
+                        for piece in pieces:  # pieces that come one by one are read here, while the pool computes
+                            waiting.append(pool.submit(work, piece))
+                            if len(waiting) > threads:
+                                yield from waiting.popleft().result()
+                        while waiting:
+                            yield from waiting.popleft().result()
+                    finally:
+                        for future in waiting:
+                            future.cancel()
+        self.check_files()  # what was rewritten meanwhile is noticed too
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class SourceError(ValueError):
 
 
 class ClassError(SourceError):
-    """A target that does not hold two classes."""
+    """A target that does not hold classes."""
 
 
 class RowError(ValueError):
@@ -32,29 +32,45 @@ class RowError(ValueError):
         return f"{self.problem} (row {self.row})."
 
 
-def two_labels(found: Iterable[Any], where: str) -> tuple[Any, Any]:
-    """Return the two labels of a target in their order, or say that there are not two."""
-    labels = sorted(found)
+# A target with more different values is no class.
+MOST_CLASSES = 1000
+
+
+def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
+    """Return the labels of a target in their order, or say that they are not those of classes."""
+    labels = sorted(found, key=lambda label: (isinstance(label, str), label))
     if len(labels) == 1:
         raise ClassError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
-    if len(labels) != 2:
+    if len(labels) > MOST_CLASSES:
         raise ClassError(
-            f"{where} holds more than two different values ({', '.join(repr(label) for label in labels[:3])}, ...): a "
-            "classifier is trained from a source for two classes. Load the rows into memory for more."
+            f"{where} holds more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...): too "
+            "many for classes. Use a regressor, or another column."
         )
-    return labels[0], labels[1]
+    return tuple(labels)
 
 
-def as_signs(y: npt.NDArray[Any], labels: tuple[Any, Any], start: int) -> FloatArray:
-    """Return a target of two labels as -1 and +1; another label is a `RowError`, ``start`` being the first row."""
-    positive = y == labels[1]
-    known = positive | (y == labels[0])
-    if not known.all():
-        row = int(np.argmin(known))
-        shown = (*y[row : row + 1].tolist(), *labels)
-        found, low, high = (f"{label:g}" if isinstance(label, float) else repr(label) for label in shown)
-        raise RowError(start + row, f"The target is {found}, but the classes are {low} and {high}")
-    return np.where(positive, 1.0, -1.0)
+def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArray[np.intp]:
+    """Return the place of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
+    if len(labels) == 2:  # two comparisons are faster than to sort
+        positive = y == labels[1]
+        code = np.where(positive, 1, np.where(y == labels[0], 0, -1))
+    else:
+        values, inverse = np.unique(y, return_inverse=True)
+        places = {label: place for place, label in enumerate(labels)}
+        code = np.array([places.get(value, -1) for value in values.tolist()], dtype=np.intp)[inverse]
+    if (code < 0).any():
+        row = int(np.argmax(code < 0))
+        [found, *known] = (
+            f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])
+        )
+        classes = " and ".join(known) if len(labels) == 2 else f"{', '.join(known)}{', ...' if len(labels) > 5 else ''}"
+        raise RowError(start + row, f"The target is {found}, but the classes are {classes}")
+    return code
+
+
+def as_targets(code: npt.NDArray[np.intp], n_classes: int) -> FloatArray:
+    """Return class numbers as targets: -1 and +1 of two classes, the number itself of more."""
+    return np.where(code == 1, 1.0, -1.0) if n_classes == 2 else code.astype(np.float64)
 
 
 def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:

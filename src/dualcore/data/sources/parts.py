@@ -10,9 +10,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.rows import SparseRows, as_rows
+from dualcore.data.rows import as_rows
+from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
-from dualcore.data.sources.local import LocalSource, Pieces, default_chunk_rows
 
 
 class PartsSource(LocalSource):
@@ -52,7 +52,6 @@ class PartsSource(LocalSource):
                 "or feed the parts to CoresetStream, which reads them once."
             )
         self._parts: Any = parts
-        self._chunk_rows = chunk_rows
         self._starts: list[int] = []
         first = next((part for part in self._all() if part.y.size), None)
         if first is None:
@@ -71,35 +70,32 @@ class PartsSource(LocalSource):
         for number, part in enumerate(self._parts() if callable(self._parts) else self._parts):
             self._starts.append(start)
             chunk = _as_chunk(part, start, f"Part {number}")
+            if chunk.y.size and start:
+                self._check(chunk, f"Part {number}")
             yield chunk
             start += chunk.y.size
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        def cut(parts: list[Chunk]) -> Callable[[], Iterable[Chunk]]:
-            return lambda: stack_chunks(parts).cut(self.chunk_rows)
-
-        n_rows, small = 0, []
-        for number, part in enumerate(self._all()):
-            if part.y.size == 0:
-                continue
-            self._check(part, number)
-            n_rows += part.y.size
-            small.append(part if features else part._replace(X=None))
+        n_rows, small = 0, list[Chunk]()
+        for part in self._all():
+            if part.y.size:
+                n_rows += part.y.size
+                small.append(part if features else part._replace(X=None))
             if sum(chunk.y.size for chunk in small) >= self.chunk_rows:
-                yield cut(small)
+                yield lambda parts=small: stack_chunks(parts).cut(self.chunk_rows)  # type: ignore[misc]
                 small = []
         if small:
-            yield cut(small)
+            yield lambda: stack_chunks(small).cut(self.chunk_rows)
         if self._n_rows is not None and n_rows != self._n_rows:
             raise SourceError(f"The parts hold {n_rows} rows now but held {self._n_rows} before: they must not change.")
 
-    def _check(self, part: Chunk, number: int) -> None:
+    def _check(self, part: Chunk, name: str) -> None:
         if part.X.shape[1] != self.n_features:
-            raise SourceError(f"Part {number} has {part.X.shape[1]} features; the first had {self.n_features}.")
+            raise SourceError(f"{name} has {part.X.shape[1]} features; the first had {self.n_features}.")
         if (part.weights is not None) != self.is_weighted:
-            raise SourceError(f"Part {number} and the first part differ in whether they have weights.")
+            raise SourceError(f"{name} and the first part differ in whether they have weights.")
         if sp.issparse(part.X) != self._sparse:
-            raise SourceError(f"Part {number} and the first part differ in whether they are sparse.")
+            raise SourceError(f"{name} and the first part differ in whether they are sparse.")
 
 
 def _as_chunk(part: Any, start: int, name: str) -> Chunk:
@@ -113,17 +109,11 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
     if y.ndim != 1:
         raise SourceError(f"{name}: y must be one-dimensional, got shape {y.shape}.")
     if y.size == 0:
-        width = part[0].shape[1] if getattr(part[0], "ndim", 0) == 2 else 0
-        return Chunk(start, np.empty((0, width)), y, None)
+        return Chunk(start, np.empty((0, 0)), y, None)
     try:
         rows = as_rows(part[0])
     except ValueError as error:
         raise SourceError(f"{name}: {error}") from None
-    X = (
-        rows.by_row.astype(np.float64)
-        if isinstance(rows, SparseRows)
-        else np.ascontiguousarray(rows.block(slice(None)))
-    )
     if rows.n != y.size:
         raise SourceError(f"{name} has {rows.n} rows but {y.size} targets.")
     weights = None
@@ -131,4 +121,5 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
         weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
         if weights.shape != y.shape:
             raise SourceError(f"{name} has {rows.n} rows but weights of shape {weights.shape}.")
-    return Chunk(start, X, y, weights)
+    X = rows.block(slice(0, rows.n))
+    return Chunk(start, X if sp.issparse(X) else np.ascontiguousarray(X), y, weights)

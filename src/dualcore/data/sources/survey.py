@@ -14,121 +14,127 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import Chunk, RowError, stack_rows, stack_weights
-from dualcore.data.sums import RowSum
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows
+from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
+# Of more different targets than there can be classes so many are named: one more than `BOTH` has.
+_NAMED = 3
+
+
+class Tally(NamedTuple):
+    """The first row with a target, how many such rows of positive weight there are, and their weights, `exact_sum`."""
+
+    first: int
+    n_rows: int
+    weight: int = 0
 
 
 @dataclass(frozen=True)
 class Survey:
-    """How many rows there are, in all and of every class, and their weights.
+    """How many rows there are and what they weigh, in all and for every different target.
 
-    Counts of the classes are of rows with positive weight; ``other`` is the first row (and its target) that is of
-    none of them. ``tally`` holds the different targets with how many rows have each, where there are two at most.
+    ``tallies`` is None where targets differ too much to be classes; ``named`` are then the first of them.
     """
 
     n_rows: int
-    counts: tuple[int, ...]  # with positive weight: all, then of each label
-    sums: tuple[RowSum, ...] | None
-    other: tuple[int, float] | None
-    tally: tuple[tuple[float, int], ...] | None = None
-    labels: tuple[float, ...] = BOTH
+    n_positive: int  # rows of positive weight
+    total: int | None  # exact sum of the weights; None where rows have none
+    tallies: dict[float, Tally] | None
+    named: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def of_equal(cls, n_rows: int) -> Survey:
         """Return the survey of rows without weights, of which the classes are not needed."""
-        return cls(n_rows, (n_rows, 0, 0), None, None)
+        return cls(n_rows, n_rows, None, {})
 
     @classmethod
     def join(cls, parts: list[Survey]) -> Survey:
         """Return the survey of all parts together, in any order."""
-        if not parts:
-            return cls.of_equal(0)
-        weighted = [part.sums for part in parts if part.sums is not None]
-        groups = range(1 + len(parts[0].labels))
-        sums = tuple(RowSum.join([part[k] for part in weighted]) for k in groups) if weighted else None
-        return cls(
-            sum(part.n_rows for part in parts),
-            tuple(sum(part.counts[k] for part in parts) for k in groups),
-            sums,
-            min((part.other for part in parts if part.other is not None), default=None),
-            _join_tallies([part.tally for part in parts]),
-            parts[0].labels,
-        )
+        groups: dict[float, list[Tally]] = {}
+        for part in parts:
+            for value, tally in (part.tallies or {}).items():
+                groups.setdefault(value, []).append(tally)
+        weighted = [part.total for part in parts if part.total is not None]
+        n_rows, n_positive = sum(part.n_rows for part in parts), sum(part.n_positive for part in parts)
+        total = sum(weighted) if weighted else None
+        if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
+            first = {value: min(tally.first for tally in found) for value, found in groups.items()}
+            for row, value in (named for part in parts for named in part.named):
+                first[value] = min(row, first.get(value, row))
+            named = sorted((row, value) for value, row in first.items())[:_NAMED]
+            return cls(n_rows, n_positive, total, None, tuple(named))
+        tallies = {
+            value: Tally(min(tally.first for tally in found), *(sum(tally[k] for tally in found) for k in (1, 2)))
+            for value, found in sorted(groups.items())
+        }
+        return cls(n_rows, n_positive, total, tallies)
 
     @property
     def weight(self) -> float:
         """Sum of all weights."""
-        return float(self.n_rows) if self.sums is None else self.sums[0].total()
+        return float(self.n_rows) if self.total is None else rounded(self.total)
 
     def count(self, label: float | None) -> int:
         """How many rows of positive weight are of this class; of any, for None."""
-        return self.counts[self._group(label)]
+        if label is None:
+            return self.n_positive
+        return self.tallies[label].n_rows if self.tallies and label in self.tallies else 0
 
     def mass(self, label: float | None) -> float:
         """Sum of the weights of this class."""
-        return float(self.count(label)) if self.sums is None else self.sums[self._group(label)].total()
+        if self.total is None or label is None or not self.tallies or not self.count(label):
+            return self.weight if label is None else float(self.count(label))
+        return rounded(self.tallies[label].weight)
 
-    def _group(self, label: float | None) -> int:
-        return 0 if label is None else 1 + self.labels.index(label)
-
-
-def _tally(y: FloatArray) -> tuple[tuple[float, int], ...] | None:
-    """Return the different values with their counts; None where there are more than two."""
-    if y.size == 0:
-        return ()
-    first = y == y[0]
-    count = int(np.count_nonzero(first))
-    if count == y.size:
-        return ((float(y[0]), count),)
-    second = y[int(np.argmin(first))]
-    if count + int(np.count_nonzero(y == second)) < y.size:
-        return None
-    return tuple(sorted([(float(y[0]), count), (float(second), y.size - count)]))
+    def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
+        """Return the first row, and its target, that is none of ``labels``."""
+        rows = self.named if self.tallies is None else ((tally.first, value) for value, tally in self.tallies.items())
+        return min((found for found in rows if found[1] not in labels), default=None)
 
 
-def _join_tallies(tallies: list[tuple[tuple[float, int], ...] | None]) -> tuple[tuple[float, int], ...] | None:
-    counts: dict[float, int] = {}
-    for tally in tallies:
-        if tally is None:
-            return None
-        for value, count in tally:
-            counts[value] = counts.get(value, 0) + count
-    return tuple(sorted(counts.items())) if len(counts) <= 2 else None
-
-
-@dataclass(frozen=True)
-class SurveyTask:
-    """Count the rows of each label in a chunk, check its targets and weights."""
-
-    labels: tuple[float, ...] = BOTH
-
-    def __call__(self, chunk: Chunk) -> Survey:
-        y, weights = chunk.y, chunk.weights
-        _check_finite(y, chunk.start, "The target")
-        groups = [y == label for label in self.labels]
-        known = np.logical_or.reduce(groups)
-        other = None
-        if not known.all():
-            first = int(np.argmin(known))
-            other = (int(chunk.start) + first, float(y[first]))
-        if weights is None:
-            counted = (y.size, *(int(np.count_nonzero(group)) for group in groups))
-            return Survey(y.size, counted, None, other, _tally(y), self.labels)
+def survey_chunk(chunk: Chunk) -> Survey:
+    """Count the rows of each target in a chunk, and check its targets and weights."""
+    y, weights = chunk.y, chunk.weights
+    _check_finite(y, chunk.start, "The target")
+    if weights is not None:
         _check_finite(weights, chunk.start, "The weight")
         if (weights < 0.0).any():
             row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
             raise RowError(row, "The weight is negative; weights are masses and must be non-negative")
-        if weights.max() > LARGEST_WEIGHT:
+        if weights.max(initial=0.0) > LARGEST_WEIGHT:
             row = chunk.start + int(np.argmax(weights))
             raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
-        has = weights > 0.0
-        counts = (int(np.count_nonzero(has)), *(int(np.count_nonzero(group & has)) for group in groups))
-        by_class = (RowSum.of(chunk.start, np.where(group, weights, 0.0)) for group in groups)
-        sums = (RowSum.of(chunk.start, weights), *by_class)
-        return Survey(y.size, counts, sums, other, _tally(y), self.labels)
+    values, total = _distinct(y), None if weights is None else exact_sum(weights)
+    n_positive = y.size if weights is None else int(np.count_nonzero(weights > 0.0))
+    if values is None:
+        head = dict.fromkeys(y.tolist()[: 8 * _NAMED])  # in row order
+        named = tuple((chunk.start + int(np.argmax(y == value)), value) for value in list(head)[:_NAMED])
+        return Survey(y.size, n_positive, total, None, named)
+    tallies = {}
+    for value in values:
+        group = y == value
+        first = chunk.start + int(np.argmax(group))
+        if weights is None:
+            tallies[value] = Tally(first, int(np.count_nonzero(group)))
+        else:
+            own = weights[group]
+            tallies[value] = Tally(first, int(np.count_nonzero(own > 0.0)), exact_sum(own))
+    return Survey(y.size, n_positive, total, tallies)
+
+
+def _distinct(y: FloatArray) -> list[float] | None:
+    """Return the different values; None where they are more than classes can be."""
+    found: list[float] = []
+    left = y
+    while left.size and len(found) < 16:  # few classes are counted faster than sorted
+        found.append(float(left[0]))
+        left = left[left != found[-1]]
+    if np.unique(left[:4096]).size > MOST_CLASSES:
+        return None
+    found += np.unique(left).tolist()
+    return found if len(found) <= MOST_CLASSES else None
 
 
 def _check_finite(values: FloatArray, start: int, what: str) -> None:
@@ -137,19 +143,25 @@ def _check_finite(values: FloatArray, start: int, what: str) -> None:
         raise RowError(row, f"{what} is missing, NaN or infinite; drop such rows first")
 
 
-class Candidates(NamedTuple):
-    """Rows that may be among those of smallest keys, with their features where those were at hand."""
+class Picked(NamedTuple):
+    """Some rows: their numbers, targets, weights, and keys and features where they were asked for."""
 
-    keys: FloatArray
     rows: npt.NDArray[np.int64]
     y: FloatArray
     weights: FloatArray | None
+    keys: FloatArray | None
     X: Any
 
-    def first(self, size: int) -> Candidates:
-        """Return the rows of the ``size`` smallest keys, ascending by key; ties by row number."""
-        order = np.lexsort((self.rows, self.keys))[:size]
-        return Candidates._make(None if part is None else part[order] for part in self)
+    @staticmethod
+    def join(parts: list[Picked]) -> Picked:
+        """Return the rows of all parts together."""
+        some = [part for part in parts if part.rows.size] or parts[:1]
+        return Picked._make(None if some[0][k] is None else stack_rows([part[k] for part in some]) for k in range(5))
+
+    def ordered(self, size: int | None = None) -> Picked:
+        """Return the rows ascending by key, ties by number, or the first of them; by number where they have no key."""
+        order = np.lexsort((self.rows,) if self.keys is None else (self.rows, self.keys))[:size]
+        return Picked._make(None if part is None else part[order] for part in self)
 
 
 @dataclass(frozen=True)
@@ -161,7 +173,7 @@ class SmallestTask:
     groups: tuple[float | None, ...]
     with_features: bool
 
-    def __call__(self, chunk: Chunk) -> list[Candidates]:
+    def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)
         keys = row_keys(self.seed, rows)
         found = []
@@ -171,49 +183,15 @@ class SmallestTask:
                 allowed &= chunk.y == label
             if chunk.weights is not None:
                 allowed &= chunk.weights > 0.0
-            chosen = np.flatnonzero(allowed)
-            found.append(
-                Candidates(
-                    keys[chosen],
-                    rows[chosen],
-                    chunk.y[chosen],
-                    None if chunk.weights is None else chunk.weights[chosen],
-                    chunk.X[chosen] if self.with_features else None,
-                )
-            )
+            at = np.flatnonzero(allowed)
+            weights = None if chunk.weights is None else chunk.weights[at]
+            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], chunk.X[at] if self.with_features else None))
         return found
 
     @staticmethod
-    def join(parts: list[list[Candidates]]) -> list[Candidates]:
-        """Return the candidates of all parts together."""
-        return [
-            Candidates(
-                np.concatenate([group.keys for group in groups]),
-                np.concatenate([group.rows for group in groups]),
-                np.concatenate([group.y for group in groups]),
-                stack_weights(group.weights for group in groups),
-                None if groups[0].X is None else stack_rows([group.X for group in groups]),
-            )
-            for groups in zip(*parts, strict=True)
-        ]
-
-
-class Taken(NamedTuple):
-    """Rows that were looked up."""
-
-    rows: npt.NDArray[np.int64]
-    X: Any
-    y: FloatArray
-
-    @staticmethod
-    def join(parts: list[Taken]) -> Taken:
-        """Return the rows of all parts, ascending."""
-        some = [part for part in parts if part.rows.size] or parts[:1]
-        rows = np.concatenate([part.rows for part in some])
-        order = np.argsort(rows, kind="stable")
-        return Taken(
-            rows[order], stack_rows([part.X for part in some])[order], np.concatenate([p.y for p in some])[order]
-        )
+    def join(parts: list[list[Picked]]) -> list[Picked]:
+        """Return the rows of all parts together, group by group."""
+        return [Picked.join(list(groups)) for groups in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -222,7 +200,7 @@ class TakeTask:
 
     rows: npt.NDArray[np.int64]
 
-    def __call__(self, chunk: Chunk) -> Taken:
+    def __call__(self, chunk: Chunk) -> Picked:
         first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
         place = self.rows[first:last] - chunk.start
-        return Taken(self.rows[first:last], chunk.X[place], chunk.y[place])
+        return Picked(self.rows[first:last], chunk.y[place], None, None, chunk.X[place])

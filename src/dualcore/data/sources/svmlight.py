@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import bz2
-import gzip
 import io
+import tempfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,17 +14,18 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.arrays import as_row_weights
-from dualcore.data.sources.base import touched
-from dualcore.data.sources.chunk import Chunk, SourceError, as_signs
-from dualcore.data.sources.local import LocalSource, Pieces
-from dualcore.data.sources.paths import SVMLIGHT, Paths, compression_of, list_files
-from dualcore.data.sources.survey import Survey, SurveyTask
+from dualcore.data.rows import SparseRows, as_row_weights
+from dualcore.data.sources.base import LocalSource, Pieces, touched
+from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans
+from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
+from dualcore.data.sources.survey import Survey, survey_chunk
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 1 << 22
+# Bytes of rows that are kept in memory.
+_MOST_KEPT = 1 << 30
 # Numbers of a chunk: about as many bytes as a dense chunk has.
 _CHUNK_NUMBERS = 1 << 19
 # Longer than any row: what inflates to more without a line break is no text.
@@ -38,36 +36,28 @@ _ADVICE = "A line reads 'target index:value index:value ...', with ascending ind
 
 
 class _Block(NamedTuple):
-    """Consecutive lines: file, place and size in its (inflated) bytes, number of the first line, rows."""
+    """Whole lines of a file: the place of their first byte, their length, and the global number of their first row."""
 
     file: int
     offset: int
     size: int
-    line: int
     start: int
     n_rows: int
 
 
-class _Scan(NamedTuple):
-    """What the first read finds out."""
-
-    survey: Survey
-    smallest: int
-    largest: int
-    n_entries: int
-
-
 class SvmlightSource(LocalSource):
-    r"""Files of SVMlight or LIBSVM text, plain, gzip or bz2: sparse rows, never all in memory.
+    r"""Files of SVMlight or LIBSVM text, plain, gzip or bz2: sparse rows.
 
-    The source reads its files once when it is opened. This read counts rows, features and labels; no other read is
-    needed for them. Comments (``# ...``) and query numbers (``qid:3``) are left out.
+    The source parses its files once when it is opened, and counts rows, features and labels. Rows that take no more
+    than a gigabyte are kept in memory, and the text is not parsed again. Of larger files every read parses the text,
+    block by block; compressed ones are inflated into a temporary file first. Comments (``# ...``) and query numbers
+    (``qid:3``) are left out.
 
     Parameters
     ----------
     path : str, Path or sequence of them
-        A file, a folder of files that end in ``.svm``, ``.libsvm`` or ``.svmlight`` (with ``.gz`` or ``.bz2`` after
-        it, or not), or a list.
+        A file of any name, a folder of files that end in ``.svm``, ``.libsvm`` or ``.svmlight`` (with ``.gz`` or
+        ``.bz2`` after it, or not), a glob, or a list.
     sample_weight : ndarray of shape (n_rows,), optional
         The format itself has no weights.
     n_features : int, optional
@@ -76,8 +66,6 @@ class SvmlightSource(LocalSource):
     zero_based : bool or "auto", default="auto"
         Whether the first feature has the index 0. "auto" says so if the index 0 is in one of the files, as
         scikit-learn does.
-    labels : (negative, positive) or "find", optional
-        The two numbers of a classifier's target; they become -1 and +1. "find" leaves numbers as they are.
     chunk_rows : int, optional
         Rows computed with at a time.
 
@@ -98,7 +86,6 @@ class SvmlightSource(LocalSource):
         sample_weight: Any = None,
         n_features: int | None = None,
         zero_based: bool | str = "auto",
-        labels: tuple[Any, Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
@@ -106,164 +93,162 @@ class SvmlightSource(LocalSource):
             raise ValueError(f"n_features must be a number from 1 to {_MOST_FEATURES}, got {n_features!r}.")
         if zero_based not in (True, False, "auto"):
             raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
-        self.files = [FileState.of(file) for file in list_files(path, SVMLIGHT)]
-        self.labels = _two_numbers(labels, self.files[0].path)
-        found = self._scan()
-        self.zero_based = found.smallest == 0 if zero_based == "auto" else bool(zero_based)
-        if not self.zero_based and found.smallest == 0:
+        listings = list_tables(path, "SVMlight")
+        if any(listing.filesystem is not None for listing in listings):
+            raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
+        self.files = [FileState.of(file) for listing in listings for file in listing.files]
+        self._plain = [_inflate(file.path) if is_compressed(file.path) else None for file in self.files]
+        kept = self._scan()
+        smallest, largest = self._indices
+        self.zero_based = smallest == 0 if zero_based == "auto" else bool(zero_based)
+        if not self.zero_based and smallest == 0:
             raise SourceError(
                 f"{self._place_of(0)} has the index 0, but indices begin with 1 (zero_based=False): give "
                 "zero_based=True."
             )
-        needed = max(found.largest + (1 if self.zero_based else 0), 0)
+        needed = max(largest + (1 if self.zero_based else 0), 0)
         if n_features is not None and needed > n_features:
             raise SourceError(
-                f"{self._place_of(found.largest)} has the index {found.largest}: that is {needed} features, more than "
+                f"{self._place_of(largest)} has the index {largest}: that is {needed} features, more than "
                 f"n_features={n_features}."
             )
         if not needed and n_features is None:
             raise SourceError(f"{self.files[0].path} holds no features: every value is zero. Give n_features.")
         self.n_features = n_features or needed
-        self._survey, self._n_rows = found.survey, found.survey.n_rows
+        self.rows, self._y = None, np.empty(0)
+        if kept is not None:
+            self.rows = SparseRows(sp.vstack([self._shaped(X) for X, _ in kept], format="csr"))
+            self._y = np.concatenate([y for _, y in kept])
+        self.random_access = self.labels_alone = kept is not None
         self.is_weighted = sample_weight is not None
-        self.weights = None if sample_weight is None else as_row_weights(sample_weight, self._n_rows)
-        if self.is_weighted or self.labels is not None:
-            self._survey = None  # of other targets, and without weights
-        self.chunk_rows = chunk_rows or _chunk_rows(found.n_entries / self._n_rows)
-        self._n_pieces = len(self._blocks)
+        self.weights = None if sample_weight is None else as_row_weights(sample_weight, self.n_rows)
+        self._survey = None if self.is_weighted else self._survey
+        self.chunk_rows, self._n_pieces = chunk_rows or self._default_rows, len(self._blocks)
 
     def __repr__(self) -> str:
         return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
 
-    labels_alone = False
-
-    def describe(self, row: int) -> str:
-        block = self._blocks[bisect.bisect_right(self._starts, row) - 1]
-        path = self.files[block.file].path
-        for line, text in _lines(self._bytes(block), block.line):
-            if _is_row(text):
-                if row == block.start:
-                    return f"{path}, line {line}"
-                row -= 1
-        return str(path)
-
     # The first read
 
-    def _scan(self) -> _Scan:
-        """Cut the files into blocks of whole lines, and count rows, features and labels."""
+    def _scan(self) -> list[tuple[Any, FloatArray]] | None:
+        """Parse all files once: count rows, features and labels, and return the rows where they are few enough."""
         self.n_reads += 1
         self._blocks, self._starts = blocks, starts = list[_Block](), list[int]()
         surveys: list[Survey] = []
+        kept: list[tuple[Any, FloatArray]] | None = []
         smallest, largest, n_entries, start = _MOST_FEATURES, -1, 0, 0
         for number, file in enumerate(self.files):
             self.bytes_read += file.size
-            line = 1
-            for offset, text in _text_blocks(file.path):
-                X, y = self._parse(text, file.path, line)
-                if y.size:
-                    blocks.append(_Block(number, offset, len(text), line, start, y.size))
-                    starts.append(start)
-                    with self.naming_rows():
-                        surveys.append(SurveyTask()(Chunk(start, None, y, None)))
+            offset = 0
+            while text := self._text(number, offset):
+                X, y = self._parse(text, number, offset)
+                offset += len(text)
+                if not y.size:
+                    continue
+                blocks.append(_Block(number, offset - len(text), len(text), start, y.size))
+                starts.append(start)
+                with self.naming_rows():
+                    surveys.append(survey_chunk(Chunk(start, None, y, None)))
                 if X.nnz:
                     smallest, largest = min(smallest, int(X.indices.min())), max(largest, int(X.indices.max()))
                 n_entries += X.nnz
                 start += y.size
-                line += text.count(b"\n")
+                if kept is not None:
+                    kept = None if 12 * n_entries + 16 * start > _MOST_KEPT else [*kept, (X, y)]
         if not blocks:
-            raise SourceError(
-                f"{self.files[0].path} holds no rows." if len(self.files) == 1 else "The files hold no rows."
-            )
-        return _Scan(Survey.join(surveys), smallest, largest, n_entries)
+            one = f"{self.files[0].path} holds no rows."
+            raise SourceError(one if len(self.files) == 1 else "The files hold no rows.")
+        wanted = int(_CHUNK_NUMBERS / max(n_entries / start, 1.0))
+        self._default_rows = max(1 << max(wanted, 1).bit_length() - 1, leaf_rows(1, sparse=True))
+        self._survey, self._n_rows, self._indices = Survey.join(surveys), start, (smallest, largest)
+        if kept is not None:
+            self._plain = []
+        return kept
+
+    def _text(self, file: int, offset: int, size: int | None = None) -> bytes:
+        """Return whole lines from a place on: so many bytes, or a few megabytes and the rest of the last line."""
+        path, inflated = self.files[file].path, self._plain[file]
+        with open(path if inflated is None else inflated.name, "rb") as stream:
+            stream.seek(offset)
+            return stream.read(_TEXT_BLOCK) + stream.readline() if size is None else stream.read(size)
+
+    def _parse(self, text: bytes, file: int, offset: int) -> tuple[Any, FloatArray]:
+        """Return the rows of some lines, with the indices as they are, and their targets."""
+        try:
+            return _load(text)
+        except (ValueError, OverflowError) as error:
+            path, before = self.files[file].path, self._text(file, 0, offset).count(b"\n")
+            for number, line in enumerate(text.split(b"\n"), before + 1):  # the parser does not say where
+                try:
+                    _load(line)
+                except (ValueError, OverflowError) as found:
+                    raise SourceError(f"{path}, line {number} is no row: {_said(found)}. {_ADVICE}.") from None
+            raise SourceError(f"{path}, line {before + 1} and after: {_said(error)}. {_ADVICE}.") from None
 
     def _place_of(self, index: int) -> str:
         """Say where an index is first used; for messages, so it may take a while."""
         mark = f"{index}:".encode()
         for file in self.files:
-            line = 1
-            for _, text in _text_blocks(file.path):
-                for number, found in _lines(text, line):
-                    if any(part.startswith(mark) for part in found.split(b"#")[0].split()[1:]):
-                        return f"{file.path}, line {number}"
-                line += text.count(b"\n")
-        return str(self.files[0].path)
+            for number, line in _lines(file.path):
+                if any(part.startswith(mark) for part in line.split(b"#")[0].split()[1:]):
+                    return f"{file.path}, line {number}"
+        return self.files[0].path
 
-    def _parse(self, text: bytes, path: Path, line: int) -> tuple[Any, FloatArray]:
-        """Return the rows of some lines, with the indices as they are, and their targets."""
-        try:
-            return _load(text)
-        except (ValueError, OverflowError) as error:
-            for number, one in _lines(text, line):  # the parser does not say where
-                try:
-                    _load(one)
-                except (ValueError, OverflowError) as found:
-                    raise SourceError(f"{path}, line {number} is no row: {_said(found)}. {_ADVICE}.") from None
-            raise SourceError(f"{path}, line {line} and after: {_said(error)}. {_ADVICE}.") from None
+    def describe(self, row: int) -> str:
+        block = self._blocks[bisect.bisect_right(self._starts, row) - 1]
+        row -= next(other.start for other in self._blocks if other.file == block.file)
+        path = self.files[block.file].path
+        for number, line in _lines(path):
+            if line.split(b"#")[0].strip():
+                if not row:
+                    return f"{path}, line {number}"
+                row -= 1
+        return path
 
     # Reads
 
-    def _bytes(self, block: _Block) -> bytes:
-        with _open(self.files[block.file].path) as stream:
-            stream.seek(block.offset)
-            return _whole(stream, block.size, self.files[block.file].path)
-
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        places = range(len(self._blocks)) if wanted is None else touched(self._starts, wanted)
-        stream: Any = None
-        at, opened = 0, -1
-        try:
-            for place in places:
-                block = self._blocks[place]
-                path = self.files[block.file].path
-                self.bytes_read += block.size
-                if compression_of(path) is None:  # threads read plain text side by side
-                    yield lambda block=block: self._chunks(block, self._bytes(block), features)  # type: ignore[misc]
-                    continue
-                if opened != block.file or stream is None:
-                    if stream is not None:
-                        stream.close()
-                    stream, at, opened = _open(path), 0, block.file
-                while at < block.offset:
-                    at += len(_whole(stream, min(block.offset - at, _TEXT_BLOCK), path))
-                text = _whole(stream, block.size, path)
-                at += block.size
-                yield lambda block=block, text=text: self._chunks(block, text, features)  # type: ignore[misc]
-        finally:
-            if stream is not None:
-                stream.close()
+        if self.rows is not None:
+            for first, last in chunk_spans(0, self.n_rows, self.chunk_rows):
+                yield lambda part=slice(first, last): self._cut(part, features)  # type: ignore[misc]
+            return
+        for place in range(len(self._blocks)) if wanted is None else touched(self._starts, wanted):
+            self.bytes_read += self._blocks[place].size
+            yield lambda block=self._blocks[place]: self._chunks(block, features)  # type: ignore[misc]
 
-    def _chunks(self, block: _Block, text: bytes, features: bool) -> Iterator[Chunk]:
-        X, y = self._parse(text, self.files[block.file].path, block.line)
-        if y.size != block.n_rows or X.shape[1] > self.n_features + (not self.zero_based):
+    def _cut(self, part: slice, features: bool) -> list[Chunk]:
+        X = None if self.rows is None or not features else self.rows.block(part)
+        return [Chunk(part.start, X, self._y[part], None if self.weights is None else self.weights[part])]
+
+    def _chunks(self, block: _Block, features: bool) -> Iterator[Chunk]:
+        X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
+        most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
+        if y.size != block.n_rows or most > self.n_features:
             raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
-        if features:
-            indices = X.indices if self.zero_based else X.indices - 1
-            X = sp.csr_matrix((X.data, indices.astype(np.int32), X.indptr), shape=(y.size, self.n_features))
-        if self.labels is not None:
-            y = as_signs(y, self.labels, block.start)
         weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
-        yield from Chunk(block.start, X if features else None, y, weights).cut(self.chunk_rows)
+        yield from Chunk(block.start, self._shaped(X) if features else None, y, weights).cut(self.chunk_rows)
+
+    def _shaped(self, X: Any) -> sp.csr_matrix:
+        indices = (X.indices if self.zero_based else X.indices - 1).astype(np.int32, copy=False)
+        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        if self.rows is None:
+            return super().take(rows)
+        self.check_files()
+        return self.rows.take(rows), self._y[rows]
 
     def _label_share(self) -> float:
-        return 1.0  # a line has to be read to its end, wherever its target stands
+        return 0.0  # of rows in memory; else a line has to be read to its end, wherever its target stands
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        return len(touched(self._starts, rows)) / len(self._blocks)
+        return 0.0 if self.random_access else len(touched(self._starts, rows)) / len(self._blocks)
 
 
-def _two_numbers(labels: tuple[Any, Any] | str | None, path: Path) -> tuple[float, float] | None:
-    if labels is None or labels == "find":  # numbers are what they are
-        return None
-    try:
-        return float(labels[0]), float(labels[1])
-    except ValueError:
-        raise SourceError(f"{path} has numbers as targets, not the labels {tuple(labels)!r}.") from None
-
-
-def _chunk_rows(row_entries: float) -> int:
-    """Return the rows of a chunk, whole leaves of them."""
-    wanted = int(_CHUNK_NUMBERS / max(row_entries, 1.0))
-    return max(1 << max(wanted, 1).bit_length() - 1, leaf_rows(1, sparse=True))
+def _said(error: BaseException) -> str:
+    if isinstance(error, OverflowError):
+        return f"an index is larger than {_MOST_FEATURES}"
+    return (str(error) or type(error).__name__).rstrip(".")
 
 
 def _load(text: bytes) -> tuple[Any, FloatArray]:
@@ -273,59 +258,23 @@ def _load(text: bytes) -> tuple[Any, FloatArray]:
     return X, np.asarray(y, dtype=np.float64)
 
 
-def _said(error: BaseException) -> str:
-    if isinstance(error, OverflowError):
-        return f"an index is larger than {_MOST_FEATURES}"
-    return (str(error) or type(error).__name__).rstrip(".")
+def _lines(path: str) -> Iterator[tuple[int, bytes]]:
+    with open_text(path) as stream:
+        yield from enumerate(stream, 1)
 
 
-def _open(path: Path) -> Any:
-    openers: dict[str | None, Callable[..., Any]] = {"gzip": gzip.open, "bz2": bz2.open, None: open}
-    return openers[compression_of(path)](path, "rb")
-
-
-def _whole(stream: Any, size: int, path: Path) -> bytes:
-    """Return the next ``size`` bytes."""
-    text = b""
-    with _naming(path):
-        while len(text) < size:
-            more = stream.read(size - len(text))
-            if not more:
-                raise SourceError(f"{path} has changed since it was opened: open it again.")
-            text += more
-    return text
-
-
-def _text_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield whole lines, some megabytes at a time, with the place of their first byte."""
-    offset, rest = 0, b""
-    with _naming(path), _open(path) as stream:
-        while more := stream.read(_TEXT_BLOCK):
-            text = rest + more
-            cut = text.rfind(b"\n") + 1
-            rest = text[cut:]
-            if len(rest) > _LONGEST_LINE:
-                raise SourceError(f"{path} has a line of more than {_LONGEST_LINE >> 20} MiB: that is no row.")
-            if cut:
-                yield offset, text[:cut]
-                offset += cut
-        if rest:
-            yield offset, rest
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Name the file that cannot be inflated or read."""
+def _inflate(path: str) -> Any:
+    """Return a temporary file with the content of a compressed one; it goes with the source."""
+    since_break, out = 0, tempfile.NamedTemporaryFile(prefix="dualcore-", suffix=".svm")  # noqa: SIM115  kept open
     try:
-        yield
+        with open_text(path) as stream:
+            while part := stream.read(_TEXT_BLOCK):
+                since_break = since_break + len(part) if b"\n" not in part else 0
+                if since_break > _LONGEST_LINE:
+                    raise SourceError(f"{path} has a line of more than {_LONGEST_LINE >> 20} MiB: that is no row.")
+                out.write(part)
+        out.flush()
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
         raise SourceError(f"{path} cannot be read: {reason.rstrip('.')}.") from None
-
-
-def _lines(text: bytes, first: int) -> Iterator[tuple[int, bytes]]:
-    yield from enumerate(text.split(b"\n"), first)
-
-
-def _is_row(line: bytes) -> bool:
-    return bool(line.split(b"#")[0].strip())
+    return out

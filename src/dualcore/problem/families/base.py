@@ -66,8 +66,6 @@ class Family(ABC):
     kernel: ClassVar[str] = "rowwise"
     # Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
     is_closed: ClassVar[bool] = False
-    # Whether the problem stays the same if a constant is taken out of a column and the intercept makes up for it.
-    may_shift: ClassVar[bool] = True
     # Whether `rows` returns other features than it was given.
     moves_rows: ClassVar[bool] = False
     # Whether it stays the same problem, of fewer features, where coefficients are zero: `Problem.narrowed`.
@@ -84,6 +82,8 @@ class Family(ABC):
     linear_in_multiplier: bool = True
     # Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
     finite_at_kappa: bool = True
+    # Columns that hold ones and zeros, and nothing else.
+    one_hot: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
     # Scores of a row: 1, or one for each of many classes.
     n_outputs: int = 1
     # The minimum over the multiplier, from losses and gains; only where the family has ``flips_only``.
@@ -172,6 +172,10 @@ class Family(ABC):
         """Return coefficients and intercept as numbers of the family's kind."""
         return np.asarray(coef, dtype=np.float64), float(intercept)
 
+    def check_model(self, coef: FloatArray, intercept: Any, n_features: int) -> None:
+        """Raise ValueError where a model is not one of so many features, or not finite."""
+        check_one_score(coef, intercept, n_features)
+
     def zero_model(self, n_features: int) -> tuple[FloatArray, Any]:
         """Return the model whose scores are all zero."""
         return np.zeros(self.model_shape(n_features)), 0.0
@@ -248,13 +252,18 @@ class Family(ABC):
         return bool(np.isfinite(self.geometry.label_cost))
 
 
+def check_one_score(coef: FloatArray, intercept: float, n_features: int) -> None:
+    """Raise ValueError where a model of one score is not one of so many features, or not finite."""
+    if coef.shape != (n_features,):
+        raise ValueError(f"coef must hold one number per feature ({n_features}), got shape {coef.shape}.")
+    if not (np.isfinite(coef).all() and np.isfinite(intercept)):
+        raise ValueError("coef and intercept must be finite.")
+
+
 def signal(loss: Loss, rows: Rows, y: FloatArray, coef: npt.ArrayLike, intercept: float) -> FloatArray:
     """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
     theta = np.asarray(coef, dtype=np.float64)
-    if theta.shape != (rows.m,):
-        raise ValueError(f"coef must hold one number per feature ({rows.m}), got shape {theta.shape}.")
-    if not (np.isfinite(theta).all() and np.isfinite(intercept)):
-        raise ValueError("coef and intercept must be finite.")
+    check_one_score(theta, intercept, rows.m)
     with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
         t = rows.dot(theta)
     t += intercept

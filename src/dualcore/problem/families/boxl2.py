@@ -21,6 +21,8 @@ _LEAST_SLOPE = 1e-100
 # How far a move goes that pays the more the farther it goes, in units of the walls it has met: what it misses is then
 # about what rounding takes from the difference of gain and cost.
 _FAR = 1e8
+# Below this a coefficient may have a ratio of wall to coefficient beyond the farthest that is told apart.
+_LEAST_COEF, _FARTHEST = 1e-50, 1e100
 # By how much, relatively, the end of a search is moved outwards for rounding.
 _MARGIN = 1e-9
 
@@ -40,6 +42,8 @@ class L2Path(WalledPath):
         n, m = caps.shape
         with np.errstate(over="ignore"):
             ratio = caps / slopes
+        if slopes.min() < _LEAST_COEF:  # next to none: squares of their ratios, which nothing reaches, would overflow
+            np.minimum(ratio, _FARTHEST, out=ratio, where=np.isfinite(caps))
         order = order_rows(ratio)
         steep = slopes.take(order)
         order += np.arange(n)[:, None] * m

@@ -55,7 +55,6 @@ class MovingFamily(Family):
     that is feasible for all of them: the source of subgradients, planes, worst cases and lower bounds.
     """
 
-    may_shift = False
     moves_rows = True
 
     @abstractmethod

@@ -116,6 +116,15 @@ class SoftmaxFamily(Family):
             )
         return theta, b
 
+    def check_model(self, coef: FloatArray, intercept: Any, n_features: int) -> None:
+        if coef.shape != self.model_shape(n_features):
+            raise ValueError(
+                f"A model of {self.n_outputs} classes and {n_features} features has coef of shape "
+                f"{self.model_shape(n_features)}, got {coef.shape}."
+            )
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            raise ValueError("coef and intercept must be finite.")
+
     def zero_model(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         return np.zeros(self.model_shape(n_features)), np.zeros(self.n_outputs)
 
@@ -170,13 +179,7 @@ class SoftmaxFamily(Family):
 
     def scores(self, rows: Rows, coef: FloatArray, intercept: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
         """Yield ``(rows, scores)`` block by block, scores of shape (rows, K)."""
-        if coef.shape != self.model_shape(rows.m):
-            raise ValueError(
-                f"A model of {self.n_outputs} classes and {rows.m} features has coef of shape "
-                f"{self.model_shape(rows.m)}, got {coef.shape}."
-            )
-        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-            raise ValueError("coef and intercept must be finite.")
+        self.check_model(coef, intercept, rows.m)
         across = np.ascontiguousarray(coef.T)
         for part, block in rows.blocks():
             with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import FlipTail
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, MarginLoss
 

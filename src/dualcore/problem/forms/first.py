@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import FlipTail
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms.base import (
     BLOCK,
     DualForm,
@@ -150,7 +150,7 @@ class MarginForm(DualForm):
             return Minimum(self.radius * kappa + mean_loss, kappa)
         multiplier = kappa
         if gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta)
+            order = np.argsort(-delta, kind="stable")  # of equal ones the order must not depend on how many follow
             delta, masses = delta[order], masses[order]
             last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
             last = min(last, delta.size - 1)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from bisect import bisect_left
+from functools import partial
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import FlipTail
+from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms.base import (
-    BLOCK,
     DualForm,
     Evaluated,
     Minimum,
@@ -23,9 +22,6 @@ from dualcore.problem.losses import MarginLoss
 
 # What is left of a mass of one by rounding; more than that is a mass.
 _NO_MASS = 2.0**-60
-
-# Rows of the sample that brackets the multiplier where a search is needed.
-_FEW = 4096
 
 
 class SquaredForm(DualForm):
@@ -163,16 +159,6 @@ class SquaredForm(DualForm):
         return float(slope_size * (longest / self.radius + slope_size) ** (self.power - 1.0))
 
 
-class _Undecided(NamedTuple):
-    """Rows that may still stay or flip, and of all others: squares that scale, flipped squares, flipped mass."""
-
-    t: FloatArray
-    weights: FloatArray
-    squares: float
-    flat: float
-    flipped: float
-
-
 class SquaredHingeForm(SquaredForm):
     """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
 
@@ -295,90 +281,41 @@ class SquaredHingeForm(SquaredForm):
         return self._search(t, weights, size)
 
     def _search(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
-        """Minimise the convex objective in the multiplier; no closed form exists once flips are active.
+        """Minimise the convex objective in the multiplier by bisection; with flips no closed form exists.
 
-        Within a bracket most rows are decided, by their margin alone, and enter as three sums. A sample of the rows
-        gives the first bracket; it is halved on the rows that are left.
+        At a multiplier rows stay up to some margin, flip above it, and from another margin on also move. With the rows
+        sorted by margin, the derivative in the multiplier takes two binary searches and a few running sums.
         """
+        order = np.argsort(t, kind="stable")
+        gamma, z = self.geometry.label_cost, t[order]
+        masses = np.full(t.size, 1.0 / t.size) if weights is None else weights[order]
+        squares = (np.ones(t.size), self.shortfall(z) ** 2, np.maximum(1.0 + z - size * gamma, 0.0) ** 2)
+        mass, staying, moving = (np.append(0.0, np.cumsum(masses * each)) for each in squares)
+
+        def flips(row: int, multiplier: float) -> bool:
+            one = z[row : row + 1]
+            return bool(self._flip(one, multiplier, size)[0] > SquaredForm.h(self, one, multiplier, size))
+
+        def slope(multiplier: float) -> float:
+            first = bisect_left(range(t.size), True, key=lambda row: flips(row, multiplier))
+            farther = int(np.searchsorted(z, multiplier * gamma / size - 1.0)) if size > 0.0 else t.size
+            farther = max(first, farther)
+            scaled = float(staying[first] + moving[-1] - moving[farther])
+            grown = scaled * (size / (multiplier - size**2)) ** 2 if scaled > 0.0 else 0.0
+            return self.radius**2 - gamma**2 * float(mass[farther] - mass[first]) - grown
+
         low, high = self.kappa(size), self.largest_multiplier(t, size)
-        whole = _Undecided(t, np.full(t.size, 1.0 / t.size) if weights is None else weights, 0.0, 0.0, 0.0)
-        left = whole
-        if t.size > _FEW:
-            part = slice(None, None, -(-t.size // _FEW))
-            masses = whole.weights[part]
-            guess = self._search(t[part], masses / masses.sum(), size).multiplier if masses.any() else high
-            for spread in (1.1, 4.0):
-                near = max(low, guess / spread), min(high, guess * spread)
-                left = self._decide(whole, *near, size)
-                if self._slope(left, near[0], size) <= 0.0 <= self._slope(left, near[1], size):
-                    low, high = near
-                    break
-                left = whole
-        for count in range(1, 200):
+        for _ in range(200):
             middle = 0.5 * (low + high)
             if not low < middle < high:
                 break
-            low, high = (middle, high) if self._slope(left, middle, size) < 0.0 else (low, middle)
-            if count % 4 == 0 and left.t.size > 256:
-                left = self._decide(left, low, high, size)
-        values = [self._objective(left, lam, size) for lam in (low, high)]
+            low, high = (middle, high) if slope(middle) < 0.0 else (low, middle)
+        values = [
+            self.radius**2 * lam + blocked_sum(partial(self.h, multiplier=lam, size=size), t, weights)
+            for lam in (low, high)
+        ]
         best = int(np.argmin(values))
         return Minimum(values[best], (low, high)[best])
-
-    def _decide(self, rows: _Undecided, low: float, high: float, size: float) -> _Undecided:
-        """Move to the sums the rows that stay, or flip in the same way, for every multiplier between the two."""
-        gamma, slack = self.geometry.label_cost, low - size**2
-        if not slack > 0.0:
-            return rows
-        top = float(rows.t.max())
-        # Both branches fall with the multiplier: a row stays if its flip at low earns no more than staying at high.
-        stays, _ = self._where(lambda z: self._flip(z, low, size)[0] - SquaredForm.h(self, z, high, size), top)
-        _, flips = self._where(lambda z: self._flip(z, high, size)[0] - SquaredForm.h(self, z, low, size), top)
-        moves_low, moves_high = (lam * gamma / size - 1.0 if size > 0.0 else np.inf for lam in (low, high))
-        squares, flat, flipped, kept = rows.squares, rows.flat, rows.flipped, []
-        for start in range(0, rows.t.size, BLOCK):
-            t, w = rows.t[start : start + BLOCK], rows.weights[start : start + BLOCK]
-            staying, moving = t <= stays, t >= max(flips, moves_high)
-            flipping = (t >= flips) & (t < moves_low)
-            short, far, v = self.shortfall(t), 1.0 + t - size * gamma, 1.0 + t
-            squares += float((w * staying) @ (short * short)) + float((w * moving) @ (far * far))
-            flat, flipped = flat + float((w * flipping) @ (v * v)), flipped + float(w @ flipping)
-            kept.append(start + np.flatnonzero(~(staying | moving | flipping)))
-        left = np.concatenate(kept)
-        return _Undecided(rows.t[left], rows.weights[left], squares, flat, flipped)
-
-    @staticmethod
-    def _where(gain: Callable[[FloatArray], FloatArray], top: float) -> tuple[float, float]:
-        """Return two margins: where a rising function is not positive yet, and where it is (inf if it never is)."""
-        low, high = -1.0, np.inf  # with a margin of -1 there is nothing to gain by a flip
-        for _ in range(30):
-            grid = np.linspace(low, min(high, top), 17)
-            above = np.flatnonzero(gain(grid) > 0.0)
-            if not above.size:
-                return float(grid[-1]), high
-            first = int(above[0])
-            low, high = float(grid[max(first - 1, 0)]), float(grid[first])
-            if not high - low > 1e-12 * (1.0 + abs(high)):
-                break
-        return low, high
-
-    def _slope(self, rows: _Undecided, multiplier: float, size: float) -> float:
-        slack = multiplier - size**2
-        decided = self.radius**2 - self._flip_price(rows.flipped)
-        if rows.squares:
-            decided -= rows.squares * (size / slack) ** 2 if slack > 0.0 else np.inf
-        return decided + blocked_sum(lambda t: self.partials(t, multiplier, size).multiplier, rows.t, rows.weights)
-
-    def _flip_price(self, mass: float) -> float:
-        gamma = self.geometry.label_cost
-        return mass * gamma * gamma if mass else 0.0
-
-    def _objective(self, rows: _Undecided, multiplier: float, size: float) -> float:
-        slack = multiplier - size**2
-        decided = self.radius**2 * multiplier + rows.flat - multiplier * self._flip_price(rows.flipped)
-        if rows.squares:
-            decided += rows.squares * multiplier / slack if slack > 0.0 else np.inf
-        return decided + blocked_sum(lambda t: self.h(t, multiplier, size), rows.t, rows.weights)
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         multiplier = self.minimise(t, weights, size).multiplier

@@ -14,13 +14,13 @@ from scipy.optimize import brentq
 from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
-from dualcore.data.sources.rows import KnownRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
 from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
+from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
 
@@ -32,6 +32,18 @@ _FEW_MOVING = 0.2
 _SAMPLED = 1000
 # A mean square above this has lost nothing to the smallest numbers of single precision.
 _LEAST_SQUARE = 1e-25
+
+
+def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
+    """Return the mean distance of targets from their median; of equal targets, or one, their distance from zero.
+
+    Examples
+    --------
+    >>> target_spread(np.array([1.0, 2.0, 6.0])), target_spread(np.array([-3.0])), target_spread(np.zeros(2))
+    (1.6666666666666667, 3.0, 1.0)
+    """
+    middle = float(np.median(y))
+    return float(np.average(np.abs(y - middle), weights=masses)) or abs(middle) or 1.0
 
 
 class MemoryOracle(Oracle):
@@ -332,9 +344,7 @@ class MemoryOracle(Oracle):
     def typical_signal(self) -> float:
         if self.problem.is_classification:
             return 1.0
-        y = self.data.y
-        middle = float(np.median(y))
-        return max(float(np.average(np.abs(y - middle), weights=self.masses)), 1e-300)
+        return target_spread(self.data.y, self.masses)
 
     def constant(self, width: float) -> float:
         if not self.problem.fit_intercept:

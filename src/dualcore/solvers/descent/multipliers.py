@@ -202,7 +202,7 @@ class Multipliers:
         spread = max(float(bend.sum()), 1e-6 / ramps.width)
         # Where no row is on a ramp nothing curves in the intercept, and Newton's equations have no solution.
         held = spread - float(bend.sum())
-        most = int(_MOST_DENSE * oracle.n_rows)
+        most = max(int(_MOST_DENSE * oracle.n_rows), 1)
         if rows.size > most and not oracle.is_sparse:
             kept = np.sort(self.rng.choice(rows.size, most, replace=False))
             rows, bend = rows[kept], bend[kept] * (rows.size / most)

@@ -133,6 +133,9 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
     start, stiff = target[held] / prices[held], weights[held] * prices[held] ** 2
     if not np.linalg.norm(stiff * start) > level:
         return np.inf
+    # In units of the largest coefficient: squares of tiny ones underflow. A power of two rounds nothing.
+    unit = float(np.ldexp(1.0, int(np.frexp(np.abs(start).max())[1])))
+    start, stiff = start / unit, stiff * unit
     high = level / float(np.linalg.norm(start))
 
     def excess(s: float) -> float:
@@ -140,7 +143,7 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
 
     while excess(high) < 0.0:
         high *= 4.0
-    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300))
+    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300)) / unit
 
 
 def _euclidean_cone(

@@ -17,9 +17,10 @@ from dualcore.solvers.descent.metric import DiagonalHessian, Hessian, SampleHess
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.prox import prox_with_size
 from dualcore.solvers.descent.rowsums import Point
+from dualcore.solvers.lbfgs import LimitedMemory
 
-# Pairs of steps and gradients that a model without a matrix remembers.
-_MEMORY = 20
+# Pairs of steps and gradients that a model without a matrix keeps.
+_PAIRS = 20
 # Steps of the inner method, and the share of its first step at which it stops.
 _INNER, _INNER_SHARE = 400, 0.02
 # Step lengths tried at once where the full step does not lower the risk.
@@ -66,36 +67,22 @@ class DenseQuadratic(Quadratic):
 
 
 class LimitedQuadratic(Quadratic):
-    """A diagonal and the last few pairs, in the compact form of limited-memory BFGS."""
+    """A diagonal, corrected by the last few pairs."""
 
     def __init__(self, diagonal: FloatArray) -> None:
-        self.base = diagonal
-        self.diagonal = diagonal
-        self.steps: list[FloatArray] = []
-        self.changes: list[FloatArray] = []
-        self._wide: FloatArray | None = None
-        self._core: FloatArray | None = None
+        self.base = self.diagonal = diagonal
+        self.memory = LimitedMemory(diagonal.size, _PAIRS)
+        self._wide, self._core = np.zeros((0, diagonal.size)), np.zeros((0, 0))
 
     def apply(self, vector: FloatArray) -> FloatArray:
-        out = self.base * vector
-        if self._wide is not None and self._core is not None:
-            out -= (self._core @ (self._wide @ vector)) @ self._wide
-        return out
+        return np.asarray(self.base * vector - (self._core @ (self._wide @ vector)) @ self._wide)
 
     def learn(self, step: FloatArray, change: FloatArray) -> None:
-        along = float(step @ change)
-        if along <= 1e-8 * float(step @ (self.base * step)):
+        if float(step @ change) <= 1e-8 * float(step @ (self.base * step)) or not self.memory.add(step, change):
             return
-        self.steps, self.changes = [*self.steps, step][-_MEMORY:], [*self.changes, change][-_MEMORY:]
-        S, Y = np.array(self.steps), np.array(self.changes)
-        scaled = S * self.base
-        products = S @ Y.T
-        lower = np.tril(products, -1)
-        core = np.block([[scaled @ S.T, lower], [lower.T, -np.diag(np.diag(products))]])
-        self._wide, self._core = np.concatenate([scaled, Y]), np.linalg.inv(core)
-        self.diagonal = np.maximum(
-            self.base - np.einsum("kj,kj->j", self._wide, self._core @ self._wide), 1e-3 * self.base
-        )
+        self._wide, self._core = self.memory.correction(self.base)
+        taken = np.einsum("kj,kj->j", self._wide, self._core @ self._wide)
+        self.diagonal = np.maximum(self.base - taken, 1e-3 * self.base)
 
 
 class _Variables:
@@ -104,7 +91,8 @@ class _Variables:
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
         self.intercept = objective.problem.fit_intercept
-        self.sized = objective.problem.family.flips or not objective.problem.family.linear_in_multiplier
+        curved = not objective.problem.family.linear_in_multiplier and objective.radius > 0.0
+        self.sized = objective.problem.family.flips or curved
 
     def vector(self, point: Point) -> FloatArray:
         rest = [point.intercept] * self.intercept + [point.size] * self.sized
@@ -145,10 +133,11 @@ def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: Floa
         matrix = hessian.matrix.copy()
         matrix[np.arange(m), np.arange(m)] += objective.ridge
         if not objective.problem.family.linear_in_multiplier:
-            grown = np.zeros((matrix.shape[0] + 1, matrix.shape[0] + 1))
-            grown[:-1, :-1] = matrix
-            vector = objective.outer_curvature(at)
-            matrix = grown + np.outer(vector, vector)
+            vector, known = objective.outer_curvature(at), matrix.shape[0]
+            matrix = (
+                np.pad(matrix, (0, variables.sized))
+                + np.outer(vector, vector)[: known + variables.sized, : known + variables.sized]
+            )
         diagonal = np.diag(matrix)
         least = 1e-6 * max(float(diagonal.max()), 1e-300) if reference is None else _LEAST * reference
         matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal

@@ -17,11 +17,11 @@ from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import weighted_squares
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.rows import RememberedRows
 from dualcore.problem import Data, Problem
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.oracle import Certified, Oracle, RowSample, sides
 from dualcore.solvers.descent.rowsums import Point, RowFunction, RowSums
+from dualcore.solvers.remembered import RememberedRows
 
 
 class UnscaledPoint(NamedTuple):

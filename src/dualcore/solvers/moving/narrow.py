@@ -7,16 +7,20 @@ So the optimum of the problem without such features is the optimum of the proble
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import choose_columns, constant_columns
+from dualcore.data.rows import DenseRows, Rows
 from dualcore.problem import Data, Problem
 
-__all__ = ["Narrow"]
+__all__ = ["Narrow", "choose_columns"]
+
+# Chosen columns of at most this many numbers are copied: to choose them again in every pass would take longer.
+_FEW_COPIED = 2_000_000
 
 
 class Narrow(NamedTuple):
@@ -55,3 +59,63 @@ class Narrow(NamedTuple):
         out = np.zeros(self.constants.size)
         out[self.columns] = coef
         return out
+
+
+class ChosenColumns(Rows):
+    """Some columns of other rows, chosen a block at a time: no copy of X is made."""
+
+    def __init__(self, rows: Rows, columns: npt.NDArray[np.intp]) -> None:
+        self.rows, self.columns = rows, columns
+        self.n, self.m, self.in_memory = rows.n, columns.size, rows.in_memory
+
+    @property
+    def block_rows(self) -> int:
+        """As many as of the rows themselves."""
+        return self.rows.block_rows
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        for part, block in self.rows.blocks():  # of a source one read
+            yield part, block[:, self.columns]
+
+    def block(self, part: slice) -> Any:
+        return self.rows.block(part)[:, self.columns]
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        return self.rows.take(indices)[:, self.columns]
+
+
+def choose_columns(rows: Rows, columns: npt.NDArray[np.intp]) -> Rows:
+    """Return rows of some columns, written out where they are few numbers.
+
+    Examples
+    --------
+    >>> choose_columns(DenseRows(np.arange(6.0).reshape(2, 3)), np.array([0, 2])).block(slice(0, 2))
+    array([[0., 2.],
+           [3., 5.]])
+    """
+    chosen = ChosenColumns(rows, columns)
+    if not rows.in_memory or chosen.n * chosen.m > _FEW_COPIED:
+        return chosen
+    out = np.empty((chosen.n, chosen.m))
+    for part, block in chosen.dense_blocks():
+        out[part] = block
+    return DenseRows(out)
+
+
+def constant_columns(rows: Rows) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    """Return which columns hold one number only, and the first row.
+
+    Examples
+    --------
+    >>> constant_columns(DenseRows(np.array([[1.0, 2.0], [1.0, 3.0]])))[0]
+    array([ True, False])
+    """
+    first: FloatArray | None = None
+    same = np.ones(rows.m, dtype=bool)
+    for _, block in rows.dense_blocks():
+        first = block[0].copy() if first is None else first
+        at = np.flatnonzero(same)
+        if not at.size:
+            break
+        same[at] = (block[:, at] == first[at]).all(axis=0)
+    return same, np.zeros(rows.m) if first is None else first

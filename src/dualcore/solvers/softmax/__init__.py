@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dualcore.solvers.softmax.solveclasses import solve_classes
+from dualcore.solvers.softmax.classsolvers import ClassDescentSolver, ClassNewtonSolver
 
-__all__ = ["solve_classes"]
+__all__ = ["ClassDescentSolver", "ClassNewtonSolver"]

@@ -21,16 +21,16 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.certificates.softmax.transport import Transport
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.forms import Minimum
 from dualcore.solvers.coneprogram import Affine, ConeProgram
 from dualcore.solvers.softmax.curvedprogram import CurvedProgram, bound_differences
-from dualcore.solvers.softmax.openrows import OpenRows, choose_open
 
-__all__ = ["FLAT", "newton_step"]
+__all__ = ["newton_step"]
 
 # A share of the mean curvature: directions that have none stay at rest.
 _DAMPING = 1e-10
-# The least share of the largest curvature that is told from none, and most numbers of a model for which it is tried.
-FLAT, _MOST_AXES = 1e-13, 400
+# Most numbers of a model whose directions without curvature are found by an eigendecomposition.
+_MOST_AXES = 400
 
 
 class Expansion(NamedTuple):
@@ -43,27 +43,37 @@ class Expansion(NamedTuple):
     lowest: npt.NDArray[np.int64]
 
 
-def newton_step(
-    design: ClassDesign, W: FloatArray, multiplier: float, tol: float, *, flat: float = FLAT, stretch: float = 1.0
-) -> NewtonStep:
+class OpenRows(NamedTuple):
+    """Rows near a change of label, with one entry for every label they may take, entries in row order.
+
+    ``row``, ``label``, ``gain`` (entries,): what taking the label adds to the loss; ``place`` (entries,): which of
+    ``features`` (rows, width) belongs to the entry.
+    """
+
+    row: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int64]
+    gain: FloatArray
+    place: npt.NDArray[np.int64]
+    features: FloatArray
+
+
+def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *, flat: float = 1e-13) -> NewtonStep:
     """Read the data once at ``W`` and solve the problem to second order around it.
 
     Parameters
     ----------
-    multiplier : float
-        That of the risk at ``W``.
+    risk : Minimum
+        The risk at ``W`` and its multiplier.
     tol : float
     flat : float
         Curvature below this share of the largest counts as none when the dual point is corrected.
-    stretch : float, default=1.0
-        Factor on the objective while the cone program is solved; small risks want a large one.
     """
     problem, m = design.problem, design.scale.size
     basis, n_classes = design.basis, W.shape[0]
     here = _expand(design, W)
     flips, open_rows = Flips.none(), None
     if design.problem.family.flips:
-        flips, open_rows = choose_open(design, W, here.gain, here.tie, here.lowest, multiplier, limit=W.size // 2 + 100)
+        flips, open_rows = _choose_open(design, W, here, risk.multiplier, limit=W.size // 2 + 100)
     ridge = design.ridge
     penalty = np.kron(np.eye(n_classes), basis.T @ (ridge[0][:, None] * basis))
     total, factor = _factor(here.curvature + penalty, W.shape)
@@ -82,6 +92,8 @@ def newton_step(
         priced = type(design.norm)(_prices(design) / problem.radius)
         read_flow = bound_differences(program, priced, lam, coef, n_classes, m)
         read_flips = None if open_rows is None else _leave_open(program, design, open_rows, lam, step)
+        # The tolerances of a cone program are absolute where its objective is below one.
+        stretch = float(np.clip(1.0 / max(risk.value, 1e-300), 1.0, 1e5))
         found = program.solve(tol=max(1e-3 * tol, 1e-11), loose_tol=1e-6, max_iter=100, stretch=stretch)
         change, transport = found.value(step), read_flow(found)
         transport = transport._replace(cost=transport.cost * problem.radius)
@@ -188,6 +200,33 @@ def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
         np.add.at(push, (index, flips.label), -weight)
         out = push.T @ features
     return out
+
+
+def _choose_open(
+    design: ClassDesign, W: FloatArray, here: Expansion, multiplier: float, limit: int
+) -> tuple[Flips, OpenRows]:
+    """Decide the rows far from any change of label; leave the nearest ``limit`` of them to the cone program.
+
+    ``multiplier`` is that of the risk at ``W``: the mass that gains more than its price is then affordable.
+    """
+    data, code = design.data, design.code
+    beyond = here.gain - multiplier * design.problem.geometry.label_cost
+    distance = np.where(beyond > 0.0, np.minimum(beyond, here.tie), -beyond)
+    near = np.sort(np.argpartition(distance, limit)[:limit]) if distance.size > limit else np.arange(distance.size)
+    farthest = float(distance[near].max())
+    far = np.ones(distance.size, dtype=bool)
+    far[near] = False
+    flipped = np.flatnonzero(far & (beyond > 0.0))
+    features = design.rows(data.rows.take(near))
+    scores = features @ W.T
+    gains = np.take_along_axis(scores, code[near, None], axis=1) - scores
+    candidate = np.ones(gains.shape, dtype=bool)
+    if candidate.size > 4 * limit:  # many classes: leave out the labels that are far from gaining most
+        candidate = gains >= gains.max(axis=1, keepdims=True) - 2.0 * farthest
+    candidate[np.arange(near.size), code[near]] = False
+    index, label = np.nonzero(candidate)
+    chosen = Flips(flipped, here.lowest[flipped], np.ones(flipped.size))
+    return chosen, OpenRows(near[index], label, gains[index, label], index, features)
 
 
 def _leave_open(

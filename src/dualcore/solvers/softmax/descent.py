@@ -18,11 +18,9 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
+from dualcore.solvers.lbfgs import LimitedMemory
 from dualcore.solvers.softmax.classmetric import ClassMetric, sample_gram, sample_rows
-from dualcore.solvers.softmax.lbfgs import Memory
 from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
-from dualcore.solvers.softmax.walls import FixedWalls
-from dualcore.solvers.softmax.within import BoundedSteps
 
 __all__ = ["ClassDescent"]
 
@@ -52,12 +50,7 @@ _START_UNCHANGED = 0.3
 # A sample is worth solving if the rows are so many times as many.
 _WORTH = 4
 # Share of the gap of a known model that a better bound could still close, below which none is looked for.
-_ENOUGH = 0.1
-# Up to this many numbers, or without a metric where labels stay, the l1 norm's widest difference is a bound on all
-# coefficients, and not smoothed; rounds end where steps gain less than this share of the gap.
-_FEW_BOUNDED, _DONE_BOUNDED = 2500, 5e-3
-# Where labels stay, evaluations between two looks at the lower bound: at least, and as a share of those so far.
-_LOOK, _LOOK_SHARE = 10, 0.15
+ENOUGH = 0.02
 # Lengths of the first step that are tried.
 _TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
 # The metric is renewed once the mean curvature of the loss, or of the rest, has changed by this factor.
@@ -118,7 +111,7 @@ class ClassDescent:
         """Whether the certified gap is within tolerance."""
         enough = self.tol * self.upper
         if self.known is not None:
-            enough = max(enough, _ENOUGH * (self.known - self.lower.value))
+            enough = max(enough, ENOUGH * (self.known - self.lower.value))
         return self.upper - self.lower.value <= enough
 
     @property
@@ -135,19 +128,13 @@ class ClassDescent:
             self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
         if not (self._start_on_sample() or self._start_unchanged()):
             self._start_here()
-        if self._has_walls():
-            if design.problem.family.flips:
-                self._run_bounded()
-            else:
-                self._run_walls()
-            return
-        curvature, extra, memory, metric = 0.0, np.zeros(1), Memory(self.W.size), None
+        curvature, extra, memory, metric = 0.0, np.zeros(1), LimitedMemory(self.W.size), None
         here = self.risk.at(self.W, self.width, self.scale)
         self._keep(here)  # rounds may end above a good start
         while True:
             found, held = _mean_curvature(here, design), self._extra(here)
             if metric is None or _differ(found, curvature) or _differ(float(held.sum()), float(extra.sum())):
-                curvature, extra, memory = found, held, Memory(self.W.size)
+                curvature, extra, memory = found, held, LimitedMemory(self.W.size)
                 metric = ClassMetric.of(design, self.gram, curvature, extra)
             here = self._round(here, metric, memory)
             if self._is_over(here):
@@ -157,54 +144,6 @@ class ClassDescent:
             if self._keep(capped):
                 break
             here = self.risk.at(here.W, self.width, self.scale) if here.labels is not None else capped
-
-    def _has_walls(self) -> bool:
-        """Whether the widest difference had better be a bound on all coefficients, by measurement."""
-        problem = self.design.problem
-        few = self.W.size <= _FEW_BOUNDED or (self.gram is None and not problem.family.flips)
-        return few and problem.radius > 0.0 and isinstance(self.design.norm, L1Norm)
-
-    def _run_walls(self) -> None:
-        """Descend where labels stay and the widest difference bounds all coefficients: nothing is smoothed."""
-        self.width, self.converged = self.risk.widest.least_width, True
-        self._keep(self.risk.at(self.W, self.width, self.scale))
-        walls, W, due, over = FixedWalls(self.risk, self.scale), self.W, 0, False
-
-        def is_enough(here: SmoothRiskValue) -> bool:
-            nonlocal due, over
-            self._keep(here)
-            if self.iterations >= min(due, self.max_evaluations):
-                over, due = self._is_over(here), self._next_look()
-            return over
-
-        while not over:
-            due = self._next_look()
-            here, told = walls.run(W, self.width, is_enough)
-            W, self.scale = here.W, walls.scale
-            if not told:  # no step gains: from here the method may, with nothing remembered
-                over = self._is_over(here)
-
-    def _next_look(self) -> int:
-        """Return after how many evaluations to look at the bound again: it costs about two of them."""
-        return self.iterations + max(_LOOK, int(_LOOK_SHARE * self.iterations))
-
-    def _run_bounded(self) -> None:
-        """Take rounds of steps in which the widest difference bounds all coefficients and labels change."""
-        design, risk = self.design, self.risk
-        steps, ridge = BoundedSteps(risk, self.scale), design.ridge[0, : risk.price.size]
-        self.width = risk.widest.least_width
-        here, curvature, metric = risk.at(self.W, self.width, self.scale), 0.0, None
-        self._keep(here)
-        while True:
-            found = _mean_curvature(here, design)
-            if metric is None or _differ(found, curvature):
-                curvature, metric = found, ClassMetric.of(design, self.gram, found, ridge)
-            gap = min(self.upper - max(self.lower.value, 0.0), 1.0)
-            enough = self.strictness * max(_DONE_BOUNDED * gap, 1e-3 * self.tol * here.risk)
-            here = steps.round(here.W, self.width, metric, enough, _MOST, self.max_evaluations)
-            self.scale, self.converged = steps.scale, True
-            if self._is_over(here):
-                break
 
     def _is_over(self, here: SmoothRiskValue) -> bool:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
@@ -224,7 +163,7 @@ class ClassDescent:
         """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
         here = self.risk.at(W, self.width, self.scale)
         metric = ClassMetric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
-        memory = Memory(W.size)
+        memory = LimitedMemory(W.size)
         for number in range(rounds):
             if number:
                 self.risk.renew(here, np.inf)
@@ -235,6 +174,8 @@ class ClassDescent:
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many; priors and widths come from there too."""
         design = self.design
+        if self.W[:, : self.risk.price.size].any():
+            return False
         chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
         if _WORTH * chosen.size > design.data.rows.n:
             return False
@@ -297,7 +238,7 @@ class ClassDescent:
         held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
-    def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: Memory) -> SmoothRiskValue:
+    def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: LimitedMemory) -> SmoothRiskValue:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations

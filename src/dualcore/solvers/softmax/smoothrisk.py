@@ -105,9 +105,7 @@ class SmoothRisk:
         """Return the coefficients in units without prices, 0 where a feature cannot move."""
         return np.asarray(W[:, : self.price.size] * self.inverse)
 
-    def at(
-        self, W: FloatArray, width: float, scale: float, *, wide: bool = False, bound: float | None = None
-    ) -> SmoothRiskValue:
+    def at(self, W: FloatArray, width: float, scale: float, *, wide: bool = False) -> SmoothRiskValue:
         """Return value and gradient.
 
         Parameters
@@ -119,12 +117,10 @@ class SmoothRisk:
             About how large the widest difference is.
         wide : bool, default=False
             Whether float32 rows are widened.
-        bound : float, optional
-            Stands for the widest difference, which is not smoothed then and adds nothing to the gradient.
         """
         self.n_evaluations += 1
         U, absolute = self.unit(W), width * scale * self.narrow
-        found = self.widest.at(U, absolute) if bound is None else SmoothedMaximum(bound, np.zeros_like(U), None)
+        found = self.widest.at(U, absolute)
         size = self.widest.exact(U)
         apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
         penalty = 0.5 * float((self.design.ridge * apart * apart).sum())

@@ -14,6 +14,7 @@ from dualcore import Anchor, DualCoreset, PartsSource, Problem, fit_coreset, ope
 from dualcore.coresets.samplers import classsteps
 from dualcore.coresets.samplers.classsteps import ClassSteps, can_step
 from dualcore.data.sources import ArraySource
+from pairs import every_value
 
 K, M, N = 5, 40, 6000
 PROBLEMS = {
@@ -53,8 +54,7 @@ def optimal_risk(problem: Problem, X, y, weights=None) -> float:
         return solve(problem, X, y, weights, tol=1e-6).value
 
 
-@each_problem
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@every_value(each_problem, pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"]))
 def test_forty_rows_for_two_hundred_parameters_come_near_the_optimum_of_all(half, problem, weighted):
     X, y, weights = wide(weighted=weighted)
     assert can_step(problem, M)
@@ -139,8 +139,10 @@ def test_bounds_stay_true_where_the_sample_is_poor(monkeypatch):
         assert fit.certificate.upper < uppers[0]
 
 
-@pytest.mark.parametrize("problem", [*PROBLEMS.values(), *FLIPS.values()])
-@pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
+@every_value(
+    pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"]),
+    problem=[*PROBLEMS.values(), *FLIPS.values()],
+)
 def test_few_rows_are_all_trained_on_where_a_coreset_cannot_tell_the_model(problem, weighted):
     X, y, weights = wide(1500, weighted=weighted)
     best = optimal_risk(problem, X, y, weights)

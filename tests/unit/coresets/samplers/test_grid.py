@@ -175,9 +175,8 @@ def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
     assert draw.weights @ h[draw.indices] == pytest.approx(weights @ h / weights.sum())
 
 
-@pytest.mark.parametrize(
-    ("lower", "upper", "message"),
-    [
+def test_what_is_not_a_pair_of_bounds_is_refused():
+    for lower, upper, message in [
         ([1.0, 2.0], [1.0], "vectors of one length"),
         ([[1.0]], [[1.0]], "vectors of one length"),
         ([], [], "vectors of one length"),
@@ -185,14 +184,12 @@ def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
         ([1.0], [np.inf], "finite"),
         ([-1.0], [1.0], "non-negative"),
         ([1.0, 3.0], [1.0, 2.0], r"exceeds upper in row 1 \(.*3.0.* > .*2.0"),
-    ],
-)
-def test_what_is_not_a_pair_of_bounds_is_refused(lower, upper, message):
-    with pytest.raises(ValueError, match=message):
-        grid_coreset(lower, upper, size=1)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            grid_coreset(lower, upper, size=1)
 
 
-@pytest.mark.parametrize("weights", [[1.0], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]])
-def test_what_is_not_a_weight_is_refused(weights):
-    with pytest.raises(ValueError, match="sample_weight must hold one non-negative number per row"):
-        grid_coreset([1.0, 2.0], [1.0, 2.0], size=1, sample_weight=weights)
+def test_what_is_not_a_weight_is_refused():
+    for weights in [[1.0], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]]:
+        with pytest.raises(ValueError, match="sample_weight must hold one non-negative number per row"):
+            grid_coreset([1.0, 2.0], [1.0, 2.0], size=1, sample_weight=weights)

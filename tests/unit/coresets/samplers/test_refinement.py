@@ -13,6 +13,7 @@ from dualcore.coresets.samplers import refinement
 from dualcore.coresets.samplers.base import Round
 from dualcore.data.sources import ArraySource
 from dualcore.reading.rowwise import along
+from pairs import every_value, first
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -45,8 +46,7 @@ def optimum(problem: Problem, X: np.ndarray, y: np.ndarray) -> Solution:
         return solve(problem, X, y, tol=1e-8)
 
 
-@each_problem
-@pytest.mark.parametrize("size", [25, 200])
+@every_value(each_problem, size=[25, 200])
 def test_the_history_is_monotone_and_the_certificate_true(problem, size):
     X, y = sample(problem)
     seen: list[Round] = []
@@ -201,8 +201,7 @@ def test_a_generator_as_random_state():
     np.testing.assert_array_equal(one.indices, other.indices)
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@every_value(seed=first(3, range(12)), norm=["l1", "l2", "linf"])
 def test_squares_without_a_radius_go_through_the_line_search(seed, norm):
     """Their multipliers are infinite: no step between two of them may come out as not a number."""
     rng = np.random.default_rng(seed)
@@ -225,8 +224,7 @@ def test_a_step_towards_a_multiplier_that_is_infinite():
     assert along(Problem("squared", radius=0.1).family, start, end, 0.5).multiplier == 3.0
 
 
-@pytest.mark.parametrize("small", [5e-324, 1e-320, 1e-300, 1.0, 1e300])
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@every_value(small=[5e-324, 1e-320, 1e-300, 1.0, 1e300], share=[0.5, 1.0])
 def test_weights_of_any_magnitude(small, share):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))

@@ -12,6 +12,7 @@ from dualcore.data.sources import ArraySource
 from dualcore.reading.cells import cell_rule, spread_of
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.summary import CellRule, Pass
+from pairs import every_value
 
 HINGE, HUBER = Problem("hinge", radius=0.1), Problem("huber", radius=0.1)
 
@@ -77,8 +78,7 @@ def test_an_uncalibrated_draw_keeps_the_mass_of_every_cell(weighted, keep):
         assert set(taken) == set(members[np.argsort(keys[members])][: taken.size])
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 9])
-@pytest.mark.parametrize("calibrated", [False, True])
+@every_value(size=[2, 3, 5, 9], calibrated=[False, True])
 def test_more_cells_than_rows_are_merged(size, calibrated):
     rule = CellRule(scale=0.3, width=0.1, n_curvatures=6, n_layers=4, n_strata=2)
     found = reading(rule)
@@ -96,8 +96,7 @@ def test_the_spread_is_a_weighted_standard_deviation():
     assert spread_of(np.ones(3), weights) > 0.0
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("calibrated", [True, False])
+@every_value(size=[2, 3, 5], calibrated=[True, False])
 def test_a_rare_class_survives_when_cells_are_merged(size, calibrated):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(600, 2))

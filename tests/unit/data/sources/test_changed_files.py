@@ -9,6 +9,7 @@ import pytest
 
 from dualcore import CsvSource, Problem, SourceError, fit_coreset, open_source
 from dualcore.cli.tables import TableError, read_table, write_csv
+from pairs import every_value
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6000, 2))
@@ -70,8 +71,7 @@ def test_a_file_rewritten_during_a_read_is_noticed_before_its_end(tmp_path, kind
         source.fold(look, sum)
 
 
-@pytest.mark.parametrize("name", ["X.npy", "y.npy", "w.npy"])
-@pytest.mark.parametrize("replaced", [True, False])
+@every_value(name=["X.npy", "y.npy", "w.npy"], replaced=[True, False])
 def test_targets_and_weights_are_watched_too(tmp_path, name, replaced):
     for file, array in (("X.npy", X), ("y.npy", Y), ("w.npy", np.ones(6000))):
         np.save(tmp_path / file, array)

@@ -298,9 +298,9 @@ def test_csv_files_of_a_folder(tmp_path):
     assert isinstance(open_source(tmp_path, "y"), CsvSource)
 
 
-def test_csv_categories_labels_and_delimiter(tmp_path):
+def test_csv_categories_labels_and_separator(tmp_path):
     (tmp_path / "a.csv").write_text("colour;x;y\n1;0.5;good\n2;1.5;bad\n1;2.5;good\n")
-    options = {"labels": ("bad", "good"), "categories": {"colour": ["1", "2"]}, "delimiter": ";"}
+    options = {"labels": ("bad", "good"), "categories": {"colour": ["1", "2"]}, "separator": ";"}
     X, y = rows_of(CsvSource(tmp_path / "a.csv", "y", **options))
     np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
@@ -334,7 +334,7 @@ def test_csv_faults_are_named(tmp_path):
 
 
 def test_csv_text_that_turns_up_late_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("dualcore.data.sources.files._TEXT_BLOCK", 1 << 12)
+    monkeypatch.setattr("dualcore.data.sources.arrow._TEXT_BLOCK", 1 << 12)
     lines = [f"{k}.0,{1 if k % 2 else -1}" for k in range(5000)]
     lines[4000] = "four thousand,1"
     (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")

@@ -13,6 +13,7 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 import dualcore
 from dualcore import DualCoreset, Problem, SvmlightSource, open_source
 from dualcore.data.sources import SourceError, is_source_like, open_labelled, svmlight
+from pairs import every_value
 
 
 def make(n=500, m=40, density=0.1, seed=0):
@@ -37,10 +38,10 @@ def rows_of(source):
     return sp.vstack([chunk.X for chunk in chunks]).tocsr(), np.concatenate([chunk.y for chunk in chunks])
 
 
-@pytest.mark.parametrize("name", ["rows.svm", "rows.libsvm.gz", "rows.svmlight.bz2"])
-@pytest.mark.parametrize("zero_based", [True, False])
-def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_based):
+@every_value(name=["rows.svm", "rows.libsvm.gz", "rows.svmlight.bz2"], zero_based=[True, False], kept=[0, 1 << 30])
+def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_based, kept):
     monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 2000)
+    monkeypatch.setattr(svmlight, "_MOST_KEPT", kept)
     X, y = make()
     path = write(tmp_path / name, X, y, zero_based, comment="made for a test")
     source = open_source(path, chunk_rows=64)
@@ -52,11 +53,13 @@ def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_ba
     assert source.n_reads == 2  # the first counted rows, features and labels
     assert len(source._blocks) > 5
     np.testing.assert_array_equal(source.take(np.array([3, 77, 499]))[0].toarray(), expected[[3, 77, 499]].toarray())
-    assert source.survey().counts[0] == 500
+    assert source.survey().count(None) == 500
 
 
-def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", [0, 1 << 30], ids=["read again", "kept"])
+def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 3000)
+    monkeypatch.setattr(svmlight, "_MOST_KEPT", kept)
     X, y = make(3000)
     problem, sampler = Problem("logistic", radius=0.01), DualCoreset(size=200, rounds=2, random_state=3)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, size=3000)
@@ -67,6 +70,16 @@ def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch):
         other = sampler.build(problem, X_read, y, options.get("sample_weight"))
         np.testing.assert_array_equal(one.indices, other.indices)
         np.testing.assert_array_equal(one.weights, other.weights)
+
+
+def test_rows_that_fit_in_memory_are_parsed_once(tmp_path, monkeypatch):
+    path, parsed = write(tmp_path / "rows.svm.gz", *make()), []
+    load = svmlight._load
+    monkeypatch.setattr(svmlight, "_load", lambda text: parsed.append(len(text)) or load(text))
+    model = dualcore.WassersteinLogisticRegression(radius=0.01).fit(path)
+    assert len(parsed) == 1
+    X, y = load_svmlight_file(str(path))
+    np.testing.assert_array_equal(model.coef_, dualcore.WassersteinLogisticRegression(radius=0.01).fit(X, y).coef_)
 
 
 def test_folders_and_lists_of_files(tmp_path):
@@ -143,10 +156,9 @@ def test_options_are_checked(tmp_path):
     with pytest.raises(TypeError, match="leave y out"):
         open_source(path, "y")
     with pytest.raises(SourceError, match="numbers as targets"):
-        open_source(path, labels=("no", "yes"))
+        open_labelled(path, classes=("no", "yes"))
     with pytest.raises(SourceError, match=r"The target is 2, but the classes are 0 and 1 .*line 2"):
-        rows_of(open_source(path, labels=(0, 1)))
-    np.testing.assert_array_equal(rows_of(open_source(path, labels=(1, 2)))[1], [-1.0, 1.0])
+        rows_of(open_labelled(path, classes=(0, 1))[0])
     source, classes = open_labelled(path)
     assert classes == (1, 2)
     np.testing.assert_array_equal(rows_of(source)[1], [-1.0, 1.0])

@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, certify, solve
-from dualcore.data.rows import ColumnRows, as_rows, choose_columns
-from dualcore.solvers.moving.narrow import Narrow
+from dualcore.data.rows import as_rows
+from dualcore.solvers.moving.narrow import ChosenColumns, Narrow, choose_columns
+from pairs import every_value
 
 
 def draw(seed=0, n=120, constants=(0.0, 0.3, 1.0)):
@@ -19,8 +20,7 @@ def draw(seed=0, n=120, constants=(0.0, 0.3, 1.0)):
     return X, wide, y
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("settings", [{}, {"label_cost": 0.8}, {"ridge": 0.05}, {"loss": "huber"}])
+@every_value(norm=["l1", "l2", "linf"], settings=[{}, {"label_cost": 0.8}, {"ridge": 0.05}, {"loss": "huber"}])
 def test_the_optimum_is_that_without_them(norm, settings):
     X, wide, y = draw()
     problem = Problem(**{"loss": "logistic", "radius": 0.05, "norm": norm, "support": (0.0, 1.0)} | settings)
@@ -73,9 +73,9 @@ def test_categories_and_problems_without_walls_are_left_alone():
 def test_chosen_columns(make, monkeypatch):
     X = np.random.default_rng(0).integers(0, 9, size=(700, 6)).astype(float)
     for most in (0, 10**9):
-        monkeypatch.setattr("dualcore.data.rows._FEW_COPIED", most)
+        monkeypatch.setattr("dualcore.solvers.moving.narrow._FEW_COPIED", most)
         rows = choose_columns(as_rows(make(X)), np.array([1, 4]))
-        assert isinstance(rows, ColumnRows) is (most == 0)
+        assert isinstance(rows, ChosenColumns) is (most == 0)
         assert (rows.n, rows.m) == (700, 2)
         np.testing.assert_array_equal(np.concatenate([block for _, block in rows.dense_blocks()]), X[:, [1, 4]])
         np.testing.assert_allclose(rows.dot(np.array([1.0, -2.0])), X[:, [1, 4]] @ [1.0, -2.0])

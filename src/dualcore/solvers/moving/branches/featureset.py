@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import choose_columns
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.moving.branches.branched import Atoms, Branched, BranchSums
+from dualcore.solvers.moving.narrow import choose_columns
 
 __all__ = ["WorkingSet"]
 

@@ -11,6 +11,7 @@ from dualcore import Problem, certify, solve
 from dualcore.certificates.plane import PlaneBound
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.moving.branches.featureset import WorkingSet
+from pairs import every_value
 
 
 def draw(seed, loss="hinge", n=80, m=8, **settings):
@@ -23,9 +24,9 @@ def draw(seed, loss="hinge", n=80, m=8, **settings):
     return problem, X, np.where(score > np.median(score), 1.0, -1.0)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic"])
-@pytest.mark.parametrize("label_cost", [np.inf, 0.7])
-@pytest.mark.parametrize("prices", [None, [1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0, np.inf]])
+@every_value(
+    loss=["hinge", "logistic"], label_cost=[np.inf, 0.7], prices=[None, [1.0, 2.0, 0.5, 1.0, 1.0, 3.0, 1.0, np.inf]]
+)
 def test_planes_bound_all_features_from_some(loss, label_cost, prices):
     for seed in range(4):
         problem, X, y = draw(seed, loss, label_cost=label_cost, feature_weights=prices, ridge=0.01 if prices else 0.0)

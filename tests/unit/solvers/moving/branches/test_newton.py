@@ -15,6 +15,7 @@ from dualcore.problem.families import BoxFamily
 from dualcore.solvers import box
 from dualcore.solvers.moving.branches import can_use_branches, newton, run_branches
 from dualcore.solvers.moving.branches.branched import Branched
+from pairs import every_pair, every_value
 
 
 def digits(low=3, high=8):
@@ -63,8 +64,7 @@ def by_planes(problem, X, y, tol):
         return solve(problem, X, y, tol=tol)
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("loss", ["absolute", "huber", "hinge"])
+@every_value(norm=["l2", "linf"], loss=["absolute", "huber", "hinge"])
 def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss, norm):
     rng = np.random.default_rng(6)
     problem, X, y = draw(rng, loss, norm=norm)
@@ -75,9 +75,9 @@ def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss, norm):
     assert np.isfinite(smoothed.value(x))
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("loss", ["logistic", "huber", "smooth_hinge", "hinge", "pinball"])
-@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+@every_pair(
+    norm=["l2", "linf"], loss=["logistic", "huber", "smooth_hinge", "hinge", "pinball"], label_cost=[np.inf, 1.0]
+)
 def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost):
     rng = np.random.default_rng(4)
     if loss in ("huber", "pinball"):  # of a target that moves cheaply the multiplier is large
@@ -100,16 +100,15 @@ def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost)
         np.testing.assert_allclose(change, here.hessian @ along, atol=5e-3 * np.abs(change).max())
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
+@every_value(
+    loss=[
         "logistic",
         "hinge",
         "pinball",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("huber", "smooth_hinge")),
     ],
+    norm=["l2", "linf"],
 )
-@pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
     rng = np.random.default_rng(len(loss))
     close = 0
@@ -226,8 +225,7 @@ def separated(n=60, m=4, seed=0):
     return X, y, np.append(np.inf, np.ones(m - 1))
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("ridge", [1e-14, 1e-9, 1e-3])
+@every_value(norm=["l2", "linf"], ridge=[1e-14, 1e-9, 1e-3])
 def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
     X, y, prices = separated()
     problem = Problem("smooth_hinge", norm=norm, radius=0.1, support=(0.0, 1.0), feature_weights=prices, ridge=ridge)
@@ -236,8 +234,7 @@ def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
     assert found.lower <= 2.0 * ridge * (1.0 + 1e-9) <= found.upper * (1.0 + 1e-2)
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "absolute"])
+@every_value(norm=["l2", "linf"], loss=["logistic", "hinge", "huber", "absolute"])
 def test_far_starts_lead_to_numbers(loss, norm):
     for seed in range(4):
         rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ from dualcore.problem.losses import Logistic, MarginLoss, SmoothHinge
 from dualcore.solvers.moving.bundle.caps import LengthCaps, LinearCaps
 from dualcore.solvers.moving.bundle.cuts import CurveStore, PlaneStore
 from dualcore.solvers.moving.bundle.master import MOST_STEPS, Found, Master, _Weighted
+from pairs import every_value
 
 
 def draw(seed: int, d: int = 3, groups: int = 4, each: int = 6) -> tuple[PlaneStore, np.ndarray]:
@@ -45,8 +46,7 @@ def solved(
 NO_CAPS = LinearCaps(np.empty((0, 3)))
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("ridge", [0.0, 0.7])
+@every_value(seed=range(5), ridge=[0.0, 0.7])
 def test_value_is_that_of_cvxpy(seed: int, ridge: float) -> None:
     planes, cost = draw(seed)
     curve = np.full(3, ridge)
@@ -116,8 +116,7 @@ def test_a_bend_draws_the_point_and_is_no_part_of_the_value() -> None:
     assert found.value == pytest.approx(cost @ found.x + tops, abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), SmoothHinge()])
-@pytest.mark.parametrize("seed", range(3))
+@every_value(loss=[Logistic(), SmoothHinge()], seed=range(3))
 def test_curves_reach_the_value_of_cvxpy(loss: MarginLoss, seed: int) -> None:
     """Two moves of every row, each at its cost: the programme with the losses as they are, not as planes."""
     rng = np.random.default_rng(seed)

@@ -1,10 +1,10 @@
 """Planes of split coefficients stay below the risk of every model, whatever the signs of its coefficients."""
 
 import numpy as np
-import pytest
 
 from dualcore import Problem
 from dualcore.solvers.moving.bundle import Bundle
+from pairs import every_pair
 
 N_ROWS, N_FEATURES = 30, 4
 
@@ -16,9 +16,7 @@ def draw(loss: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(y > np.median(y), 1.0, -1.0) if loss == "hinge" else y
 
 
-@pytest.mark.parametrize("label_cost", [1.0, np.inf])
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize("loss", ["absolute", "huber", "hinge"])
+@every_pair(label_cost=[1.0, np.inf], norm=["l1", "l2", "linf"], loss=["absolute", "huber", "hinge"])
 def test_the_bound_is_below_every_model(loss: str, norm: str, label_cost: float) -> None:
     # The radius takes rows across the box, so that coefficients are split. Some features of a row then rise while
     # others fall, and a plane has to pay for both: it paid for the dearer side alone, and was false with l1 and l2.

@@ -7,6 +7,7 @@ import pytest
 
 from dualcore import Problem
 from dualcore.solvers.moving.decoupled.curve import Curve
+from pairs import every_value
 
 LOSSES = ["logistic", "huber", "smooth_hinge"]
 
@@ -15,8 +16,7 @@ def curve_of(loss):
     return Curve(Problem(loss, radius=0.1, norm="l1", support=(0.0, 1.0)), 1.0 if loss == "huber" else -1.0)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("apart", [np.inf, 0.1, 1e-3, 1e-5])
+@every_value(loss=LOSSES, apart=[np.inf, 0.1, 1e-3, 1e-5])
 def test_nodes(loss, apart):
     curve = curve_of(loss)
     low = np.random.default_rng(0).uniform(0.02, 0.9, 20) * curve.steepest

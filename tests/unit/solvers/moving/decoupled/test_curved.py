@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from dualcore import Problem, solve
 from dualcore.solvers.moving import smoothed as smoothed_parts
 from dualcore.solvers.moving.decoupled import can_use_curves, curved, run_curves
+from pairs import every_value
 
 LOSSES = ["logistic", "huber", "smooth_hinge"]
 
@@ -97,8 +98,7 @@ def test_solve_takes_it(loss):
             assert problem.risk(found.coef + step, found.intercept, X, y) >= found.lower_bound
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("pair", "radius"), [((3, 8), 1.0), ((4, 9), 0.1), ((2, 7), 0.03)])
+@every_value(pytest.mark.parametrize(("pair", "radius"), [((3, 8), 1.0), ((4, 9), 0.1), ((2, 7), 0.03)]), loss=LOSSES)
 def test_closes_the_gap_from_far(pair, radius, loss):
     # The optimum without walls is far away, or chords decide the gap.
     X, label = load_digits(return_X_y=True)

@@ -1,0 +1,309 @@
+"""From Arrow columns to rows of numbers: which columns, in what order, and what becomes of categories and nulls.
+
+- Numbers and booleans become float64. Decimals do too.
+- A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
+  0/1 column per value, in the order of the list. A value that is not in the list is an error, or a row of zeros.
+- A null in a feature is an error unless ``fill`` gives a number for it or the row is dropped; NaN in a float column
+  counts as null. A null category that is filled is a row of zeros.
+- A null target or weight is an error unless the row is dropped.
+- Anything else (dates, lists, binary) is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, chunk_spans, stack_chunks
+from dualcore.data.sources.paths import import_arrow
+from dualcore.data.sums import exact_sum, rounded
+
+# A number for all features, "mean" or "median", or one of these for each feature.
+Fill = float | str | Mapping[str, float | str]
+
+RULES = ("mean", "median")
+# Numbers kept at a time to find medians: 160 MB.
+_MOST_KEPT = 20_000_000
+
+
+class Block(NamedTuple):
+    """Rows as columns: one vector per feature, targets, weights."""
+
+    columns: list[npt.NDArray[Any]]
+    y: FloatArray
+    weights: FloatArray | None
+
+    def chunk(self, start: int, first: int, last: int, *, features: bool) -> Chunk:
+        """Return rows ``[first, last)`` of the block as a chunk whose first row has the global number ``start``."""
+        X = None
+        if features:
+            X = np.empty((last - first, len(self.columns)))
+            for place, column in enumerate(self.columns):
+                X[:, place] = column[first:last]
+        return Chunk(start, X, self.y[first:last], None if self.weights is None else self.weights[first:last])
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features, target and weight, and how they become numbers; see `ArrowSource`."""
+
+    target: str
+    features: Sequence[str] | None = None
+    weight: str | None = None
+    labels: Sequence[Any] | None = None
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fill: Fill | None = None
+    drop_missing: bool = False
+    unknown: str = "error"
+
+    def __post_init__(self) -> None:
+        for value in self.fill.values() if isinstance(self.fill, Mapping) else [self.fill]:
+            known = value in RULES if isinstance(value, str) else value is None or math.isfinite(value)
+            if not known:
+                raise ValueError(f'fill must be a finite number, "mean" or "median", got {value!r}.')
+        if self.unknown not in ("error", "zeros"):
+            raise ValueError(f'unknown must be "error" or "zeros", got {self.unknown!r}.')
+
+    def check(self, schema: Any, where: str) -> None:
+        """Raise SourceError unless every column is there and can become numbers."""
+        if not self.features:
+            raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
+        strangers = sorted(set(self.categories) - set(self.features))
+        if strangers:
+            raise SourceError(f"categories names {strangers}, which are not among the features.")
+        for name in self.names(features=True):
+            if name not in schema.names:
+                raise SourceError(f"{where} has no column {name!r}; its columns are {list(schema.names)[:20]}.")
+            kind = kind_of(schema.field(name).type)
+            is_label = name == self.target and self.labels is not None
+            if kind == "number" or is_label or (kind == "category" and name in self.categories):
+                continue
+            advice = "leave it out with features=[...]"
+            if name == self.target:
+                advice = "give labels=(negative, positive) to map its two values to -1 and +1"
+            elif kind == "category":
+                advice = f"list its values with categories={{{name!r}: [...]}}, or {advice}"
+            raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
+
+    def names(self, *, features: bool) -> list[str]:
+        """Return the names of the columns to read."""
+        names = list(self.features or ()) if features else self._checked_features
+        return list(dict.fromkeys([*names, self.target, *([self.weight] if self.weight else [])]))
+
+    @property
+    def _checked_features(self) -> list[str]:
+        """Features whose missing values make a row be left out."""
+        if not self.drop_missing:
+            return []
+        return [name for name in self.features or () if name in self.categories or self.rule(name) is None]
+
+    @property
+    def labels_alone(self) -> bool:
+        """Whether targets can be read without features."""
+        return not self._checked_features
+
+    def rule(self, name: str) -> float | str | None:
+        """Return what is put for missing values of one feature."""
+        return self.fill.get(name) if isinstance(self.fill, Mapping) else self.fill
+
+    @property
+    def fill_values(self) -> dict[str, Any]:
+        """What is put for missing values, for every feature that has it."""
+        plain = [name for name in self.features or () if name not in self.categories]
+        return {name: rule for name in plain if (rule := self.rule(name)) is not None}
+
+    @property
+    def fill_rules(self) -> dict[str, str]:
+        """The features whose missing values become a mean or median that has to be found first."""
+        return {name: str(rule) for name, rule in self.fill_values.items() if rule in RULES}
+
+    def filled(self, found: Mapping[str, float]) -> Columns:
+        """Return the columns with these numbers in the place of rules."""
+        return replace(self, fill=self.fill_values | dict(found)) if found else self
+
+    def keep(self, batch: Any) -> Any:
+        """Return the rows of a record batch that are not left out."""
+        if not self.drop_missing:
+            return batch
+        missing = np.zeros(batch.num_rows, dtype=bool)
+        for name in self.names(features=False):
+            missing |= batch.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        return batch.filter(import_arrow("pyarrow").array(~missing)) if missing.any() else batch
+
+    @property
+    def n_features(self) -> int:
+        """How many features come out, categories written out."""
+        return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
+
+    def blocks(self, batches: Iterable[Any], start: int, *, features: bool) -> Iterator[Block]:
+        """Yield record batches as columns of numbers; ``start`` is the global number of their first row."""
+        for batch in batches:
+            columns: list[npt.NDArray[Any]] = []
+            for name in (self.features or ()) if features else ():
+                columns += self._feature(batch.column(name), name, start)
+            weights = None
+            if self.weight is not None:
+                weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+            yield Block(columns, self._target(batch.column(self.target), start), weights)
+            start += batch.num_rows
+
+    def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
+        if name not in self.categories:
+            fill = self.rule(name)
+            return [_numbers(column, name, start, None if fill is None else float(fill))]
+        values = list(self.categories[name])
+        gaps = self.rule(name) is not None
+        place = _places(column, values, name, start, zeros=self.unknown == "zeros", gaps=gaps)
+        return [place == k for k in range(len(values))]
+
+    def _target(self, column: Any, start: int) -> FloatArray:
+        if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
+            return np.zeros(len(column))
+        if self.labels is None:
+            # A column that is a feature too is read like one: rows are predicted where there is no target.
+            fill = self.rule(self.target) if self.target in (self.features or ()) else None
+            number = None if fill is None else float(fill)
+            return _numbers(column, self.target, start, number).astype(np.float64, copy=False)
+        return as_targets(_places(column, list(self.labels), self.target, start), len(self.labels))
+
+
+def kind_of(arrow_type: Any) -> str:
+    """Return what a type of Arrow holds: "number", "category" or "other"."""
+    types = import_arrow("pyarrow").types
+    if types.is_dictionary(arrow_type):
+        return "category" if kind_of(arrow_type.value_type) in ("number", "category") else "other"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if any(test(arrow_type) for test in numbers):
+        return "number"
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    return "category" if any(test(arrow_type) for test in texts) else "other"
+
+
+def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
+    """Return a numeric column as a vector, without a copy where it has no nulls."""
+    pa = import_arrow("pyarrow")
+    if pa.types.is_decimal(column.type) or pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
+    if column.null_count:
+        if fill is None:
+            row = start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")
+        column = column.cast(pa.float64()).fill_null(fill)  # a mean need not be a number of the column's own type
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    if fill is not None and values.dtype.kind == "f" and np.isnan(values).any():
+        values = np.where(np.isnan(values), np.float64(fill), values)
+    return values
+
+
+def _places(
+    column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False, gaps: bool = False
+) -> npt.NDArray[Any]:
+    """Return the place of each entry of a category column in ``values``.
+
+    With ``zeros`` it is -1 of a value that is not among them, with ``gaps`` of a missing one.
+    """
+    pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        known = pa.array(values).cast(column.type)
+    except pa.ArrowException:
+        raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
+    place = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    wrong = (missing & (not gaps)) | ((place < 0) & ~missing & (not zeros))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        found = column[first].as_py()
+        if found is None:
+            raise RowError(start + first, f"Column {name!r} has a null; give fill= for it, or drop_missing=True")
+        raise RowError(start + first, f"Column {name!r} has the value {found!r}, not among {values!r}")
+    return place
+
+
+def find_values(batches: Iterable[Any], names: Iterable[str], most: int) -> dict[str, list[Any]]:
+    """Return the different values of some columns of record batches, in their order.
+
+    Of a column that has more than ``most`` the values that were found by then are returned; where all have, the search
+    ends.
+    """
+    pc = import_arrow("pyarrow.compute")
+    found: dict[str, set[Any]] = {name: set() for name in names}
+    for batch in batches:
+        for name, values in found.items():
+            if len(values) <= most:
+                values.update(value for value in pc.unique(batch.column(name)).to_pylist() if value is not None)
+        if all(len(values) > most for values in found.values()):
+            break
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *, features: bool) -> Iterator[Chunk]:
+    """Cut consecutive blocks into chunks of up to ``step`` rows that end where a leaf ends, wherever a block does.
+
+    ``start`` is the global number of the first row; only the first chunk may begin, and only the last end, inside a
+    leaf.
+    """
+    rest: Chunk | None = None
+    for block in blocks:
+        size, first = block.y.size, 0
+        if rest is not None:  # the rows before this block began a leaf
+            first = min(-start % leaf, size)
+            rest = stack_chunks([rest, block.chunk(start, 0, first, features=features)])
+            start += first
+            if start % leaf:
+                continue
+            yield rest
+            rest = None
+        offset = start - first
+        for begin, end in chunk_spans(start, offset + size, step):
+            whole = end if end < offset + size else max(end // leaf * leaf, begin)
+            if begin < whole:
+                yield block.chunk(begin, begin - offset, whole - offset, features=features)
+            if whole < end:
+                rest = block.chunk(whole, whole - offset, end - offset, features=features)
+        start = offset + size
+    if rest is not None:
+        yield rest
+
+
+def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
+    """Return the means and medians of the values that are there, by a rule for each feature.
+
+    A mean does not depend on how the rows are cut into batches.
+    """
+    pa = import_arrow("pyarrow")
+    kept: dict[str, list[FloatArray]] = {name: [] for name in rules}
+    sums, counts, n_kept = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0), 0
+    for batch in batches:
+        for name, rule in rules.items():
+            values = np.asarray(batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+            there = values[~np.isnan(values)]
+            if not np.isfinite(there).all():
+                raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
+            counts[name] += there.size
+            if rule == "mean":
+                sums[name] += exact_sum(there)
+                continue
+            kept[name].append(there)
+            n_kept += there.size
+            if n_kept > _MOST_KEPT:
+                raise SourceError(
+                    f'fill="median" needs all values at once, more than {_MOST_KEPT:,} of them here: use fill="mean" '
+                    "or numbers."
+                )
+    found = {}
+    for name, rule in rules.items():
+        if not counts[name]:
+            raise SourceError(
+                f"Column {name!r} holds no value, so it has no {rule}: leave it out, or give fill= a number for it."
+            )
+        mean = rounded(sums[name], counts[name])
+        found[name] = mean if rule == "mean" else float(np.median(np.concatenate(kept[name])))
+    return found

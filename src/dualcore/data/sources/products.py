@@ -1,0 +1,114 @@
+"""The rows of a source seen as a matrix: whatever works on `Rows` works on a source, and every pass is a read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows, weighted_squares
+from dualcore.data.sources.base import Source
+from dualcore.data.sources.chunk import Chunk, stack_chunks
+
+
+class SourceRows(Rows):
+    """The rows of a source. They are never all loaded: products are summed chunk by chunk.
+
+    Examples
+    --------
+    >>> from dualcore import open_source
+    >>> source = open_source(np.eye(3), np.ones(3))
+    >>> SourceRows(source).dot(np.array([1.0, 2.0, 3.0])), source.n_reads
+    (array([1., 2., 3.]), 1)
+    """
+
+    in_memory = False
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.n, self.m = source, source.n_rows, source.n_features
+
+    def blocks(self) -> Iterator[tuple[slice, Any]]:
+        for chunk in self.source.map(whole_chunk):
+            yield slice(chunk.start, chunk.start + chunk.y.size), chunk.X
+
+    def dot(self, coef: FloatArray) -> FloatArray:
+        return np.concatenate(list(self.source.map(partial(_dot, coef=coef))))
+
+    def _sum(self, task: Callable[..., FloatArray], vector: FloatArray, *shape: int) -> FloatArray:
+        out = np.zeros(shape)
+        for part in self.source.map(partial(task, vector=vector)):
+            out += part
+        return out
+
+    def transpose_dot(self, vector: FloatArray) -> FloatArray:
+        return self._sum(_transpose_dot, vector, self.m, *vector.shape[1:])
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        return self._sum(_gram, weights, self.m, self.m)
+
+    def column_squares(self, weights: FloatArray) -> FloatArray:
+        return self._sum(_squares, weights, self.m)
+
+    def block(self, part: slice) -> Any:
+        return self.take(np.arange(part.start, part.stop))
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Any:
+        order = np.unique(indices)
+        X = self.source.take(order)[0]
+        return X if np.array_equal(order, indices) else X[np.searchsorted(order, indices)]
+
+    def check_finite(self) -> None:
+        """Do nothing: the first read of a source refuses such values, and says where they are."""
+
+
+def source_target(source: Source) -> FloatArray:
+    """Return the targets of all rows, one number a row."""
+    return np.concatenate(list(source.map_targets(_target)))
+
+
+def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
+    """Return targets and masses of all rows, one look at the targets for both; None for equal masses."""
+    if not source.is_weighted:
+        return source_target(source), None
+    whole = stack_chunks(list(source.map_targets(whole_chunk)))
+    weights = np.ones(whole.y.size) if whole.weights is None else whole.weights
+    return np.asarray(whole.y, dtype=np.float64), weights / source.total_weight
+
+
+# What travels to the workers of a cluster: small objects, never the source.
+
+
+def whole_chunk(chunk: Chunk) -> Chunk:
+    """Return a chunk as it is: for those who need the rows themselves, in row order."""
+    return chunk
+
+
+def _target(chunk: Chunk) -> FloatArray:
+    return np.asarray(chunk.y, dtype=np.float64)
+
+
+def _dot(chunk: Chunk, coef: FloatArray) -> FloatArray:
+    return np.asarray(chunk.X @ coef, dtype=np.float64)
+
+
+def _part(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    """Return the entries of a chunk's rows, of a vector with one entry (or row) for every row of the data."""
+    return vector[chunk.start : chunk.start + chunk.y.size]
+
+
+def _transpose_dot(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    return np.asarray(chunk.X.T @ _part(chunk, vector), dtype=np.float64)
+
+
+def _gram(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    w = _part(chunk, vector)[:, None]
+    square = chunk.X.T @ (chunk.X.multiply(w) if hasattr(chunk.X, "multiply") else chunk.X * w)
+    return np.asarray(square.toarray() if hasattr(square, "toarray") else square, dtype=np.float64)
+
+
+def _squares(chunk: Chunk, vector: FloatArray) -> FloatArray:
+    return weighted_squares(chunk.X, _part(chunk, vector))

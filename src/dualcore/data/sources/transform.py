@@ -1,0 +1,190 @@
+"""Rows of another source, changed on their way: classes, weights by class, folds, shifted and scaled features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import row_keys
+from dualcore.data.sources.base import Source
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, encode
+from dualcore.data.sources.survey import Survey
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Which fold a row belongs to: a hash of a seed and its number, so folds have about as many rows each.
+
+    Examples
+    --------
+    >>> np.bincount(Folds(5, 0).of(0, 1000)).tolist()
+    [196, 226, 195, 198, 185]
+    """
+
+    count: int
+    seed: int
+
+    def of(self, start: int, stop: int) -> npt.NDArray[np.intp]:
+        """Return the fold of every row from ``start`` on, shape (stop - start,)."""
+        return (row_keys(self.seed, np.arange(start, stop)) * self.count).astype(np.intp)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What happens to a chunk; it travels to the workers of a cluster, so it is small. See `TransformedSource`."""
+
+    classes: Sequence[Any] | None = None
+    positive: int | None = None
+    factors: Sequence[float] | None = None
+    folds: Folds | None = None
+    left_out: int = 0
+    centre: FloatArray | None = None
+    scale: FloatArray | None = None
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        X, y, weights = chunk.X, chunk.y, chunk.weights
+        if X is not None and self.scale is not None:
+            X = scale_rows(X, self.centre, self.scale)
+        if self.classes is not None:
+            code = encode(y, self.classes, chunk.start)
+            y = self.targets(code)
+            if self.factors is not None:
+                factors = np.asarray(self.factors, dtype=np.float64)[code]
+                weights = factors if weights is None else weights * factors
+        if self.folds is not None:
+            kept = self.folds.of(chunk.start, chunk.start + y.size) != self.left_out
+            weights = kept.astype(np.float64) if weights is None else weights * kept
+        return Chunk(chunk.start, X, y, weights)
+
+    def targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
+        """Return the targets of class numbers."""
+        if self.positive is None:
+            return as_targets(code, len(self.classes or ()))
+        return np.where(code == self.positive, 1.0, -1.0)
+
+    @property
+    def reweights(self) -> bool:
+        """Whether the rows have other weights afterwards."""
+        return self.factors is not None or self.folds is not None
+
+
+def scale_rows(X: Any, centre: FloatArray | None, scale: FloatArray) -> Any:
+    """Return ``(X - centre) / scale``; sparse features stay sparse, so they are not centred."""
+    if sp.issparse(X):
+        return sp.csr_matrix(X.multiply(1.0 / scale))
+    return (X if centre is None else X - centre) / scale
+
+
+@dataclass(frozen=True)
+class _Transformed:
+    """A function that sees changed chunks."""
+
+    function: Callable[[Chunk], Any]
+    transform: Transform
+
+    def __call__(self, chunk: Chunk) -> Any:
+        return self.function(self.transform(chunk))
+
+
+def _counted(name: str) -> Any:
+    """Return a counter that the source within keeps."""
+    return property(lambda self: getattr(self.inner, name), lambda self, value: setattr(self.inner, name, value))
+
+
+class TransformedSource(Source):
+    """The rows of another source, changed as they are read; nothing is copied or kept. The inner source counts reads.
+
+    Parameters
+    ----------
+    inner : Source
+    classes : sequence, optional
+        All different targets of ``inner``. They become -1 and +1 where there are two, else their places 0, 1, 2, ...
+    positive : int, optional
+        The place of one class: it becomes +1, and all others -1.
+    factors : sequence of float, optional
+        The weights of the rows of each class are multiplied by its factor.
+    folds : Folds, optional
+        The rows of the fold ``left_out`` get the weight zero.
+    left_out : int
+    centre, scale : ndarray of shape (n_features,), optional
+        Features become ``(x - centre) / scale``; sparse ones are divided only.
+
+    Examples
+    --------
+    >>> from dualcore.data.sources import ArraySource
+    >>> rows = ArraySource(np.eye(3), np.array([7.0, 5.0, 0.0]))
+    >>> [TransformedSource(rows, classes=(0, 5, 7), positive=k).take(np.arange(3))[1].tolist() for k in (None, 1)]
+    [[2.0, 1.0, 0.0], [-1.0, 1.0, -1.0]]
+    >>> parts = [TransformedSource(rows, folds=Folds(2, 0), left_out=k) for k in (0, 1)]
+    >>> sum(part.total_weight for part in parts)
+    3.0
+    """
+
+    n_reads = _counted("n_reads")
+    partial_reads = _counted("partial_reads")
+    bytes_read = _counted("bytes_read")
+    bytes_moved = _counted("bytes_moved")
+
+    def __init__(self, inner: Source, **changes: Any) -> None:
+        # Not the base class's: it would begin to count reads anew.
+        self.inner, self.transform = inner, Transform(**changes)
+        self._survey = self._pilot = None
+        self._n_rows, self.n_features = inner.n_rows, inner.n_features
+        self._checked, self.feature_names = inner._checked, inner.feature_names
+        named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None
+        self.labels = tuple(self.transform.classes or ()) if named else inner.labels
+        self.is_weighted = inner.is_weighted or self.transform.reweights
+        self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
+
+    def __repr__(self) -> str:
+        return f"<{self.inner!r}, transformed>"
+
+    def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
+        return self.inner._run(_Transformed(function, self.transform), merge, **settings)
+
+    def survey(self) -> Survey:
+        """Return the number and the mass of all rows and of every class; known already where only classes change."""
+        if self._survey is None and not self.transform.reweights:
+            found, classes = self.inner.survey(), self.transform.classes
+            if classes is None:
+                self._survey = found
+            elif found.tallies is not None and set(found.tallies) <= set(classes):
+                code = encode(np.array(list(found.tallies)), classes, 0)
+                moved = zip(self.transform.targets(code).tolist(), found.tallies.values(), strict=True)
+                parts = [replace(found, n_rows=0, n_positive=0, total=None, tallies=dict([pair])) for pair in moved]
+                self._survey = Survey.join([replace(found, tallies={}), *parts])
+        return super().survey()
+
+    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+        if not self.random_access:
+            return super().take(rows)
+        try:
+            changed = self.transform(Chunk(0, *self.inner.take(rows), None))
+        except RowError as error:
+            raise SourceError(f"{error.problem} ({self.describe(int(rows[error.row]))}).") from None
+        return changed.X, changed.y
+
+    def describe(self, row: int) -> str:
+        return self.inner.describe(row)
+
+    def _label_share(self) -> float:
+        return self.inner._label_share()
+
+    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
+        return self.inner._take_share(rows)
+
+    def _expected_take_share(self, size: int) -> float:
+        return self.inner._expected_take_share(size)
+
+    @property
+    def weights(self) -> FloatArray | None:
+        """The weights of all rows, where they are at hand and unchanged."""
+        return None if self.transform.reweights else getattr(self.inner, "weights", None)

@@ -1,0 +1,219 @@
+"""What turns a raw row into numbers, learned by `fit` and kept: coded columns of text, and numbers for missing values.
+
+A column of text or of categories becomes one 0/1 column for each value that training has seen, in their order. A value
+that training has not seen is a row of zeros: no category. With ``fill`` so is a missing one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import ArrowSource, SourceError, is_arrow
+from dualcore.data.sources.arrow import Tables, is_number
+from dualcore.data.sources.chunk import stack_rows
+from dualcore.data.sources.columns import kind_of
+from dualcore.data.sources.paths import import_arrow
+from dualcore.data.sources.products import whole_chunk
+
+FROM_DTYPE = "from_dtype"
+# A column of more different texts is taken for names or remarks, not for categories.
+_MOST_LEVELS = 200
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Raw columns, and how they become numbers.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The raw columns that are features, in their order.
+    coding : dict of str to tuple
+        The values of the columns that are coded.
+    fill : dict of str to float
+        What is put for missing values.
+    gaps : bool
+        Whether a missing text is no category; else it is an error.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"age": [30.0, None], "city": ["Oslo", "Lima"]})
+    >>> preparation = Preparation.learn(table, fill="mean", coded=True)
+    >>> preparation.coded_names, preparation.rows(table)
+    (('age', 'city=Lima', 'city=Oslo'), array([[30.,  0.,  1.],
+           [30.,  1.,  0.]]))
+    """
+
+    names: tuple[str, ...]
+    coding: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    fill: dict[str, float] = field(default_factory=dict)
+    gaps: bool = False
+
+    @classmethod
+    def learn(cls, data: Any, *, fill: Any = None, coded: bool = False, without: Sequence[Any] = ()) -> Preparation:
+        """Find the columns of a table, of files or of a dataset, the values of those of text, and what fills gaps."""
+        tables = Tables(data)
+        names = tuple(name for name in tables.names if name not in without)
+        texts = [name for name in names if coded and kind_of(tables.schema.field(name).type) == "category"]
+        if not texts and fill is None:
+            return cls(names)
+        options = {"features": names, "categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
+        source = ArrowSource(data, names[0], **options)
+        found = source.category_values(_MOST_LEVELS) if texts else {}
+        for name, values in found.items():
+            _check_levels(name, values)
+        coding = {name: tuple(values) for name, values in found.items()}
+        numbers = {name: float(number) for name, number in source.fill_values.items()}
+        return cls(names, coding, numbers, gaps=fill is not None)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a source of named columns is told."""
+        return {
+            "features": self.names,
+            "categories": self.coding or None,
+            "unknown": "zeros",
+            "fill": self.fill | (dict.fromkeys(self.coding, 0.0) if self.gaps else {}) or None,
+        }
+
+    @property
+    def coded_names(self) -> tuple[str, ...]:
+        """Names of the columns of numbers."""
+        parts = (
+            [f"{name}={value}" for value in self.coding[name]] if name in self.coding else [name] for name in self.names
+        )
+        return tuple(name for part in parts for name in part)
+
+    @property
+    def groups(self) -> list[list[int | None]]:
+        """The groups of 0/1 columns, as `Problem` takes them; None is the row of zeros."""
+        groups: list[list[int | None]] = []
+        first = 0
+        for name in self.names:
+            width = len(self.coding.get(name, (name,)))
+            groups += [[None, *range(first, first + width)]] if name in self.coding else []
+            first += width
+        return groups
+
+    def rows(self, X: Any) -> FloatArray:
+        """Return the rows of a table, or of an array of objects, as numbers."""
+        source = ArrowSource(as_table(X), self.names[0], **self.options)
+        return np.asarray(stack_rows([chunk.X for chunk in source.map(whole_chunk)]), dtype=np.float64)
+
+    def spread(self, values: Any, default: float) -> Any:
+        """Return numbers given for raw columns as numbers of coded ones, which have ``default``."""
+        if not self.coding or np.ndim(values) != 1 or np.size(values) != len(self.names):
+            return values
+        parts = [
+            [default] * len(self.coding[name]) if name in self.coding else [value]
+            for name, value in zip(self.names, values, strict=True)
+        ]
+        return [value for part in parts for value in part]
+
+
+def _check_levels(name: str, values: Sequence[Any]) -> None:
+    """Raise SourceError where the values of a column of text are not those of a category."""
+    numbers = [value for value in values if isinstance(value, str) and is_number(value)]
+    why = ""
+    if not values:
+        why = "holds no value"
+    elif len(values) > _MOST_LEVELS:
+        why = f"holds more than {_MOST_LEVELS} different texts, so it is not coded as a category"
+    # One typing error makes a column of numbers one of text. Whole numbers alone, stored as text, are codes.
+    elif 2 * len(numbers) >= len(values) and not all(str(value).isdecimal() for value in values):
+        odd = next((value for value in values if value not in numbers), values[0])
+        why = f"is text, for example {odd!r}, but {len(numbers)} of its {len(values)} different values are numbers"
+    if why:
+        raise SourceError(f"Column {name!r} {why}. Leave it out, or mend its values.")
+
+
+def is_table(X: Any) -> bool:
+    """Whether rows in memory have named columns: a pandas or polars frame, or a table of pyarrow."""
+    return is_arrow(X) and not hasattr(X, "get_fragments")
+
+
+def as_table(X: Any) -> Any:
+    """Return an array as a table with columns x0, x1, ...; frames and tables as they are."""
+    if is_arrow(X):
+        return X
+    if sp.issparse(X):
+        raise TypeError("fill= and categories='from_dtype' are not for sparse matrices.")
+    array = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
+    if array.ndim != 2:
+        raise ValueError(f"X must have the shape (n_samples, n_features), got {array.shape}.")
+    pa = import_arrow("pyarrow")
+    columns = {}
+    for j in range(array.shape[1]):
+        try:
+            columns[f"x{j}"] = pa.array(array[:, j].tolist(), from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            raise ValueError(
+                f"Column {j} of X holds numbers and text, or other objects: make it one or the other."
+            ) from None
+    return pa.table(columns)
+
+
+def column_names(X: Any) -> list[Any]:
+    """Return the names of the columns of a table in memory, each of which must be there once."""
+    names = list(X.column_names if hasattr(X, "column_names") else X.columns)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"X has several columns of the name {twice!r}. Names must differ: rename the columns.")
+    return names
+
+
+def select_columns(X: Any, names: Sequence[Any]) -> Any:
+    """Return some columns of a table in memory, in this order."""
+    found = column_names(X)
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ValueError(
+            f"X has no column {missing[0]!r}, on which the model was trained; its columns are {found[:20]}."
+        )
+    return X.select(list(names)) if hasattr(X, "select") else X[list(names)]
+
+
+def take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return features, target and weights where ``y``, and perhaps the weights, are names of columns of a table."""
+    names = [name for name in (y, sample_weight) if isinstance(name, str)]
+    for name in names:
+        if name not in column_names(X):
+            raise ValueError(f"X has no column {name!r}; its columns are {column_names(X)[:20]}.")
+    y, sample_weight = (_values(X[name]) if isinstance(name, str) else name for name in (y, sample_weight))
+    return select_columns(X, [name for name in column_names(X) if name not in names]), y, sample_weight
+
+
+def _values(column: Any) -> npt.NDArray[Any]:
+    values = np.asarray(column.to_numpy())
+    # Polars and Arrow return truth values and texts as objects.
+    kinds = {type(value) for value in values.tolist()} if values.dtype == object else set()
+    return values.astype(kinds.pop()) if kinds in ({bool}, {str}) else values
+
+
+def check_target(y: Any) -> None:
+    """Raise ValueError where a target of numbers has missing values."""
+    array = np.asarray(y)
+    missing = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" and array.ndim == 1 else np.empty(0)
+    if missing.size:
+        others = f" and {missing.size - 1} others" if missing.size > 1 else ""
+        raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
+
+
+def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:
+    """Return the price of a change for each coded column; a mapping may name some of them, the others cost 1."""
+    if not isinstance(costs, Mapping):
+        return costs
+    strangers = [name for name in costs if name not in coding]
+    if strangers:
+        raise ValueError(
+            f"category_cost names {strangers[:5]}, which are no columns of text; those are {list(coding)[:5]}."
+        )
+    return [costs.get(name, 1.0) for name in coding]

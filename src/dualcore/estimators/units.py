@@ -1,0 +1,181 @@
+"""Units of the features: ``feature_weights="std"`` trains on standardised columns and returns a model in raw units.
+
+Standardising is a price. With the deviation ``s_j`` of a column and ``z_j = (x_j - m_j) / s_j``, a model ``theta`` of z
+is the model ``theta_j / s_j`` of x; moving ``z_j`` by one is moving ``x_j`` by ``s_j``, so the price of a unit of x is
+``1 / s_j``; and a ridge ``rho`` on theta is one of ``rho s_j^2`` on each coefficient of x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows
+from dualcore.data.sources import ArraySource, Chunk, Source, TransformedSource
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import TreeSum
+from dualcore.problem import Problem
+from dualcore.problem.geometry import Box
+
+
+@dataclass(frozen=True)
+class Units:
+    r"""Columns in units of their standard deviations, for training: ``(x - centre) / scale``.
+
+    .. math:: m_j = \sum_i p_i x_{ij}, \qquad s_j^2 = \sum_i p_i (x_{ij} - m_j)^2
+
+    with the masses :math:`p_i` of the rows. Sparse columns are not centred, which would fill them; nor are columns of a
+    model without an intercept. The scale of a constant column is infinite: it becomes 0, and so does its coefficient.
+
+    Examples
+    --------
+    >>> units = Units.of(np.array([[0.0, 5.0], [2.0, 5.0]]), None)
+    >>> units.rows(np.array([[4.0, 5.0]])), units.prices
+    (array([[3., 0.]]), array([1., 1.]))
+    """
+
+    centre: FloatArray | None
+    scale: FloatArray
+    sparse: bool
+
+    @classmethod
+    def of(cls, X: Any, weights: FloatArray | None, keep: Sequence[int] = (), *, centred: bool = True) -> Units:
+        """Measure the columns of rows in memory, or of a source by one read; columns in ``keep`` stay as they are."""
+        if not isinstance(X, Source):
+            rows = as_rows(X)
+            X = ArraySource(rows, np.zeros(rows.n), weights)
+        read = _ColumnMoments(None, 1.0)
+        trees, last = X.fold(read, read.merge)
+        parts: list[Any] = [*(tree.total() for tree in trees), *(_Moments.of(edge.X, edge.weights) for edge in last)]
+        found: _Moments = reduce(add, parts)
+        deviation = np.sqrt(found.squares / found.weight)
+        # Below this a deviation is what rounding left of equal values.
+        noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
+        centre, scale = found.mean.copy(), np.where(deviation > noise, deviation, np.inf)
+        centre[list(keep)], scale[list(keep)] = 0.0, 1.0
+        return cls(centre if centred and not found.sparse else None, scale, found.sparse)
+
+    @property
+    def prices(self) -> FloatArray:
+        """What moving each column by one costs, shape (n_features,): one over its deviation; 1 where it is constant."""
+        return np.where(np.isfinite(self.scale), 1.0 / self.scale, 1.0)
+
+    def rows(self, X: Any) -> Any:
+        """Return rows, or a source of them, in these units."""
+        if isinstance(X, Source):
+            return TransformedSource(X, centre=self.centre, scale=self.scale)
+        if sp.issparse(X):
+            return sp.csr_matrix(X.multiply(1.0 / self.scale))
+        return (X if self.centre is None else X - self.centre) / self.scale
+
+    def problem(self, problem: Problem) -> Problem:
+        """Return a problem, whose support is in raw units, for rows in these units."""
+        box = problem.geometry.support
+        if box is None:
+            return problem
+        low, high = (np.where(np.isfinite(self.scale), self._side(side), 0.0) for side in box.spread(self.scale.size))
+        return problem.replace(support=Box(low, high))
+
+    def _side(self, side: FloatArray) -> FloatArray:
+        # By the operations of `rows`, so that a row on the box stays on it. A constant column may give NaN here.
+        with np.errstate(invalid="ignore"):
+            if self.sparse:
+                return side * (1.0 / self.scale)
+            return (side if self.centre is None else side - self.centre) / self.scale
+
+    def stated(self, problem: Problem) -> Problem:
+        """Return the same problem for raw rows: the deviations are prices, and factors of the ridge."""
+        norm, known = problem.geometry.norm.name, np.isfinite(self.scale)
+        ridge = problem.ridge * np.where(known, self.scale, 1.0) ** 2 if problem.ridge > 0.0 else 0.0
+        return problem.replace(norm=norm, feature_weights=self.prices, ridge=ridge)
+
+    def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
+        """Return a raw model in these units."""
+        shift = 0.0 if self.centre is None else coef @ self.centre
+        return coef * self._factors, intercept + shift
+
+    def outside(self, model: Any) -> Any:
+        """Return something with ``coef`` and ``intercept`` of these units in raw ones."""
+        coef = model.coef / self.scale
+        shift = 0.0 if self.centre is None else coef @ self.centre
+        return replace(model, coef=coef, intercept=model.intercept - shift)
+
+    def coreset_outside(self, coreset: Any) -> Any:
+        """Return a coreset with its rows, and the model it was drawn around, in raw units."""
+        if sp.issparse(coreset.X):
+            X: Any = sp.csr_matrix(coreset.X.multiply(self._factors))
+        else:
+            X = coreset.X * self._factors + (0.0 if self.centre is None else self.centre)
+        return replace(coreset, X=X, anchor=None if coreset.anchor is None else self.outside(coreset.anchor))
+
+    @property
+    def _factors(self) -> FloatArray:
+        """The scale of every column, 0 where it is constant."""
+        return np.where(np.isfinite(self.scale), self.scale, 0.0)
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Weight, mean and sum of squared distances from it, of every column over some rows."""
+
+    weight: float
+    mean: FloatArray
+    squares: FloatArray
+    sparse: bool
+
+    @classmethod
+    def of(cls, X: Any, weights: FloatArray | None) -> _Moments:
+        n = X.shape[0]
+        w = np.ones(n) if weights is None else weights
+        weight = float(w.sum())
+        if not weight > 0.0:
+            zero = np.zeros(X.shape[1])
+            return cls(0.0, zero, zero, sp.issparse(X))
+        if sp.issparse(X):
+            X = X.tocsc()
+            mean = np.asarray(X.T @ w).ravel() / weight
+            place = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+            w_entry = w[X.indices]
+            stored = np.bincount(place, w_entry, X.shape[1])
+            rest = np.maximum(weight - stored, 0.0)  # of entries that are zero
+            error = np.bincount(place, w_entry * (X.data - mean[place]), X.shape[1]) - rest * mean
+            mean = mean + error / weight
+            around = np.bincount(place, w_entry * (X.data - mean[place]) ** 2, X.shape[1])
+            return cls(weight, mean, around + rest * mean**2, True)
+        mean = (w[:, None] * X).sum(axis=0) / weight
+        mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # what rounding took away in the first sum
+        return cls(weight, mean, (w[:, None] * (X - mean) ** 2).sum(axis=0), False)
+
+    def __add__(self, other: _Moments) -> _Moments:
+        weight = self.weight + other.weight
+        if not weight > 0.0:
+            return self
+        step = other.mean - self.mean
+        mean = self.mean + step * (other.weight / weight)
+        between = step**2 * (self.weight * other.weight / weight)
+        return _Moments(weight, mean, self.squares + other.squares + between, self.sparse)
+
+    def copy(self) -> _Moments:
+        return self
+
+
+@dataclass(frozen=True)
+class _ColumnMoments(LeafRead[TreeSum]):
+    """Moments of complete leaves."""
+
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        leaf = self.leaf_of(chunk)
+        parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
+        leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
+        leaves[:] = parts
+        return TreeSum.of_leaves(chunk.start // leaf, leaves)
+
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        return TreeSum.join(found)

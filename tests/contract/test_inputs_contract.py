@@ -1,0 +1,213 @@
+"""Every kind of input gives the same numbers in every method: fit, predict, score, risk, certificate, save and load."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import dualcore
+from dualcore import WassersteinHuberRegressor, WassersteinLinearSVC, WassersteinLogisticRegression, open_source
+
+pd = pytest.importorskip("pandas")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+pl = pytest.importorskip("polars")
+
+N = 240
+RNG = np.random.default_rng(0)
+NUMBERS = pd.DataFrame({"age": RNG.normal(40.0, 10.0, N), "size": RNG.normal(size=N), "debt": RNG.exponential(3.0, N)})
+TABLE = pd.DataFrame(
+    {
+        "city": RNG.choice(["Oslo", "Lima", "Ærø"], N),
+        "age": NUMBERS["age"].where(RNG.random(N) > 0.1),
+        "car": pd.Categorical(RNG.choice(["p", "q"], N)),
+        "size": NUMBERS["size"],
+    }
+)
+TABLE.loc[::23, "city"] = None
+SIGNAL = (NUMBERS["age"] - 40.0) / 10.0 + (TABLE["city"] == "Oslo") + 0.4 * RNG.normal(size=N)
+TARGETS = {
+    "numbers": SIGNAL.to_numpy(),
+    "texts": np.where(SIGNAL > 0.3, "yes", "no"),
+    "classes": np.array(["low", "mid", "top"])[np.digitize(SIGNAL, [-0.4, 0.8])],
+}
+
+
+def _folder(frame, path):
+    path.mkdir()
+    for number, part in enumerate(np.array_split(np.arange(len(frame)), 3)):
+        frame.iloc[part].to_parquet(path / f"part-{number}.parquet", row_group_size=50)
+    return path
+
+
+def _written(frame, path, write):
+    write(frame, path)
+    return path
+
+
+NAMED = {
+    "pandas": lambda frame, path: frame,
+    "polars": lambda frame, path: pl.from_pandas(frame),
+    "arrow": lambda frame, path: pa.Table.from_pandas(frame, preserve_index=False),
+    "parquet": lambda frame, path: _written(frame, path / "t.parquet", lambda f, p: f.to_parquet(p, row_group_size=70)),
+    "folder": lambda frame, path: _folder(frame, path / "folder"),
+    "glob": lambda frame, path: str(_folder(frame, path / "many") / "*.parquet"),
+    "list": lambda frame, path: sorted(_folder(frame, path / "listed").iterdir()),
+    "dataset": lambda frame, path: pytest.importorskip("pyarrow.dataset").dataset(_folder(frame, path / "set")),
+    "csv": lambda frame, path: _written(frame, path / "t.csv", lambda f, p: f.to_csv(p, index=False)),
+    "csv.gz": lambda frame, path: _written(frame, path / "t.csv.gz", lambda f, p: f.to_csv(p, index=False)),
+    "feather": lambda frame, path: _written(frame, path / "t.feather", lambda f, p: f.to_feather(p)),
+}
+REFERENCE: dict[str, object] = {}
+
+
+def model(kind: str):
+    settings = {"radius": 0.02, "ridge": 0.01, "tol": 1e-8, "feature_weights": "std", "norm": "l1"}
+    settings |= {"categories": "from_dtype", "fill": "mean", "category_cost": {"city": 2.0}}
+    if kind == "numbers":
+        return WassersteinHuberRegressor(**settings)
+    return (WassersteinLogisticRegression if kind == "texts" else WassersteinLinearSVC)(**settings)
+
+
+def reference(kind: str):
+    if kind not in REFERENCE:
+        frame = TABLE.assign(goal=TARGETS[kind])
+        REFERENCE[kind] = model(kind).fit(frame, "goal")
+    return REFERENCE[kind]
+
+
+@pytest.mark.parametrize("kind", list(TARGETS))
+@pytest.mark.parametrize("name", list(NAMED))
+def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
+    """A model of each kind of input is the reference, and every method of either takes every kind."""
+    known, frame = reference(kind), TABLE.assign(goal=TARGETS[kind])
+    data = NAMED[name](frame, tmp_path)
+    found = model(kind).fit(data, "goal")
+    assert list(found.feature_names_in_) == list(known.feature_names_in_) == ["city", "age", "car", "size"]
+    assert found.coef_names_ == ("city=Lima", "city=Oslo", "city=Ærø", "age", "car=p", "car=q", "size")
+    assert found.categories_ == known.categories_
+    assert found.fill_ == pytest.approx(known.fill_, rel=1e-14)
+    np.testing.assert_allclose(found.feature_weights_, known.feature_weights_, rtol=1e-12)
+    assert found.worst_case_risk_ == pytest.approx(known.worst_case_risk_, rel=1e-7)
+    path = tmp_path / "model.json"
+    known.save(path)
+    for one in (known, dualcore.load(path), pickle.loads(pickle.dumps(known))):
+        np.testing.assert_array_equal(one.predict(data), known.predict(frame))
+        assert one.score(data) == one.score(data, "goal") == known.score(frame.drop(columns="goal"), frame["goal"])
+        assert one.worst_case_risk(data) == pytest.approx(known.worst_case_risk_, rel=1e-10)
+        bound = one.certify(data)
+        assert bound.upper == pytest.approx(known.worst_case_risk_, rel=1e-10)
+        assert bound.lower <= known.certificate_.upper
+    # Columns are found by name.
+    (tmp_path / "mixed").mkdir()
+    mixed = NAMED[name](frame[["goal", "size", "car", "age", "city"]].assign(other=1.0), tmp_path / "mixed")
+    np.testing.assert_array_equal(known.predict(mixed), known.predict(frame))
+    assert known.worst_case_risk(mixed) == pytest.approx(known.worst_case_risk_, rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", list(TARGETS))
+def test_arrays_of_objects_are_coded_too(kind):
+    known = reference(kind)
+    array = TABLE.astype(object).where(TABLE.notna(), None).to_numpy()
+    settings = {"category_cost": [2.0, 1.0]}
+    found = model(kind).set_params(**settings).fit(array, TARGETS[kind])
+    np.testing.assert_allclose(found.coef_, known.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(found.predict(array), known.predict(TABLE))
+    assert found.worst_case_risk(array, TARGETS[kind]) == pytest.approx(known.worst_case_risk_, rel=1e-12)
+    assert not hasattr(found, "feature_names_in_")
+
+
+def _numeric(path):
+    X, y = NUMBERS.to_numpy(), TARGETS["numbers"]
+    np.save(path / "X.npy", X)
+    np.save(path / "y.npy", y)
+    np.savez(path / "rows.npz", X=X, goal=y)
+    frame = NUMBERS.assign(goal=y)
+    parts = [(X[k : k + 50], y[k : k + 50]) for k in range(0, N, 50)]
+    yield "array", (X, y), (X,)
+    yield "float32", (X.astype(np.float32), y), (X.astype(np.float32),)
+    yield "list", (X.tolist(), y.tolist()), (X.tolist(),)
+    yield "sparse", (sp.csr_matrix(X), y), (sp.csc_array(X),)
+    yield "map", (np.load(path / "X.npy", mmap_mode="r"), y), (X,)
+    yield "npy", (path / "X.npy", path / "y.npy"), (path / "X.npy",)
+    yield "npz", (path / "rows.npz", "goal"), (X,)
+    yield "parts", (lambda: iter(parts),), (lambda: iter(parts),)
+    yield "source", (open_source(X, y, chunk_rows=64),), (open_source(X, y),)
+    for name, make in NAMED.items():
+        (path / f"at-{name}").mkdir()
+        data = make(frame, path / f"at-{name}")
+        yield name, (data, "goal"), (data,)
+
+
+def test_numbers_of_every_kind(tmp_path):
+    X, y = NUMBERS.to_numpy(), TARGETS["numbers"]
+    settings = {"radius": 0.05, "tol": 1e-9, "feature_weights": "std", "ridge": 0.1}
+    known = WassersteinHuberRegressor(**settings).fit(X, y)
+    for name, data, features in _numeric(tmp_path):
+        rtol = 1e-5 if name == "float32" else 1e-9
+        found = WassersteinHuberRegressor(**settings).fit(*data)
+        assert found.worst_case_risk_ == pytest.approx(known.worst_case_risk_, rel=max(1e-8, rtol)), name
+        np.testing.assert_allclose(found.predict(*features), known.predict(X), rtol=1e-3, atol=1e-4, err_msg=name)
+        found.save(tmp_path / "model.json")
+        again = dualcore.load(tmp_path / "model.json")
+        np.testing.assert_array_equal(again.predict(*features), found.predict(*features), err_msg=name)
+        whole = (NUMBERS.assign(goal=y),) if hasattr(found, "target_") else (X, y)
+        assert again.score(*data) == pytest.approx(found.score(*whole), rel=rtol), name
+        assert again.worst_case_risk(*data) == pytest.approx(found.worst_case_risk_, rel=rtol), name
+        assert again.certify(*data).upper == pytest.approx(found.worst_case_risk_, rel=rtol), name
+
+
+def test_a_value_that_training_has_not_seen_is_no_category():
+    known = reference("numbers")
+    new = TABLE.iloc[:4].assign(city=["Rome", None, "Oslo", "Lima"])
+    zeros = np.array([[0.0], [0.0], [1.0], [0.0]])
+    number = known.coef_names_.index("city=Oslo")
+    alike = new.assign(city=[None, None, None, "Lima"])
+    change = known.predict(new) - known.predict(alike)
+    np.testing.assert_allclose(change, known.coef_[number] * zeros[:, 0], atol=1e-12)
+
+
+def test_missing_values_are_refused_by_name(tmp_path):
+    settings = {"categories": "from_dtype"}
+    with pytest.raises(ValueError, match="Column 'city' has a null"):
+        WassersteinHuberRegressor(**settings).fit(TABLE, TARGETS["numbers"])
+    with pytest.raises(ValueError, match="Column 'age' has a null"):
+        WassersteinHuberRegressor(**settings).fit(TABLE.drop(columns="city"), TARGETS["numbers"])
+    gap = TARGETS["numbers"].copy()
+    gap[[7, 9]] = np.nan
+    with pytest.raises(ValueError, match="The target is missing in row 7 and 1 others"):
+        WassersteinHuberRegressor(fill=0.0, **settings).fit(TABLE, gap)
+    with pytest.raises(ValueError, match="y has no label in row 3"):
+        WassersteinLinearSVC().fit(NUMBERS, np.array(["a", "b", "a", None] * 60, dtype=object))
+
+
+@pytest.mark.parametrize("kind", list(TARGETS))
+def test_a_coreset_gives_raw_rows_back(kind):
+    frame = TABLE.assign(goal=TARGETS[kind])
+    found = model(kind).set_params(coreset=60, random_state=0, tol=1e-6)
+    with np.errstate(all="ignore"):
+        coresets = found.fit(frame, "goal").coreset_
+    for coreset in coresets if isinstance(coresets, list) else [coresets]:
+        rows, raw = coreset.to_frame(), TABLE.iloc[coreset.indices].reset_index(drop=True)
+        assert list(rows.columns) == ["row", "weight", "y", "city", "age", "car", "size"]
+        assert rows["city"].where(rows["city"].notna(), "none").tolist() == raw["city"].fillna("none").tolist()
+        assert rows["car"].tolist() == raw["car"].tolist()
+        there = raw["age"].notna()
+        np.testing.assert_allclose(rows["age"][there], raw["age"][there], rtol=1e-12)
+        np.testing.assert_allclose(rows["age"][~there], found.fill_["age"], rtol=1e-12)
+        if kind == "texts":
+            assert rows["y"].tolist() == frame["goal"].iloc[coreset.indices].tolist()
+
+
+def test_a_lazy_frame_is_refused_with_the_call_that_would_do():
+    with pytest.raises(TypeError, match=r"collect\(\)"):
+        WassersteinHuberRegressor().fit(pl.from_pandas(NUMBERS).lazy(), "age")
+
+
+def test_two_columns_of_one_name_are_refused():
+    twice = pd.DataFrame(np.ones((4, 2)), columns=["a", "a"])
+    with pytest.raises(ValueError, match="several columns of the name 'a'"):
+        WassersteinHuberRegressor().fit(twice, np.arange(4.0))

@@ -1,0 +1,134 @@
+"""Studies run, stop, go on, and give the same numbers however many processes run them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dualcore import Problem
+from experiments import runner
+from experiments.data import load_split
+from experiments.runner import run_study, seed_of
+from experiments.settings import Case, Study
+
+LOGISTIC = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0)
+STUDY = Study(
+    "demo",
+    "generated rows",
+    {f"{k}%": Case(("standin", "letter", 200), LOGISTIC, k / 100) for k in (10, 20)},
+    repeats=2,
+)
+
+
+def run(folder, trials=2, study=STUDY, **options):
+    return run_study(study, trials, folder=folder, progress=False, **({"n_jobs": 1} | options))
+
+
+def numbers(records):
+    return {(r.row, r.method, r.trial): (r.seed, r.size, r.risk, r.score, r.lower) for r in records}
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """The batches that were run."""
+    batches = []
+    original = runner.run_batch
+
+    def counted(study, batch, home, key):
+        batches.append(batch)
+        return original(study, batch, home, key)
+
+    monkeypatch.setattr(runner, "run_batch", counted)
+    return batches
+
+
+def test_every_row_method_and_trial_is_there_once(tmp_path):
+    records = run(tmp_path)
+    expected = {(row, m, t) for row in STUDY.cases for m in STUDY.methods for t in range(2)}
+    expected |= {("all", m, t) for m in ("Whole", "Whole (conic)") for t in range(2)}
+    assert len(records) == len(expected)
+    assert set(numbers(records)) == expected
+
+
+def test_methods_of_a_trial_share_seed_and_size_and_none_beats_whole(tmp_path):
+    records = run(tmp_path)
+    whole = next(r for r in records if r.method == "Whole")
+    for record in records:
+        assert record.risk >= whole.lower * (1.0 - 1e-9)
+        assert 0.0 <= record.score <= 100.0
+        assert record.seconds > 0.0
+        if record.row != "all":
+            assert record.seed == seed_of("demo", record.row, record.trial)
+            assert record.size <= {"10%": 20, "20%": 40}[record.row]
+    lowers = {r.method for r in records if r.lower is not None}
+    assert lowers == {"Whole", "Whole (conic)", "Ours"}
+
+
+def test_a_finished_study_is_not_run_again_and_more_trials_only_add(tmp_path, count):
+    first = numbers(run(tmp_path))
+    done = len(count)
+    assert numbers(run(tmp_path)) == first
+    assert len(count) == done
+    more = numbers(run(tmp_path, trials=3))
+    assert len(count) == done + len(STUDY.cases)
+    assert more.items() >= first.items()
+    assert numbers(run(tmp_path, trials=2)) == first
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    complete = numbers(run(tmp_path / "complete"))
+    original, calls = runner.run_batch, []
+
+    def interrupted(study, batch, home, key):
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        calls.append(batch)
+        return original(study, batch, home, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_batch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "cut")
+    stored = (tmp_path / "cut" / "demo.csv").read_text()
+    assert len(stored.splitlines()) > 1
+    assert numbers(run(tmp_path / "cut")) == complete
+    assert (tmp_path / "cut" / "demo.csv").read_text().startswith(stored)
+
+
+def test_processes_do_not_change_the_numbers(tmp_path):
+    study = replace(STUDY, methods=("UniSamp", "Ours"), conic=())
+    alone = numbers(run(tmp_path / "one", study=study))
+    together = numbers(run(tmp_path / "two", study=study, n_jobs=2))
+    assert together == alone
+
+
+def test_a_regression_is_scored_by_its_summed_test_loss(tmp_path):
+    problem = Problem("huber", radius=0.1, label_cost=7.0, delta=1.0)
+    study = Study("demo", "", {"20%": Case(("standin", "appliances", 100), problem, 0.2)}, conic=())
+    records = run(tmp_path, trials=1, study=study)
+    data = load_split(("standin", "appliances", 100))
+    whole = next(r for r in records if r.method == "Whole")
+    typical = problem.loss.value(data.y_test - np.median(data.y_test)).sum()
+    assert 0.0 < whole.score < 1.5 * typical
+
+
+def test_one_data_set_a_trial_has_one_whole_a_trial(tmp_path, monkeypatch):
+    from experiments import data
+
+    monkeypatch.setitem(
+        data.LOADERS, "growing", lambda home, trial: load_split(("standin", "letter", 100 + 10 * trial))
+    )
+    case = Case(("growing",), LOGISTIC, 0.2, by_trial=True, most=3)
+    study = Study("demo", "", {"20%": case}, methods=("UniSamp",), conic=(), repeats=1)
+    records = run(tmp_path, trials=9, study=study)
+    assert sorted(r.size for r in records if r.method == "Whole") == [100, 110, 120]
+    assert sorted(r.size for r in records if r.method == "UniSamp") == [20, 22, 24]
+
+
+def test_what_makes_no_sense_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="trials must be at least 1, got 0"):
+        run(tmp_path, trials=0)
+    with pytest.raises(ValueError, match="demo has no method 'Oracle'"):
+        run(tmp_path, methods=["Oracle"])
+    with pytest.raises(ValueError, match="no table 'tables'"):
+        runner.reproduce("tables")

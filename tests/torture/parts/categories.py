@@ -1,0 +1,151 @@
+"""Categories that change at a price: every assignment of every row in long doubles; CVXPY is given them all."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .boxrisk import BoxReferee, Table
+from .cases import Case
+from .exact import Long
+from .referees import Point, Referee
+
+# Rows times moves that CVXPY is given at most.
+_MOST_MOVES = 6000
+
+
+def _loss_in_cvxpy(case: Case) -> Callable[[Any], Any]:
+    """Return the loss as a modelling language states it."""
+    import cvxpy as cp
+
+    q, delta = case.parameters.get("quantile", 0.5), case.parameters.get("delta", 1.0)
+    epsilon = case.parameters.get("epsilon", 0.0)
+    losses: dict[str, Callable[[Any], Any]] = {
+        "hinge": lambda t: cp.pos(1 - t),
+        "logistic": lambda t: cp.logistic(-t),
+        "smooth_hinge": lambda t: 0.5 * cp.huber(cp.pos(1 - t), 1.0),
+        "huber": lambda t: 0.5 * cp.huber(t, delta),
+        "pinball": lambda t: cp.maximum(-q * t, (1 - q) * t),
+        "epsilon_insensitive": lambda t: cp.pos(cp.abs(t) - epsilon),
+        "absolute": cp.abs,
+    }
+    return losses[case.loss]
+
+
+class CategoriesReferee(BoxReferee):
+    """Rows enter with every assignment of their groups and every corner of their numbers' walls."""
+
+    def __init__(self, case: Case) -> None:
+        Referee.__init__(self, case)
+        if case.categories is None or case.category_cost is None:
+            raise ValueError("a case with categories has groups and costs")
+        m = self.rows.shape[1]
+        self.groups = [np.array([c for c in group if c is not None], dtype=int) for group in case.categories]
+        held = np.concatenate(self.groups)
+        walls = case.support or (np.full(m, -np.inf), np.full(m, np.inf))
+        self.open_up, self.open_down = np.isinf(walls[1]), np.isinf(walls[0])
+        self.open_up[held] = self.open_down[held] = False
+        rows = case.dense[np.ones(len(case.y)) > 0 if case.weights is None else case.weights > 0.0]
+        self.moves = list(self._moves(case, rows, np.setdiff1d(np.arange(m), held), walls))
+
+    def _moves(self, case: Case, rows: Any, numbers: Any, walls: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield how far every row moves and what that costs, one move for each assignment and corner."""
+        choices = [list(group) for group in case.categories or []]
+        ends = [[None] if case.support is None else [None, "low", "high"]] * numbers.size
+        prices = np.ones(rows.shape[1]) if case.prices is None else case.prices
+        for choice in itertools.product(*choices):
+            there, cost = rows.copy(), np.zeros(len(rows), dtype=Long)
+            for group, column, price in zip(self.groups, choice, case.category_cost or (), strict=True):
+                there[:, group] = 0.0
+                if column is not None:
+                    there[:, column] = 1.0
+                cost += np.where((there[:, group] != rows[:, group]).any(axis=1), Long(price), Long(0))
+            for corner in itertools.product(*ends):
+                shift, paid, able = there.astype(Long) - rows.astype(Long), cost.copy(), True
+                for column, end in zip(numbers, corner, strict=True):
+                    if end is None:
+                        continue
+                    wall = walls[0][column] if end == "low" else walls[1][column]
+                    able = able and bool(np.isfinite(wall) and np.isfinite(prices[column]))
+                    if able:
+                        shift[:, column] = Long(wall) - rows[:, column].astype(Long)
+                        paid += Long(prices[column]) * np.abs(shift[:, column])
+                if able:
+                    yield shift, paid
+
+    def risk(self, point: Point, radius: float | None = None) -> Any:
+        sigma = Long(self.case.radius if radius is None else radius)
+        with np.errstate(all="ignore"):
+            table = _EveryMove(self, point)
+            if sigma == 0:
+                return (self.w * table.stay).sum() + self.ridge(point.theta)
+            return table.minimise(sigma, self.kappa(point.theta))[1] + self.ridge(point.theta)
+
+
+class _EveryMove(Table):
+    """Losses and costs of all moves of all rows."""
+
+    def __init__(self, referee: CategoriesReferee, point: Point) -> None:
+        self.referee, case = referee, referee.case
+        y = referee.y.astype(Long) if case.is_classification else None
+        losses, costs = [], []
+        for shift, paid in referee.moves:
+            score = point.score + shift @ point.theta
+            losses.append(referee.loss(score - referee.target if y is None else y * score))
+            costs.append(paid)
+            if y is not None and np.isfinite(case.label_cost):
+                losses.append(referee.loss(-y * score))
+                costs.append(paid + Long(case.label_cost))
+        self.values, self.costs = np.stack(losses, axis=1), np.stack(costs, axis=1)
+        self.stay = referee.loss(point.score - referee.target if y is None else y * point.score)
+
+    def h(self, lam: Any) -> tuple[Any, Any]:
+        values = np.where(np.isfinite(self.costs), self.values - lam * self.costs, -np.inf)
+        place = values.argmax(axis=1)[:, None]
+        return np.take_along_axis(values, place, 1)[:, 0], np.take_along_axis(self.costs, place, 1)[:, 0]
+
+
+def solve_categories(referee: CategoriesReferee, most_numbers: int) -> Iterator[tuple[str, Point]]:
+    """Yield CVXPY's model of the programme with a constraint for every row, move and label."""
+    import cvxpy as cp
+
+    case = referee.case
+    n, m = referee.rows.shape
+    if n * len(referee.moves) > _MOST_MOVES or case.radius == 0.0:
+        return
+    loss, rows = _loss_in_cvxpy(case), referee.rows.astype(np.float64)
+    theta, lam, h = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n)
+    shift = cp.Variable() if case.fit_intercept else 0.0
+    prices = np.ones(m) if case.prices is None else case.prices
+    order = {"l1": "inf", "l2": 2, "linf": 1}[case.norm]
+    constraints = [lam >= float(referee.kappa(np.zeros(m, dtype=Long)))]
+    for rate, sides in zip(
+        referee.rates(), ((referee.open_up, referee.open_down), (referee.open_down, referee.open_up)), strict=True
+    ):
+        if any(side.any() for side in sides):
+            up, down = (np.where(side, 1.0 / prices, 0.0) for side in sides)
+            length = cp.norm(cp.multiply(up, cp.pos(theta)) + cp.multiply(down, cp.neg(theta)), order)
+            constraints.append(lam >= rate * length)
+    for moved, paid in referee.moves:
+        able = np.flatnonzero(np.isfinite(paid.astype(np.float64)))
+        score, price = (rows + moved.astype(np.float64))[able] @ theta + shift, paid[able].astype(np.float64)
+        if case.is_classification:
+            y = referee.y[able].astype(np.float64)
+            constraints.append(h[able] >= loss(cp.multiply(y, score)) - price * lam)
+            if np.isfinite(case.label_cost):
+                constraints.append(h[able] >= loss(cp.multiply(-y, score)) - (price + case.label_cost) * lam)
+        else:
+            target = referee.target[able].astype(np.float64)
+            constraints.append(h[able] >= loss(score - target) - price * lam)
+    cost = case.radius * lam + referee.w.astype(np.float64) @ h + case.ridge / 2 * cp.sum_squares(theta)
+    with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(Exception):
+        warnings.simplefilter("ignore")  # whatever CVXPY says: its model is judged, not its word
+        cp.Problem(cp.Minimize(cost), constraints).solve(solver=cp.CLARABEL, max_iter=100)
+    if theta.value is not None and np.isfinite(theta.value).all():
+        constant = Long(float(shift.value)) if case.fit_intercept else Long(0)
+        yield "cvxpy", referee.centred(theta.value.astype(Long), constant)

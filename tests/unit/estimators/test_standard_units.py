@@ -1,0 +1,247 @@
+"""`feature_weights="std"`: the model of standardised columns, in raw units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.preprocessing import StandardScaler
+
+from dualcore import (
+    Problem,
+    WassersteinHuberRegressor,
+    WassersteinHuberRegressorCV,
+    WassersteinLinearRegression,
+    WassersteinLinearSVC,
+    WassersteinLinearSVR,
+    WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
+    WassersteinQuantileRegressor,
+    open_source,
+)
+
+SIZES = np.array([1.0, 100.0, 0.01, 5.0])
+ESTIMATORS = [
+    WassersteinLogisticRegression,
+    WassersteinLinearSVC,
+    WassersteinHuberRegressor,
+    WassersteinQuantileRegressor,
+    WassersteinLinearRegression,
+    WassersteinLinearSVR,
+]
+
+
+def rows(kind: type, n: int = 120, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 4))
+    X = Z * SIZES + np.array([3.0, -50.0, 0.0, 100.0])
+    signal = Z @ [1.0, -1.0, 0.5, 0.2] + 0.5 * rng.normal(size=n)
+    return X, (np.where(signal > 0.0, "yes", "no") if hasattr(kind(), "class_weight") else signal)
+
+
+def assert_same(raw, standard, scaler, X, rtol=1e-7):
+    """A raw model and one of standardised columns are the same."""
+    coef = np.atleast_2d(standard.coef_) / scaler.scale_
+    intercept = np.atleast_1d(standard.intercept_)
+    if scaler.with_mean:
+        intercept = intercept - coef @ scaler.mean_
+    np.testing.assert_allclose(np.atleast_2d(raw.coef_), coef, rtol=rtol, atol=rtol * np.abs(coef).max())
+    np.testing.assert_allclose(np.atleast_1d(raw.intercept_), intercept, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(raw.worst_case_risk_, standard.worst_case_risk_, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("settings", [{}, {"ridge": 0.3}, {"norm": "linf", "ridge": 0.01}, {"norm": "l1"}])
+def test_the_model_is_that_of_standardised_columns(kind, settings):
+    X, y = rows(kind)
+    weights = np.random.default_rng(1).random(y.size)
+    scaler = StandardScaler().fit(X, sample_weight=weights)
+    raw = kind(radius=0.05, feature_weights="std", **settings).fit(X, y, weights)
+    assert_same(raw, kind(radius=0.05, **settings).fit(scaler.transform(X), y, weights), scaler, X)
+    np.testing.assert_allclose(raw.feature_weights_, 1.0 / scaler.scale_, rtol=1e-12)
+    # The problem is stated for raw rows, and every evaluation agrees.
+    assert raw.worst_case_risk(X, y, weights) == pytest.approx(raw.worst_case_risk_, rel=1e-10)
+    labels = np.where(y == "yes", 1.0, -1.0) if hasattr(raw, "classes_") else y
+    risk = raw.problem_.risk(np.ravel(raw.coef_), float(np.squeeze(raw.intercept_)), X, labels, weights)
+    assert risk == pytest.approx(raw.worst_case_risk_, rel=1e-10)
+    source = open_source(X, labels, weights)
+    if not hasattr(raw, "classes_"):
+        assert raw.worst_case_risk(source) == pytest.approx(raw.worst_case_risk_, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [WassersteinLogisticRegression, WassersteinHuberRegressor])
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_a_source_a_file_and_a_coreset_learn_the_same_units(tmp_path, kind, ridge):
+    pd = pytest.importorskip("pandas")
+    X, y = rows(kind, 2000)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.assign(y=y).to_parquet(tmp_path / "t.parquet")
+    frame.assign(y=y).to_csv(tmp_path / "t.csv", index=False)
+    whole = kind(feature_weights="std", ridge=ridge).fit(frame, y)
+    for path in (tmp_path / "t.parquet", tmp_path / "t.csv"):
+        model = kind(feature_weights="std", ridge=ridge).fit(path, "y")
+        np.testing.assert_allclose(model.feature_weights_, whole.feature_weights_, rtol=1e-13)
+        np.testing.assert_allclose(model.coef_ * SIZES, whole.coef_ * SIZES, atol=5e-3)
+        # A model forgets nothing: the file, the frame and the source agree.
+        assert model.score(path, "y") == pytest.approx(model.score(frame, y))
+        assert (
+            model.score(open_source(path, "y", **({"labels": "find"} if whole.score(frame, y) else {})))
+            if (kind is WassersteinLogisticRegression)
+            else True
+        )
+        assert model.worst_case_risk(path, "y") == pytest.approx(model.worst_case_risk(frame, y), rel=1e-9)
+        assert model.worst_case_risk(path, "y") == pytest.approx(model.worst_case_risk_, rel=1e-9)
+    scaler = StandardScaler().fit(X)
+    small = kind(feature_weights="std", ridge=ridge, coreset=200, random_state=0).fit(X, y)
+    other = kind(ridge=ridge, coreset=200, random_state=0).fit(scaler.transform(X), y)
+    assert_same(small, other, scaler, X, rtol=1e-6)
+    np.testing.assert_array_equal(small.coreset_.indices, other.coreset_.indices)
+    np.testing.assert_allclose(small.coreset_.X, X[small.coreset_.indices], rtol=1e-12, atol=1e-12)
+
+
+def test_boxes_are_in_raw_units():
+    X, y = rows(WassersteinLinearSVC)
+    low, high = X.min(axis=0), X.max(axis=0)
+    scaler = StandardScaler().fit(X)
+    for kind in (WassersteinLinearSVC, WassersteinLogisticRegression):
+        for ridge in (0.0, 0.1):
+            inner = (low - scaler.mean_) / scaler.scale_, (high - scaler.mean_) / scaler.scale_
+            settings = {"radius": 0.3, "norm": "l1", "ridge": ridge}
+            raw = kind(feature_weights="std", support=(low, high), **settings).fit(X, y)
+            inner = (inner[0] - 1e-12, inner[1] + 1e-12)
+            theirs = kind(support=inner, **settings).fit(scaler.transform(X), y)
+            assert raw.worst_case_risk_ == pytest.approx(theirs.worst_case_risk_, rel=1e-6)
+            assert raw.worst_case_risk(X, y) == pytest.approx(raw.worst_case_risk_, rel=1e-9)
+            worst = raw.worst_case_distribution(X, y)
+            np.testing.assert_allclose(worst.X, np.clip(worst.X, low, high), atol=1e-9 * SIZES.max())
+
+
+def test_one_hot_columns_stay_as_they_are():
+    X, y = rows(WassersteinLogisticRegression, 300)
+    codes = np.eye(3)[np.random.default_rng(5).integers(3, size=300)]
+    whole, groups = np.hstack([codes, X]), [[0, 1, 2]]
+    settings = {"radius": 0.05, "categories": groups, "category_cost": 2.0, "ridge": 0.01}
+    raw = WassersteinLogisticRegression(feature_weights="std", **settings).fit(whole, y)
+    scaler = StandardScaler().fit(X)
+    theirs = WassersteinLogisticRegression(**settings).fit(np.hstack([codes, scaler.transform(X)]), y)
+    assert raw.worst_case_risk_ == pytest.approx(theirs.worst_case_risk_, rel=1e-8)
+    np.testing.assert_allclose(raw.coef_[:, 3:], theirs.coef_[:, 3:] / scaler.scale_, rtol=1e-4)
+    np.testing.assert_array_equal(raw.feature_weights_[:3], 1.0)
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
+def test_more_than_two_classes(multi_class):
+    rng = np.random.default_rng(2)
+    Z = rng.normal(size=(150, 4))
+    y = np.argmax(Z[:, :3] + 0.3 * rng.normal(size=(150, 3)), axis=1)
+    X, scaler = Z * SIZES, StandardScaler().fit(Z * SIZES)
+    settings = {"radius": 0.02, "ridge": 0.05, "multi_class": multi_class}
+    raw = WassersteinLogisticRegression(feature_weights="std", **settings).fit(X, y)
+    assert_same(raw, WassersteinLogisticRegression(**settings).fit(scaler.transform(X), y), scaler, X)
+    np.testing.assert_allclose(raw.worst_case_risk(X, y), raw.worst_case_risk_, rtol=1e-9)
+    source = open_source(X, y.astype(float))
+    np.testing.assert_allclose(raw.worst_case_risk(source), raw.worst_case_risk_, rtol=1e-9)
+    again = WassersteinLogisticRegression(feature_weights="std", **settings).fit(source)
+    np.testing.assert_allclose(again.worst_case_risk_, raw.worst_case_risk_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_sparse_columns_are_divided_and_not_centred(ridge):
+    rng = np.random.default_rng(3)
+    X = sp.random(200, 4, density=0.4, random_state=4, format="csr") @ sp.diags(SIZES)
+    y = np.where(X @ (1.0 / SIZES) + 0.2 * rng.normal(size=200) > 0.6, 1, 0)
+    scaler = StandardScaler(with_mean=False).fit(X)
+    raw = WassersteinLogisticRegression(feature_weights="std", ridge=ridge).fit(X, y)
+    assert_same(raw, WassersteinLogisticRegression(ridge=ridge).fit(scaler.transform(X), y), scaler, X)
+    dense = WassersteinLogisticRegression(feature_weights="std", ridge=ridge).fit(X.toarray(), y)
+    assert dense.worst_case_risk_ == pytest.approx(raw.worst_case_risk_, rel=1e-5)
+    assert raw.worst_case_risk(X, y) == pytest.approx(raw.worst_case_risk_, rel=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("kind", [WassersteinLogisticRegression, WassersteinLinearRegression])
+def test_constant_columns_have_the_coefficient_0(kind, fit_intercept):
+    X, y = rows(kind)
+    X = np.insert(X, 1, 7.0, axis=1)
+    for data in (X, sp.csr_matrix(X)):
+        model = kind(feature_weights="std", ridge=0.1, fit_intercept=fit_intercept).fit(data, y)
+        assert (np.atleast_2d(model.coef_)[:, 1] == 0.0).all()
+        assert np.isfinite(model.feature_weights_).all()
+        box = (
+            kind(feature_weights="std", support=(X.min(axis=0), np.inf))
+            if kind is WassersteinLogisticRegression
+            else None
+        )
+        if box is not None and not sp.issparse(data):
+            assert (box.fit(data, y).coef_[:, 1] == 0.0).all()
+
+
+def test_parts_keep_the_units_of_the_first():
+    X, y = rows(WassersteinHuberRegressor, 900)
+    model = WassersteinHuberRegressor(feature_weights="std", ridge=0.1, random_state=0)
+    model.partial_fit(X[:300], y[:300])
+    first = model.feature_weights_.copy()
+    np.testing.assert_allclose(first, 1.0 / X[:300].std(axis=0), rtol=1e-12)
+    model.partial_fit(X[300:], y[300:])
+    np.testing.assert_array_equal(model.feature_weights_, first)
+    whole = WassersteinHuberRegressor(feature_weights="std", ridge=0.1).fit(X, y)
+    assert model.score(X, y) == pytest.approx(whole.score(X, y), abs=1e-3)
+    np.testing.assert_allclose(model.coreset_.X, X[model.coreset_.indices], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_a_radius_is_chosen_in_the_same_units(ridge):
+    X, y = rows(WassersteinLogisticRegression)
+    scaler = StandardScaler().fit(X)
+    raw = WassersteinLogisticRegressionCV(feature_weights="std", ridge=ridge, radii=4, cv=3).fit(X, y)
+    theirs = WassersteinLogisticRegressionCV(ridge=ridge, radii=4, cv=3).fit(scaler.transform(X), y)
+    np.testing.assert_allclose(raw.radii_, theirs.radii_, rtol=1e-9)
+    np.testing.assert_allclose(raw.scores_, theirs.scores_, rtol=1e-8)
+    assert_same(raw, theirs, scaler, X)
+    labels = np.where(y == "yes", 1.0, -1.0)
+    over = WassersteinLogisticRegressionCV(feature_weights="std", ridge=ridge, radii=4, cv=3).fit(
+        open_source(X, labels)
+    )
+    np.testing.assert_allclose(over.radii_, raw.radii_, rtol=1e-6)
+    box = WassersteinLogisticRegressionCV(
+        feature_weights="std", radii=[0.01, 0.1], cv=3, support=(X.min(axis=0), X.max(axis=0)), norm="l1"
+    ).fit(X, y)
+    assert box.worst_case_risk(X, y) == pytest.approx(box.worst_case_risk_, rel=1e-9)
+    huber = WassersteinHuberRegressorCV(feature_weights="std", radii=3, cv=3).fit(X, labels)
+    assert huber.feature_weights_ == pytest.approx(raw.feature_weights_)
+
+
+def test_a_fit_sets_out_from_a_raw_model():
+    X, y = rows(WassersteinLogisticRegression)
+    model = WassersteinLogisticRegression(feature_weights="std", ridge=0.1, warm_start=True).fit(X, y)
+    coef = model.coef_.copy()
+    np.testing.assert_allclose(model.fit(X, y).coef_, coef, rtol=1e-3)
+
+
+def test_what_is_no_price_is_refused():
+    X, y = rows(WassersteinLinearSVC)
+    with pytest.raises(ValueError, match="feature_weights must be 'std', None or one positive number"):
+        WassersteinLinearSVC(feature_weights="var").fit(X, y)
+    from dualcore.problem.geometry import L1Norm
+
+    with pytest.raises(TypeError, match="norm has weights already"):
+        WassersteinLinearSVC(feature_weights="std", norm=L1Norm(np.ones(4))).fit(X, y)
+
+
+def test_a_problem_with_a_ridge_for_each_feature_evaluates_and_is_not_solved():
+    X, y = np.array([[1.0, 2.0], [-1.0, 0.5]]), np.array([1.0, -1.0])
+    one, each = Problem("hinge", radius=0.1, ridge=0.5), Problem("hinge", radius=0.1, ridge=[0.5, 0.5])
+    coef = np.array([0.3, -0.2])
+    assert one.risk(coef, 0.1, X, y) == pytest.approx(each.risk(coef, 0.1, X, y), rel=1e-15)
+    np.testing.assert_allclose(one.gradient(coef, 0.1, X, y).coef, each.gradient(coef, 0.1, X, y).coef)
+    assert each != one
+    assert each == each.replace(radius=0.1)
+    assert hash(each) == hash(each.replace())
+    with pytest.raises(TypeError, match="a ridge for each feature"):
+        _ = each.ridge
+    with pytest.raises(ValueError, match="ridge holds 2 numbers but X has 1"):
+        each.risk([1.0], 0.0, X[:, :1], y)
+    with pytest.raises(ValueError, match="got shape"):
+        Problem("hinge", ridge=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="ridge must be finite and non-negative"):
+        Problem("hinge", ridge=[1.0, -1.0])

@@ -1,0 +1,97 @@
+"""The tail of flips stays an upper bound, whatever is kept of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from dualcore import Problem
+from dualcore.problem.fliptail import FlipTail
+
+
+def exact(problem: Problem, delta: np.ndarray, mass: np.ndarray, kappa: float) -> float:
+    """The minimum of the piecewise linear objective over all its breakpoints."""
+    gamma = problem.geometry.label_cost
+    at = np.concatenate([[kappa], delta])
+    order = np.argsort(delta)[::-1]
+    reach, above = np.cumsum((mass * delta)[order]), np.cumsum(mass[order])
+    place = np.searchsorted(-delta[order], -at, side="left")
+    gain = np.where(place > 0, reach[place - 1] - at * above[place - 1], 0.0)
+    return float((problem.radius * at + gamma * gain).min())
+
+
+@pytest.mark.parametrize("radius", [0.001, 0.05, 0.3, 2.0])
+def test_the_histogram_is_an_upper_bound_and_a_tight_one(radius):
+    rng = np.random.default_rng(0)
+    n, kappa, gamma = 200_000, 0.7, 1.5
+    delta, mass = kappa + rng.gamma(2.0, 0.4, n), rng.random(n)
+    mass *= 0.6 / mass.sum()
+    tail = FlipTail.join([FlipTail(delta, mass)])
+    assert tail.delta.size == 0
+    assert tail.n_rows == n
+    assert tail.bins.size < 10_000
+    at, gain = tail.candidates(kappa)
+    bound = float((radius * at + gamma * gain).min())
+    truth = exact(Problem("logistic", radius=radius, label_cost=gamma), delta, mass, kappa)
+    assert truth <= bound <= truth * (1.0 + 1e-5)
+    spot = rng.integers(0, at.size, 50)
+    expected = [(mass * np.maximum(delta - lam, 0.0)).sum() for lam in at[spot]]
+    np.testing.assert_allclose(gain[spot], expected, rtol=1e-9, atol=1e-12)
+    assert (gain[spot] >= np.array(expected) * (1.0 - 1e-12)).all()
+
+
+def test_few_rows_are_kept_as_they_are():
+    tail = FlipTail.join(
+        [FlipTail(np.array([2.0]), np.array([0.5])), FlipTail.empty(), FlipTail(np.ones(1), np.ones(1))]
+    )
+    assert tail.bins.size == 0
+    assert tail.n_rows == 2
+    np.testing.assert_array_equal(tail.sorted()[0], [2.0, 1.0])
+
+
+def test_the_order_of_joining_does_not_show():
+    rng = np.random.default_rng(3)
+    parts = [FlipTail(rng.gamma(2.0, size=30_000) + 0.1, rng.random(30_000) / 3e5) for _ in range(6)]
+    one = FlipTail.join(parts)
+    two = FlipTail.join([parts[5], FlipTail.join([parts[2], parts[0], FlipTail.join(parts[3:5])]), parts[1]])
+    np.testing.assert_array_equal(one.bins, two.bins)
+    np.testing.assert_array_equal(one.counts, two.counts)
+
+
+def test_a_tail_that_is_scaled_gains_in_proportion():
+    rng = np.random.default_rng(3)
+    tail = FlipTail.join([FlipTail(rng.gamma(2.0, size=70_000) + 0.1, np.full(70_000, 1e-6))])
+    np.testing.assert_allclose(tail.scaled(4.0).candidates(0.1)[1], 4.0 * tail.candidates(0.1)[1], rtol=1e-12)
+    few = FlipTail(np.ones(2), np.ones(2)).scaled(0.5)
+    assert few.mass.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("kept", [10, 10_000])
+def test_the_brackets_of_a_tail_bound_sums_of_convex_functions(kept, monkeypatch):
+    monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", kept)
+    rng = np.random.default_rng(0)
+    delta, mass = 1.0 + rng.exponential(size=4000), rng.uniform(0.0, 1.0 / 2000, size=4000)
+    tail = FlipTail.join([FlipTail(delta[:1000], mass[:1000]), FlipTail(delta[1000:], mass[1000:])])
+    value, masses, least = tail.brackets()
+    for function in (np.square, lambda v: np.maximum(v - 1.7, 0.0), lambda v: np.maximum(2.0 - v, 0.0) ** 2):
+        exact = float(mass @ function(delta))
+        assert exact * (1.0 - 1e-12) <= float(masses @ function(value)) <= exact * (1.0 + 1e-5)
+    falling = np.maximum(2.0 - delta, 0.0) ** 2
+    assert 0.99 * float(mass @ falling) <= float(least @ np.maximum(2.0 - value, 0.0) ** 2)
+    assert float(least @ np.maximum(2.0 - value, 0.0) ** 2) <= float(mass @ falling) * (1.0 + 1e-12)
+
+
+def test_many_long_tails_are_joined_one_by_one():
+    rng = np.random.default_rng(0)
+    parts = [FlipTail(rng.uniform(0.1, 9.0, size=60_000), np.full(60_000, 1e-7)) for _ in range(12)]
+    tracemalloc.start()
+    joined = FlipTail.join(parts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12e6  # of all rows at once it would be 80 MB
+    assert joined.n_rows == 720_000
+    other = FlipTail.join([FlipTail.join(parts[:5]), *parts[:4:-1]])
+    np.testing.assert_array_equal(joined.bins, other.bins)
+    np.testing.assert_array_equal(joined.counts, other.counts)
