@@ -104,7 +104,7 @@ def taken_by_auto(line: dict[str, Any]) -> str:
     """Return what ``solver="auto"`` takes on a cell; the choice asks for the shape of the data only."""
     X = np.broadcast_to(np.float64(1.0), (line["rows"], line["features"]))
     data = Data(as_rows(X), np.resize([-1.0, 1.0], line["rows"]), None)
-    return choose_solver(problem_of(line["loss"], line["norm"]), data, "auto", line["tol"]).name
+    return choose_solver(problem_of(line["loss"], line["norm"]), data, "auto").name
 
 
 def show(lines: list[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Put what ``bench_wide.py`` and ``bench_families.py`` stored into ``docs/speed.md``, and draw the growth.
+"""Put what the benchmarks stored into ``docs/speed.md`` and ``docs/exact.md``, and draw the growth.
 
     python benchmarks/render_speed.py            # rewrites the tables between the markers, draws images/growth.svg
     python benchmarks/render_speed.py --check    # exits with 1 if a table is not up to date
@@ -16,13 +16,18 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "speed.md"
+PAGES = [HERE.parent / "docs" / name for name in ("speed.md", "exact.md")]
 PICTURE = HERE.parent / "docs" / "images" / "growth.svg"
 BLOCK = re.compile(r"<!-- measured (?P<file>\w+) (?P<part>[\w-]+): begin -->.*?<!-- measured: end -->", re.DOTALL)
 # What a column of the stored lines is called on the page; the others are left out.
 COLUMNS = {
     "setting": "setting",
     "rows": "rows",
+    "coreset": "rows of the coreset",
+    "excess": "excess, mean",
+    "worst": "excess, worst",
+    "algorithm 1": "Algorithm 1, mean",
+    "uniform": "uniform, mean",
     "features": "features",
     "seconds": "seconds",
     "peer_seconds": "peer, seconds",
@@ -48,7 +53,7 @@ def number(value: Any) -> str:
         return "" if value is None else str(value)
     if isinstance(value, int) or value >= 1000.0:
         return f"{value:,.0f}"
-    return f"{value:.1e}" if 0.0 < value < 1e-2 else f"{value:.3g}"
+    return f"{value:.1e}" if 0.0 < abs(value) < 1e-2 else f"{value:.3g}"
 
 
 def table(stored: dict[str, Any]) -> str:
@@ -113,11 +118,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    page = PAGE.read_text(encoding="utf-8")
-    new = render(page)
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        new = render(page)
+        if options.check and new != page:
+            return 1
+        path.write_text(new, encoding="utf-8")
     if options.check:
-        return int(new != page)
-    PAGE.write_text(new, encoding="utf-8")
+        return 0
     draw(json.loads((HERE / "results" / "wide.json").read_text(encoding="utf-8"))["growth"]["lines"])
     return 0
 

@@ -43,7 +43,7 @@ def main() -> None:
     rows = [("all rows", whole, whole_seconds, len(y))]
     for name, sampler in (
         ("uniform sample", UniformCoreset(size=SIZE, random_state=0)),
-        ("dual coreset", DualCoreset(size=SIZE, rounds=2, random_state=0)),
+        ("dual coreset", DualCoreset(size=SIZE, random_state=0)),
     ):
         rows.append((name, *train(sampler)))
 

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dualcore.coresets.samplers import DualCoreset, ImportanceCoreset, LayeredCoreset, Sampler, UniformCoreset
+from dualcore.coresets.samplers import (
+    DualCoreset,
+    GridCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Sampler,
+    UniformCoreset,
+)
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve
@@ -81,7 +88,7 @@ def _refined(job: Job) -> Found:
 def _algorithm_one(job: Job) -> Sampler:
     """The paper's own bounds where they differ from ``h``: on a support."""
     bounds = "exact" if job.problem.family.is_closed else "paper"
-    return DualCoreset(job.size, calibrate=False, focus=False, bounds=bounds, random_state=job.seed)
+    return GridCoreset(job.size, bounds=bounds, random_state=job.seed)
 
 
 METHODS: dict[str, Method] = {

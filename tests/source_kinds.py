@@ -127,7 +127,7 @@ def from_feather(table: Table, folder: Path) -> Source:
     inside = folder / "feather"
     inside.mkdir(exist_ok=True)
     for number, (start, stop) in enumerate(spans(len(table.y), 2001)):
-        feather.write_feather(pa.table(columns_of(table)).slice(start, stop - start), inside / f"{number}.feather")
+        feather.write_feather(pa.table(columns_of(table)).slice(start, stop - start), inside / f"{number:03d}.feather")
     return open_source(f"{inside}/*.feather", "y", weight_of(table))
 
 

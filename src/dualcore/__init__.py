@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dualcore.coresets.samplers import (
         CoresetFit,
         DualCoreset,
+        GridCoreset,
         ImportanceCoreset,
         LayeredCoreset,
         UniformCoreset,
@@ -71,6 +72,7 @@ __all__ = [
     "DaskSource",
     "DriftWarning",
     "DualCoreset",
+    "GridCoreset",
     "ImportanceCoreset",
     "IncompatibleError",
     "LayeredCoreset",
@@ -128,6 +130,7 @@ _MODULES = {
     "CsvSource": "data.sources",
     "DaskSource": "data.sources",
     "DualCoreset": "coresets.samplers",
+    "GridCoreset": "coresets.samplers",
     "ImportanceCoreset": "coresets.samplers",
     "IncompatibleError": "solvers",
     "LayeredCoreset": "coresets.samplers",

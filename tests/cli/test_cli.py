@@ -102,12 +102,13 @@ def test_weights_and_more_than_two_classes(data, tmp_path):
     drop = ("--drop", "word", "--drop", "label", "--drop", "target")
     code, told, _ = call("fit", path, "-t", "grade", "--weight", "weight", *drop, "--out", out, "--json")
     assert code == 0
-    estimator = WassersteinLogisticRegression(random_state=0).fit(X, grade, sample_weight=weights)
+    estimator = WassersteinLogisticRegression(random_state=0, multi_class="ovr").fit(X, grade, sample_weight=weights)
     np.testing.assert_array_equal(Model.load(out).coef, estimator.coef_)
     assert json.loads(told)["classes"] == [0, 1, 2]
     code, told, _ = call("certify", out, path, "--weight", "weight", "--json")
     values = json.loads(told)
-    assert [c["worst_case_risk"] for c in values["certificates"]] == pytest.approx(estimator.worst_case_risk_)
+    known = [part.upper for part in estimator.certificates_]
+    assert [c["worst_case_risk"] for c in values["certificates"]] == pytest.approx(known)
     assert values["accuracy"] == np.mean(estimator.predict(X) == grade)
     code, told, _ = call("predict", out, path, "--scores")
     assert told.splitlines()[0] == "prediction,score 0,score 1,score 2"
@@ -167,7 +168,7 @@ def test_a_path_is_followed(data, tmp_path):
     assert "suggested radius" in out
     values = json.loads((tmp_path / "p.json").read_text())
     assert len(values["points"]) == 4
-    assert values["n_builds"] >= 2
+    assert values["n_builds"] == 1
     y = np.where(labels == "well", 1.0, -1.0)
     point = values["points"][2]
     risk = Problem("logistic", radius=point["radius"]).risk(

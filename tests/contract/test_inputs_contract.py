@@ -16,6 +16,11 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pl = pytest.importorskip("polars")
 
+# Of three classes in a line none tells the middle one from the rest, and coresets here are of a few rows.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*leaves nothing to learn", "ignore:.*target_gap", "ignore:.*leaves open"
+)
+
 N = 240
 RNG = np.random.default_rng(0)
 NUMBERS = pd.DataFrame({"age": RNG.normal(40.0, 10.0, N), "size": RNG.normal(size=N), "debt": RNG.exponential(3.0, N)})
@@ -211,3 +216,22 @@ def test_two_columns_of_one_name_are_refused():
     twice = pd.DataFrame(np.ones((4, 2)), columns=["a", "a"])
     with pytest.raises(ValueError, match="several columns of the name 'a'"):
         WassersteinHuberRegressor().fit(twice, np.arange(4.0))
+
+
+def test_a_source_that_codes_and_fills_is_not_forgotten(tmp_path):
+    frame = TABLE.assign(goal=TARGETS["numbers"])
+    frame.to_parquet(tmp_path / "t.parquet")
+    source = open_source(
+        tmp_path / "t.parquet",
+        "goal",
+        features=["age", "car"],
+        categories={"car": ["p", "q"]},
+        fill="median",
+    )
+    model = WassersteinHuberRegressor(radius=0.02, feature_weights="std").fit(source)
+    assert list(model.feature_names_in_) == ["age", "car"]
+    assert model.fill_ == {"age": pytest.approx(np.nanmedian(TABLE["age"]))}
+    for data in (tmp_path / "t.parquet", frame, source):
+        assert model.score(data) == pytest.approx(model.score(source), rel=1e-12)
+        np.testing.assert_allclose(model.predict(data), model.predict(source), rtol=1e-12)
+        assert model.worst_case_risk(data) == pytest.approx(model.worst_case_risk_, rel=1e-9)

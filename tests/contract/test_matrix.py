@@ -16,7 +16,17 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import DualCoreset, ImportanceCoreset, LayeredCoreset, Problem, Solution, UniformCoreset, assess, solve
+from dualcore import (
+    DualCoreset,
+    GridCoreset,
+    ImportanceCoreset,
+    LayeredCoreset,
+    Problem,
+    Solution,
+    UniformCoreset,
+    assess,
+    solve,
+)
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource, Source
 from own_losses import PseudoHuber
@@ -42,10 +52,10 @@ SAMPLERS: dict[str, Sampler] = {
     "uniform": UniformCoreset(size=40, random_state=1),
     "importance": ImportanceCoreset(size=40, random_state=1),
     "layered": LayeredCoreset(size=40, random_state=1),
-    "algorithm 1": DualCoreset(size=40, calibrate=False, focus=False, random_state=1),
+    "algorithm 1": GridCoreset(size=40, random_state=1),
     "calibrated": DualCoreset(size=40, random_state=1),
     "refined": DualCoreset(size=40, rounds=2, random_state=1),
-    "epsilon": DualCoreset(size=None, epsilon=0.9, parameter_radius=1e-3, calibrate=False, focus=False, random_state=1),
+    "epsilon": GridCoreset(size=None, epsilon=0.9, parameter_radius=1e-3, random_state=1),
 }
 # (family, sampler): what the error says.
 FORBIDDEN: dict[tuple[str, str], str] = {

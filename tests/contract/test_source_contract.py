@@ -12,16 +12,32 @@ from source_kinds import KINDS, NEEDS, Table, from_array, make_table
 N, M = 4321, 5
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["equal", "weighted"])
-def table(request) -> Table:
-    return make_table(N, M, weighted=request.param)
+# Every kind of source by default with weights or without, in turn; the others are slow.
+CASES = [
+    pytest.param(
+        (kind, weighted), id=f"{kind}-{'weighted' if weighted else 'equal'}", marks=[] if here else [pytest.mark.slow]
+    )
+    for number, kind in enumerate(KINDS)
+    for weighted in (False, True)
+    for here in [weighted == bool(number % 2)]
+]
 
 
-@pytest.fixture(params=list(KINDS))
-def source(request, table, tmp_path) -> Source:
-    for package in NEEDS.get(request.param, []):
+@pytest.fixture(params=CASES)
+def case(request) -> tuple[str, bool]:
+    return request.param
+
+
+@pytest.fixture
+def table(case) -> Table:
+    return make_table(N, M, weighted=case[1])
+
+
+@pytest.fixture
+def source(case, table, tmp_path) -> Source:
+    for package in NEEDS.get(case[0], []):
         pytest.importorskip(package)
-    return KINDS[request.param](table, tmp_path)
+    return KINDS[case[0]](table, tmp_path)
 
 
 def test_it_knows_its_size_and_a_source_is_not_opened_twice(source, table):
@@ -106,7 +122,7 @@ def test_nan_is_found_in_the_first_read_and_its_row_is_named(kind, tmp_path):
         list(source.map(lambda chunk: chunk.y.size))
     assert source.n_reads <= 2  # a source that has to count its rows first has read them once
     where = {"parquet": "row group 4, row 410", "parquet folder": "part-002.parquet, row group 0, row 208"}
-    where |= {"uri": "part-002.parquet, row group 0, row 208", "feather": "1.feather, row 1209 of it"}
+    where |= {"uri": "part-002.parquet, row group 0, row 208", "feather": "001.feather, row 1209 of it"}
     where |= {"arrow dataset": "one.parquet, row group 4, row 410", "gzipped csv": "rows.csv.gz, data row 3210"}
     where |= {"csv": "data row 3210", "parts": "part 8, row 102", "dask array": "partition 3, row 477"}
     assert where.get(kind, "row ") in str(caught.value)
@@ -122,7 +138,8 @@ def test_a_third_label_is_refused_by_name(kind, tmp_path):
         KINDS[kind](table, tmp_path).smallest(0, 10, 1.0)
 
 
-def test_sparse_rows_stay_sparse(table):
+def test_sparse_rows_stay_sparse():
+    table = make_table(N, M, weighted=True)
     X = sp.csr_matrix(np.where(np.abs(table.X) > 1.0, table.X, 0.0))
     for source in (
         ArraySource(X, table.y, table.weights),

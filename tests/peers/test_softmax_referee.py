@@ -8,6 +8,7 @@ import pytest
 from dualcore import Problem, solve
 
 pytest.importorskip("cvxpy")
+from pairs import every_value
 from peers.softmax_programme import softmax_optimum
 
 
@@ -18,10 +19,9 @@ def make(n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rng.normal(size=(n_classes, 3))[y] + rng.normal(size=(40, 3)), y, rng.uniform(0.5, 2.0, size=40)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize(
-    "extra",
-    [
+@every_value(
+    norm=["l1", "l2", "linf"],
+    extra=[
         {},
         {"label_cost": 0.7},
         {"ridge": 0.1},
@@ -30,9 +30,8 @@ def make(n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         {"radius": 0.0},
         {"feature_weights": [1.0, 3.0, np.inf]},
     ],
-    ids=str,
+    n_classes=[2, 3, 5],
 )
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_the_optimum_is_that_of_cvxpy(norm, extra, n_classes):
     X, y, w = make(n_classes)
     problem = Problem("softmax", n_classes=n_classes, norm=norm, **{"radius": 0.1, **extra})
@@ -46,11 +45,9 @@ def test_the_optimum_is_that_of_cvxpy(norm, extra, n_classes):
         assert solution.lower_bound <= optimum * (1.0 + 1e-7)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-@pytest.mark.parametrize(
-    "extra",
-    [{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
-    ids=str,
+@every_value(
+    norm=["l1", "l2", "linf"],
+    extra=[{}, {"label_cost": 1.0}, {"ridge": 0.05}, {"fit_intercept": False}, {"label_cost": 0.3, "ridge": 0.01}],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_descent_alone_is_near_and_its_bound_holds(norm, extra):

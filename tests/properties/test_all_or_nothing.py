@@ -22,6 +22,7 @@ from dualcore import (
     WassersteinQuantileRegressor,
     open_source,
 )
+from pairs import every_value
 
 pd = pytest.importorskip("pandas")
 
@@ -96,8 +97,9 @@ def targets(kind):
     )
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("settings", [{}, {"feature_weights": "std", "ridge": 0.1}, {"coreset": 20, "random_state": 0}])
+@every_value(
+    kind=ESTIMATORS, settings=[{}, {"feature_weights": "std", "ridge": 0.1}, {"coreset": 20, "random_state": 0}]
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_refit_with_other_columns_changes_nothing_where_it_fails(kind, settings):
     frame, y = pd.DataFrame(X, columns=["a", "b"]), targets(kind)
@@ -117,8 +119,7 @@ def test_a_fit_from_a_source_changes_nothing_where_it_fails(kind):
     )
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("begun", [False, True])
+@every_value(kind=ESTIMATORS, begun=[False, True])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_part_changes_nothing_where_it_fails(kind, begun):
     y = targets(kind)

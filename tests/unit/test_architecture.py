@@ -39,15 +39,15 @@ FIRST = ("__init__", "dualcore.cli.startup")
 # module-level assignments. Both may only be lowered. A change that removes code lowers them; a change that adds code
 # removes as much elsewhere in the package.
 MOST = {
-    "beside": (440, 3),
-    "certificates": (1_787, 48),
-    "cli": (2_831, 19),
-    "coresets": (3_504, 69),
-    "data": (2_994, 44),
-    "estimators": (2_023, 18),
-    "problem": (4_366, 49),
-    "reading": (1_397, 28),
-    "solvers": (9_903, 380),
+    "beside": (443, 3),
+    "certificates": (1_773, 47),
+    "cli": (2_779, 19),
+    "coresets": (3_779, 84),
+    "data": (2_984, 43),
+    "estimators": (2_042, 18),
+    "problem": (4_383, 51),
+    "reading": (939, 22),
+    "solvers": (9_757, 359),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 7_000
@@ -60,7 +60,6 @@ SAME_CLASSES = {
     "Model",
     "Reading",
     "Rows",
-    "_Candidate",
     "_Read",
     "_Sums",
 }

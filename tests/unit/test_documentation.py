@@ -2,7 +2,6 @@
 
 import ast
 import html
-import importlib
 import inspect
 import json
 import os
@@ -83,7 +82,7 @@ def test_the_gallery_quotes_the_attack_on_digits():
 def test_the_guide_quotes_what_decided_the_default_of_many_classes():
     stored = json.loads((REPOSITORY / "benchmarks" / "results" / "multi_class.json").read_text(encoding="utf-8"))
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
-    paragraph = guide[guide.index('The default is `"ovr"`') :].split("\n\n")[0]
+    paragraph = guide[guide.index('The default is `"auto"`') :].split("\n\n")[0]
     for line in stored["lines"]:
         for method in ("ovr", "multinomial"):
             assert f"{line[method]['accuracy']:.3f}" in paragraph, line["data"]
@@ -231,20 +230,6 @@ def test_formulas_of_docstrings_are_rendered_and_nothing_comes_from_elsewhere(si
 def test_the_pages_of_the_site_exist_and_are_all_listed():
     site = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
     assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
-
-
-def test_the_walk_through_fit_names_what_is_there():
-    walk = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    steps = re.findall(r"^\| `([\w.]+)` \| `([\w/]+\.py)` \|", walk, re.MULTILINE)
-    assert len(steps) > 20
-    for call, file in steps:
-        module = importlib.import_module(
-            "dualcore." + file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        )
-        thing = module
-        for name in call.split("."):
-            thing = getattr(thing, name, None)
-        assert callable(thing), f"CONTRIBUTING.md names {call} of {file}"
 
 
 def test_the_glossary_has_the_words_that_are_ours():

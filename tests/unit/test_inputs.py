@@ -12,10 +12,10 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import ArraySource, CoresetStream, PartsSource, Problem, SourceError, fit_coreset, open_source, solve
-from dualcore.coresets.softmax import SoftmaxProblem
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.geometry import Box, L1Norm, L2Norm, get_norm
 from dualcore.problem.losses import Huber, MarginLoss
+from many_classes import softmax_of
 from pairs import every_value
 
 RNG = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_masks_and_complex_numbers_in_settings_are_refused():
         with pytest.raises(ValueError, match="support"):
             Problem("hinge", support=(bad, 5.0))
     with pytest.raises(ValueError, match="y has masked values"):
-        SoftmaxProblem(Problem("logistic"), 2).validate(X, masked((LABELS > 0).astype(int)))
+        softmax_of(Problem("logistic"), 2).validate(X, masked((LABELS > 0).astype(int)))
 
 
 @pytest.mark.needs("pandas")
@@ -218,13 +218,13 @@ def test_norms_boxes_and_softmax_problems_by_value():
     assert len({get_norm("l1"), L1Norm(), get_norm("l1", [1.0]), get_norm("l1", [1.0])}) == 2
     assert Box.of((0, [1, 2])) == Box.of((0.0, (1.0, 2.0)))
     assert len({Box.of((0, 1)), Box.of((0.0, 1.0)), Box.of(([0], [1]))}) == 2
-    one, other = (SoftmaxProblem(Problem("logistic", feature_weights=w), 3) for w in ([1.0, 2.0], [1.0, 3.0]))
+    one, other = (softmax_of(Problem("logistic", feature_weights=w), 3) for w in ([1.0, 2.0], [1.0, 3.0]))
     assert one != other
-    assert one == SoftmaxProblem(Problem("logistic", feature_weights=[1.0, 2.0]), 3)
-    assert one != SoftmaxProblem(Problem("logistic", feature_weights=[1.0, 2.0]), 4)
+    assert one == softmax_of(Problem("logistic", feature_weights=[1.0, 2.0]), 3)
+    assert one != softmax_of(Problem("logistic", feature_weights=[1.0, 2.0]), 4)
     assert len({one, other}) == 2
     with pytest.raises(TypeError, match="n_classes must be a whole number"):
-        SoftmaxProblem(Problem("logistic"), 2.5)
+        softmax_of(Problem("logistic"), 2.5)
 
 
 def test_a_norm_that_is_built_by_hand_is_checked_too():

@@ -6,7 +6,7 @@ from dualcore.certificates.rounding import (
     EPS,
     LevelSet,
     RowLevelSet,
-    Steepness,
+    SlopeNorms,
     column_sizes,
     sum_error,
 )
@@ -24,7 +24,7 @@ __all__ = [
     "RowBounds",
     "RowLevelSet",
     "SideSums",
-    "Steepness",
+    "SlopeNorms",
     "column_sizes",
     "dual_point",
     "feasible",

@@ -25,23 +25,23 @@ class Massed(Protocol):
         """Masses that sum to one."""
 
 
-def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_level: bool) -> BoolArray:
+def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_intercept: bool) -> BoolArray:
     """Return a mask over the columns (then the intercept): False for those that others make up *exactly*.
 
     Candidates come from the eigenvectors of the correlations, which cannot tell an exact dependence from one up to
     rounding. Where a candidate has small whole numbers as coefficients (a repeated column, a full set of indicators)
     it is tried on all rows in extended precision, in which such sums are exact.
     """
-    width = columns.size + int(with_level)
+    width = columns.size + int(with_intercept)
     keep = np.ones(width, dtype=bool)
     held = data.masses > 0.0
     gram = np.zeros((width, width))
     for part, block in data.rows.dense_blocks():
-        x = with_ones(block[:, columns], with_level)[held[part]]
+        x = with_ones(block[:, columns], with_intercept)[held[part]]
         gram += x.T @ x
     sizes = np.sqrt(np.diag(gram))
     keep &= sizes > 0.0
-    if with_level:  # a constant column says nothing that the intercept does not
+    if with_intercept:  # a constant column says nothing that the intercept does not
         keep[:-1] &= ~_constant(data, columns, held)
     for _ in range(width):
         left = np.flatnonzero(keep)
@@ -57,7 +57,7 @@ def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_level: b
             whole = _whole_multiple(vector)
             if whole is None:
                 continue
-            if _vanishes(data, columns, left, whole, held, with_level=with_level):
+            if _vanishes(data, columns, left, whole, held, with_intercept=with_intercept):
                 keep[left[pivot]], dropped = False, True
         if not dropped:
             break
@@ -74,9 +74,9 @@ def _constant(data: Massed, columns: npt.NDArray[np.intp], held: BoolArray) -> B
     return np.asarray(least == most)
 
 
-def with_ones(x: FloatArray, with_level: bool) -> FloatArray:
+def with_ones(x: FloatArray, with_intercept: bool) -> FloatArray:
     """Return the columns, and one of ones where there is an intercept."""
-    return np.column_stack([x, np.ones(len(x))]) if with_level else x
+    return np.column_stack([x, np.ones(len(x))]) if with_intercept else x
 
 
 def _echelon(null: FloatArray) -> list[tuple[FloatArray, int]]:
@@ -111,13 +111,13 @@ def _vanishes(
     whole: FloatArray,
     held: BoolArray,
     *,
-    with_level: bool,
+    with_intercept: bool,
 ) -> bool:
     """Whether a combination with whole coefficients is exactly zero on every row that counts."""
     used = np.flatnonzero(whole)
     ratio = 2.0 ** np.finfo(np.longdouble).nmant / float(np.abs(whole).sum())
     for part, block in data.rows.dense_blocks():
-        x = with_ones(block[:, columns], with_level)[:, left[used]][held[part]]
+        x = with_ones(block[:, columns], with_intercept)[:, left[used]][held[part]]
         total = (x.astype(np.longdouble) * whole[used].astype(np.longdouble)).sum(axis=1)
         if total.any():
             return False

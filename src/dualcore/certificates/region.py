@@ -63,8 +63,8 @@ def find_region(
         both = 2.0 * min(mass)
         apart = 0.5 * np.abs(means[0] - means[1])
         others = ~walled & (bound > 0.0)
-        sway = float(apart[others] @ bound[others])
-        reach = 2.0 * ((upper / (share * both) + beta) / alpha + sway)
+        leverage = float(apart[others] @ bound[others])
+        reach = 2.0 * ((upper / (share * both) + beta) / alpha + leverage)
     else:
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
         reach = 2.0 * (upper / share + beta) / alpha

@@ -19,6 +19,7 @@ small data are summed in extended precision, if the machine has it; what is left
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -72,10 +73,10 @@ class Moment(NamedTuple):
     value: FloatArray
     level: float
     error: FloatArray
-    level_error: float
+    intercept_error: float
 
 
-class Steepness(NamedTuple):
+class SlopeNorms(NamedTuple):
     """Of the slopes of a dual point: their mean size, its root mean square, the flipped mass and what it adds.
 
     ``flip_root`` is the root of ``sum_i w_i q_i s'_i^2``, for order 2.
@@ -141,7 +142,7 @@ class LevelSet:
             scores += EPS * self.target_size
         return self.problem.loss.largest_rise(self.upper, scores) + self.error * self.upper
 
-    def _sway(self, root: float, free: BoolArray) -> float:
+    def _leverage(self, root: float, free: BoolArray) -> float:
         """Return the most that ``sum_i w_i D_i |x_i . theta|`` can be over the features that are not free.
 
         ``root`` is the root mean square of ``D``.
@@ -151,7 +152,7 @@ class LevelSet:
         # entry of a row has no such bound by columns, but it is at most the Euclidean norm.
         return self.held(sizes * np.sqrt(sizes.size) if self.problem.geometry.norm.name == "linf" else sizes)
 
-    def _scores(self, slopes: Steepness, moment: FloatArray) -> float:
+    def _scores(self, slopes: SlopeNorms, moment: FloatArray) -> float:
         """Return the most that ``sum_i w_i D_i |theta . x_i + b|`` can be on the level set, less the price itself."""
         problem, loss, upper = self.problem, self.problem.loss, self.upper
         if not problem.is_classification:
@@ -168,7 +169,7 @@ class LevelSet:
             up = (upper * (1.0 + spent / problem.radius) + extra) / slope
         return loss.lipschitz * (3.0 * down + 2.0 * up) + held
 
-    def sum_price(self, slopes: Steepness, moment: FloatArray) -> float:
+    def sum_price(self, slopes: SlopeNorms, moment: FloatArray) -> float:
         """Return what to subtract for the rounding of a moment and of balanced slopes that are known as sums only.
 
         Infinite where features are free.
@@ -181,7 +182,7 @@ class LevelSet:
             share = self.error * slopes.root / mean if mean > 0.0 else np.inf
             if not share < 0.5:
                 return np.inf
-            price += share / (1.0 - share) * (self._scores(slopes, moment) + self._sway(slopes.root, self.free))
+            price += share / (1.0 - share) * (self._scores(slopes, moment) + self._leverage(slopes.root, self.free))
         return float(price)
 
 
@@ -266,14 +267,14 @@ class RowLevelSet(LevelSet):
         ``e`` is the moment of the features that are free, and its error at the others, whose moment is paid for by the
         norm or the ridge. The moment and ``delta`` are known up to their error.
         """
-        columns, with_level = np.flatnonzero(features), self.problem.fit_intercept
-        if not columns.size and not with_level:
+        columns, with_intercept = np.flatnonzero(features), self.problem.fit_intercept
+        if not columns.size and not with_intercept:
             return 0.0
         weight = point.steepness if self.problem.is_classification else np.ones_like(point.stay)
         if not point.steepness.any():
             return 0.0
-        error = np.append(moment.error[columns], [moment.level_error] * with_level)
-        excess = np.append(np.where(self.free, moment.value, 0.0)[columns], [moment.level] * with_level)
+        error = np.append(moment.error[columns], [moment.intercept_error] * with_intercept)
+        excess = np.append(np.where(self.free, moment.value, 0.0)[columns], [moment.level] * with_intercept)
         share = np.inf
         for least in _LEAST_WEIGHTS if columns.size and self.problem.is_classification else (0.0,):
             used = np.where(weight >= least * weight.max(), weight, 0.0)
@@ -281,19 +282,21 @@ class RowLevelSet(LevelSet):
         if not share < 0.5:
             return np.inf
         # Scores, and what the features left out add to them.
-        most = float(self._scores(self._steepness(point), moment.value) + self._sway(self._root(weight), features))
+        most = float(
+            self._scores(self._slope_norms(point), moment.value) + self._leverage(self._root(weight), features)
+        )
         if self.problem.is_classification:  # the bound on the scores has the price itself on its right-hand side
             most /= 1.0 - share
         return share * most
 
-    def _steepness(self, point: DualPoint) -> Steepness:
+    def _slope_norms(self, point: DualPoint) -> SlopeNorms:
         w, size = self.masses, point.steepness
         flipped, flip_root = 0.0, 0.0
         if point.share is not None and point.flip is not None:
             flipped = float(w @ point.share)
             steep = np.divide(point.flip**2, point.share, out=np.zeros_like(point.flip), where=point.share > 0.0)
             flip_root = float(np.sqrt(w @ steep))
-        return Steepness(float(w @ size), self._root(size), flipped, flip_root)
+        return SlopeNorms(float(w @ size), self._root(size), flipped, flip_root)
 
     def _largest_share(
         self, weights: FloatArray, columns: npt.NDArray[np.intp], excess: FloatArray, error: FloatArray
@@ -302,7 +305,7 @@ class RowLevelSet(LevelSet):
 
         ``x_i`` are the free columns of a row, and 1 for an intercept.
         """
-        with_level = self.problem.fit_intercept
+        with_intercept = self.problem.fit_intercept
         if not columns.size:
             return float((np.abs(excess[0]) + error[0]) / max(float(weights.sum()), 1e-300))
         if columns.size > _MOST_FREE or not self.data.rows.in_memory:
@@ -312,46 +315,21 @@ class RowLevelSet(LevelSet):
             kept = kept & (np.abs(excess) + error > 0.0)
         excess, error = excess[kept], error[kept]
         columns = columns[kept[: columns.size]]
-        with_level = with_level and bool(kept[-1])
-        if not columns.size and not with_level:
+        with_intercept = with_intercept and bool(kept[-1])
+        if not columns.size and not with_intercept:
             return 0.0
-        factor, sizes = self._factor(weights, columns, with_level)
-        least, root = self._least_value(factor, sizes)
+
+        def blocks(weights: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+            for part, block in self.data.rows.dense_blocks():
+                yield with_ones(block[:, columns], with_intercept), weights[part]
+
+        rounding = sum_error(self.data.rows.n)
+        share, least = largest_share(lambda: blocks(weights), excess, error, rounding)
         if not least > _NEARLY:
             # Few rows have entries in these columns, or the columns are dependent whatever the rows' weights.
-            plain, _ = self._least_value(*self._factor(self.masses, columns, with_level))
+            plain = WeightedFactor.of(blocks(self.masses), excess.size, rounding).least
             self.withheld = self.withheld or not plain > _NEARLY
-        if not least > _DEPENDENT:
-            return np.inf
-        solved = (root @ (root.T @ (excess / sizes))) / sizes
-        longest, far = 0.0, 0.0
-        held = weights > 0.0
-        for part, block in self.data.rows.dense_blocks():
-            x = with_ones(block[:, columns], with_level)[held[part]]
-            if x.size:
-                longest = max(longest, float((((x / sizes) @ root) ** 2).sum(axis=1).max()))
-                far = max(far, float(np.abs(x @ solved).max()))
-        # Twice: the factor and its inverse are rounded as well.
-        return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / sizes) / least))
-
-    def _least_value(self, factor: FloatArray, sizes: FloatArray) -> tuple[float, FloatArray]:
-        """Return the least singular value of a factor with unit columns, less its error, and its inverse root."""
-        if factor.shape[0] < factor.shape[1] or not (sizes > 0.0).all():
-            return 0.0, factor
-        _, values, axes = np.linalg.svd(factor / sizes)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return float(values[-1]) - factor.shape[0] * sum_error(self.data.rows.n), axes.T / values
-
-    def _factor(
-        self, weights: FloatArray, columns: npt.NDArray[np.intp], with_level: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the triangular factor of the weighted columns and intercept, and the norms of its columns."""
-        roots = np.sqrt(weights)
-        factor = np.zeros((0, columns.size + int(with_level)))
-        for part, block in self.data.rows.dense_blocks():
-            x = with_ones(block[:, columns], with_level) * roots[part, None]
-            factor = np.asarray(np.linalg.qr(np.vstack([factor, x]), mode="r"))
-        return factor, np.linalg.norm(factor, axis=0)
+        return share
 
     @cached_property
     def _independent(self) -> BoolArray:
@@ -361,10 +339,58 @@ class RowLevelSet(LevelSet):
         scores and ``e . theta`` stay as they are. With a held column among them they do not: there ``e`` is an error.
         """
         columns = np.flatnonzero(self.free)
-        among_free = drop_dependent(self.data, columns, with_level=self.problem.fit_intercept)
+        among_free = drop_dependent(self.data, columns, with_intercept=self.problem.fit_intercept)
         kept = np.append(self.sizes > 0.0, True)
         kept[np.append(columns, self.free.size)[: among_free.size]] = among_free
         return kept
+
+
+class WeightedFactor(NamedTuple):
+    """``sum_i weights_i x_i x_i'`` as ``(D R)^-T (D R)^-1``: R of shape (k, k), D the norms of the weighted columns.
+
+    ``least`` is the least singular value of the weighted columns at unit norm, less what rounding can have added.
+    """
+
+    root: FloatArray
+    norms: FloatArray
+    least: float
+
+    @classmethod
+    def of(cls, blocks: Iterable[tuple[FloatArray, FloatArray]], size: int, rounding: float) -> WeightedFactor:
+        """Factor rows of ``size`` numbers with their weights, block by block."""
+        factor = np.zeros((0, size))
+        for x, weights in blocks:
+            factor = np.asarray(np.linalg.qr(np.vstack([factor, x * np.sqrt(weights)[:, None]]), mode="r"))
+        norms = np.linalg.norm(factor, axis=0)
+        if factor.shape[0] < size or not (norms > 0.0).all():
+            return cls(factor, norms, 0.0)
+        _, values, axes = np.linalg.svd(factor / norms)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return cls(axes.T / values, norms, float(values[-1]) - size * rounding)
+
+
+def largest_share(
+    blocks: Callable[[], Iterable[tuple[FloatArray, FloatArray]]],
+    excess: FloatArray,
+    error: FloatArray | float,
+    rounding: float,
+) -> tuple[float, float]:
+    """Return ``max_i |x_i . c|`` where ``(sum_i weights_i x_i x_i') c = e``, for the worst ``e`` near ``excess``.
+
+    ``e`` is within ``error`` of it. Infinite where the columns are dependent up to rounding. The second number is the
+    least singular value of the weighted columns. ``blocks`` yields rows and weights; those without weight do not count.
+    """
+    root, norms, least = WeightedFactor.of(blocks(), excess.size, rounding)
+    if not least > _DEPENDENT:
+        return np.inf, least
+    solved = (root @ (root.T @ (excess / norms))) / norms
+    longest = far = 0.0
+    for x, weights in blocks():
+        x = x[weights > 0.0]
+        longest = max(longest, float((((x / norms) @ root) ** 2).sum(axis=1).max(initial=0.0)))
+        far = max(far, float(np.abs(x @ solved).max(initial=0.0)))
+    # Twice: the factor and its inverse are rounded as well.
+    return float(2.0 * (far + np.sqrt(longest) * np.linalg.norm(error / norms) / least)), least
 
 
 def column_sizes(data: Data) -> FloatArray:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.rounding import LevelSet, Steepness
+from dualcore.certificates.rounding import LevelSet, SlopeNorms
 from dualcore.certificates.sums import first_order_bound, squared_bound
 from dualcore.data.arrays import FloatArray
 
@@ -46,7 +46,7 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
         root = order * steepness ** (1.0 / dual) * float(n_rows) ** max(1.0 / dual - 0.5, 0.0)
     rounding = 0.0
     if closely:
-        price = level_set.sum_price(Steepness(float(scale @ balance), root, sums.flipped), moment)
+        price = level_set.sum_price(SlopeNorms(float(scale @ balance), root, sums.flipped), moment)
         if np.isinf(price):
             return -np.inf
         rounding = price + level_set.error * terms

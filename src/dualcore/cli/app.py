@@ -160,7 +160,7 @@ def follow(
     training: PathOptions,
     output: Output,
 ) -> Exit:
-    """Train a model for every radius of a range, each certified; one coreset serves a doubling of the radius."""
+    """Train a model for every radius of a range, each certified; one coreset serves all of them."""
     from dualcore.cli.commands.options import parse_radii
     from dualcore.cli.commands.training import follow_path
 

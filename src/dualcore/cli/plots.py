@@ -16,15 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates import LinearModel
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path import RadiusPath
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
-from dualcore.problem import Problem
-from dualcore.reading.cells import CellRule, first_reach, spread_of
-from dualcore.reading.closed import curvature_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,60 +73,6 @@ class SizeResult:
     seed: int
     risk: float
     accuracy: float
-
-
-def count_cells(problem: Problem, coreset: Coreset, model: LinearModel, X: Any, y: Any) -> CellCounts:
-    """Count rows and draws by the curvature of ``h`` at a row and how large it is there, at a model.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [3.0], [-2.0], [1.0]]), np.array([1.0, -1.0, -1.0, 1.0])
-    >>> coreset = Coreset(np.array([0, 1]), X[:2], y[:2], np.array([0.5, 0.5]), 4)
-    >>> from types import SimpleNamespace
-    >>> cells = count_cells(Problem("logistic"), coreset, SimpleNamespace(coef=np.ones(1), intercept=0.0), X, y)
-    >>> int(cells.rows.sum()), int(cells.draws.sum())
-    (4, 2)
-    """
-    data = problem.validate(X, y)
-    coef = np.asarray(model.coef, dtype=np.float64)
-    t, size = problem.signal(coef, model.intercept, data), problem.size(coef)
-    multiplier = problem.form.minimise(t, None, size).multiplier
-    h, slope = problem.form.h(t, multiplier, size), problem.loss.slope(t)
-    mean_h = float(h.mean())
-    width = first_reach(coef.size + 1, len(coreset)) * spread_of(t, data.masses)
-    rule = CellRule(mean_h, width, _BENDS, _LAYERS)
-    cells = rule.assign(h, level=curvature_level(problem, multiplier, t, slope, width))
-    shape = (_BENDS, _LAYERS)
-    return CellCounts(
-        np.bincount(cells, minlength=rule.n_cells).reshape(shape),
-        np.bincount(cells[coreset.indices], minlength=rule.n_cells).reshape(shape),
-        mean_h,
-    )
-
-
-def plot_cells(cells: CellCounts) -> Figure:
-    """Draw the grid: shade by the share of rows that were drawn, and the two counts in every occupied cell."""
-    figure, (axes,) = _figure(1, width=4.7, height=4.6)
-    share = np.divide(cells.draws, cells.rows, out=np.full(cells.rows.shape, np.nan), where=cells.rows > 0)
-    shown = np.log10(np.maximum(share, 1e-4))
-    axes.grid(False)
-    image = axes.imshow(shown, cmap="Blues", vmin=-4.0, vmax=0.0, aspect="auto")
-    for (i, j), rows in np.ndenumerate(cells.rows):
-        if rows:
-            colour = "white" if shown[i, j] > -1.2 else "black"
-            text = f"{cells.draws[i, j]:,}\nof {rows:,}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
-    n_curvatures, n_layers = cells.rows.shape
-    names = ["largest", *[f"{2**level}x less" for level in range(1, n_curvatures - 1)], "linear"]
-    axes.set_yticks(range(n_curvatures), names)
-    axes.set_xticks(range(n_layers), ["to mean", *[f"to {2**j}x" for j in range(1, n_layers - 1)], "more"])
-    axes.set_xlabel("dual loss h, against its mean")
-    axes.set_ylabel("curvature of h")
-    axes.set_title(f"{int(cells.draws.sum()):,} of {int(cells.rows.sum()):,} rows drawn, by cell")
-    bar = figure.colorbar(image, ax=axes, ticks=[-4, -3, -2, -1, 0], location="bottom")
-    bar.ax.set_xticklabels(["0.01 %", "0.1 %", "1 %", "10 %", "all"])
-    bar.set_label("share drawn")
-    return figure
 
 
 def plot_weights(coreset: Coreset, h: FloatArray, classes: Sequence[Any] | None = None) -> Figure:

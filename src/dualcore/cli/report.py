@@ -22,8 +22,6 @@ import numpy.typing as npt
 from dualcore.certificates import Certificate
 from dualcore.cli.plots import (
     SizeResult,
-    count_cells,
-    plot_cells,
     plot_path,
     plot_rounds,
     plot_sizes,
@@ -290,7 +288,7 @@ def explain_fit(
         text = "The same problem through coresets of other sizes, and through the samplers that are usual."
         drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
         sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
-    counts = f"{len(path.points)} radii, " + (f"{path.n_builds} coresets" if path.n_builds else "all rows")
+    counts = f"{len(path.points)} radii, " + (f"coresets: {path.n_builds}" if path.n_builds else "all rows")
     counts += f", {path.n_reads} reads"
     text = f"{counts}; the largest certified relative gap is {path.relative_gap.max():.2e}."
     pictures = (_path_picture(path, at, names),) if draw else ()
@@ -331,12 +329,4 @@ def _pictures_of(
         "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
         plot_weights(coreset, h, classes),
     )
-    if not family.is_closed:  # cells are assigned by margins or residuals, which tell all only of closed forms
-        return rounds, weights
-    cells = _draw(
-        "cells",
-        "The grid of cells",
-        "Rows by the size of their dual loss and by its curvature; how many each cell holds and gave.",
-        plot_cells(count_cells(problem, coreset, anchor, X, y)),
-    )
-    return rounds, cells, weights
+    return rounds, weights

@@ -18,7 +18,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import ArchiveError, Record, check_number, write_atomically
 from dualcore.problem import Anchor, Problem
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ class Coreset:
         Which sampler drew it.
     details : dict
         Provenance: seed, cells, calibration, messages. JSON values only.
+    excess : float or None
+        Risk on all rows of the model that these rows alone train, above that of the fitted model, relative to it; by a
+        read of all rows. None where it was not measured.
+    exact_at : tuple of float
+        Radii of the models that are optima of these rows.
+    n_reads : int
+        How often the data were read to build and to check it.
 
     Examples
     --------
@@ -56,6 +63,9 @@ class Coreset:
     anchor: Anchor | None = None
     method: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    excess: float | None = None
+    exact_at: tuple[float, ...] = ()
+    n_reads: int = 0
 
     def __len__(self) -> int:
         return int(self.indices.size)
@@ -149,6 +159,9 @@ class Coreset:
             "method": self.method,
             "details": self.details,
             "anchor": None,
+            "excess": self.excess,
+            "exact_at": list(self.exact_at),
+            "n_reads": self.n_reads,
         }
         if self.anchor is not None:
             arrays["anchor_coef"] = _real(self.anchor.coef)
@@ -177,7 +190,10 @@ class Coreset:
         try:
             record = Record.of_archive(path)
             if record.value("format") != _FORMAT:
-                raise ArchiveError(f"it has format {record.value('format')!r}; this version reads {_FORMAT}")
+                raise ArchiveError(
+                    f"it has format {record.value('format')!r} of an earlier edition; this one reads {_FORMAT}. Build "
+                    "the coreset again"
+                )
             return cls._of(record)
         except ArchiveError as error:
             raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
@@ -200,6 +216,9 @@ class Coreset:
             anchor=None if anchor is None else read_anchor(record.within(anchor, "anchor_"), X.shape[1]),
             method=record.text("method"),
             details=details,
+            excess=None if record.value("excess") is None else record.number("excess"),
+            exact_at=tuple(check_number("exact_at", each, least=0.0) for each in record.items("exact_at")),
+            n_reads=record.whole("n_reads", least=0),
         )
 
 

@@ -1,18 +1,13 @@
-"""Whether the anchor of a stream is still one for all rows seen, and a coreset around a better one where it is not."""
+"""Whether the anchor of a stream is still one for all rows seen."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.anchors import anchor_at
-from dualcore.coresets.streamgroup import draw_again, has_all_classes
+from dualcore.coresets.anchors import anchor_at
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.cells import first_reach
-from dualcore.reading.summary import Pass, plan_cells
-from dualcore.solvers import solve_quietly
+from dualcore.solvers import Solution
+from dualcore.solvers.pilot import Pilot
 
 # How many times as far from the optimum as chance explains an anchor may be, squared.
 _CHANCE = 4.0
@@ -33,15 +28,8 @@ def drift_text(excess: float) -> str:
     )
 
 
-class Drifted(NamedTuple):
-    """A coreset around a new anchor, and how much worse the old one is on the rows at hand, relatively."""
-
-    coreset: Coreset
-    excess: float
-
-
-def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: int) -> Drifted | None:
-    r"""Return a coreset around the optimum of ``rows``, or None where the anchor is as near to it as chance explains.
+def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, size: int) -> float | None:
+    r"""Return how much worse an anchor is than the optimum of ``rows``; None where it is as near as chance explains.
 
     An anchor trained on ``size`` rows like all others exceeds the least risk by about ``tr(H^-1 G) / (2 size)``, with
     ``H`` the Hessian of the risk and ``G`` the covariance of the gradients of rows. Let ``d_i`` be the difference of
@@ -51,14 +39,9 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
 
     is then near the number of parameters, whatever the units of the loss. It grows with the square of the distance.
 
-    ``rows`` are all that are kept, weighted to stand for all rows seen; ``size`` is how many taught the anchor, and how
-    many the coreset that is returned has.
+    ``rows`` are all that are kept, weighted to stand for all rows seen, and ``best`` is their model.
     """
-    if not has_all_classes(problem, rows.y[rows.weights > 0.0]):
-        return None
-    best = solve_quietly(problem, rows, tol=1e-5)
-    data = problem.validate(rows.X, rows.y, rows.weights)
-    found = problem.minimum(anchor.coef, anchor.intercept, data)
+    found = problem.minimum(anchor.coef, anchor.intercept, rows.data)
     excess = found.value - best.value
     if not excess > _CLOSE * abs(best.value):
         return None
@@ -72,13 +55,4 @@ def look_for_drift(problem: Problem, anchor: Anchor, rows: Coreset, size: int, s
     likely = n_parameters + 4.0 * np.sqrt(2.0 * n_parameters)
     if 4.0 * size * excess**2 <= _CHANCE * likely * variance:
         return None
-    few = _redraw(problem, there, rows, size, seed)
-    return Drifted(few, excess / max(abs(best.value), np.finfo(float).tiny))
-
-
-def _redraw(problem: Problem, anchor: Anchor, rows: Coreset, size: int, seed: int) -> Coreset:
-    """Return a coreset of a coreset, drawn and calibrated at an anchor."""
-    reach = first_reach(problem.family.n_outputs * (rows.X.shape[1] + 1), size)
-    plan = plan_cells(problem, anchor, rows, size, reach, focused=True)
-    task = Pass(problem, anchor, plan.rule, seed, np.ones(plan.rule.n_cells), certified=False)
-    return draw_again(rows, task, min(size, len(rows)))
+    return float(excess / max(abs(best.value), np.finfo(float).tiny))

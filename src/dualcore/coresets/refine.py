@@ -10,12 +10,12 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.coresets.auto import AUTO, Choice, choose_rows
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
-from dualcore.coresets.samplers.base import Callback
 from dualcore.coresets.samplers.baselines import row_masses
+from dualcore.coresets.training import Callback
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory
-from dualcore.solvers import Iterate, solve
+from dualcore.solvers import Iterate, Solution, solve
 from dualcore.solvers.assess import as_source, certify_in_memory
 
 # Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this. Of fewer
@@ -26,8 +26,7 @@ _SMALL, _LOOSE, _TINY = 2_000_000, 1e-3, 400_000
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
     """Return a sampler from what a user gave for ``coreset``.
 
-    A number is a size: up to four rounds of a calibrated `DualCoreset`, fewer once the certified relative gap
-    is below 1e-3. A sampler without a seed of its own takes ``random_state``.
+    A number is the size of a `DualCoreset`. A sampler without a seed of its own takes ``random_state``.
     """
     if isinstance(coreset, Sampler):
         if coreset.random_state is None and random_state is not None:
@@ -35,7 +34,7 @@ def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
         return coreset
     is_number = isinstance(coreset, (int, float, np.integer, np.floating)) and not isinstance(coreset, bool)
     if is_number:
-        return DualCoreset(size=coreset, rounds=4, target_gap=1e-3, random_state=random_state)
+        return DualCoreset(size=coreset, random_state=random_state)
     raise TypeError(
         f"coreset must be a size (a number of rows or a fraction) or a sampler, got {type(coreset).__name__}. "
         "For example coreset=0.05, or coreset=DualCoreset(size=0.05, rounds=3); fit and fit_coreset also take 'auto'."
@@ -52,6 +51,7 @@ def fit_coreset(
     solver: str = "auto",
     tol: float = 1e-6,
     max_iter: int = 200,
+    warm_start: Solution | None = None,
     random_state: Any = None,
     callback: Callback | None = None,
 ) -> CoresetFit:
@@ -67,6 +67,8 @@ def fit_coreset(
         the fit is None. ``solution.solver`` says what was chosen, and why.
     solver, tol, max_iter
         Passed to `solve` on the coreset, or on all rows.
+    warm_start : Solution, optional
+        A model to begin with.
     random_state : int, Generator or None
     callback : callable, optional
         Called with a `Round` after every read of the data.
@@ -91,7 +93,8 @@ def fit_coreset(
         coreset = choice.size
     sampler = as_sampler(coreset, random_state)
     source = as_source(problem, X, y, sample_weight) if source is None else source
-    found = sampler.fit(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
+    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
+    found = sampler.fit(problem, source, warm_start=warm_start, **settings)
     # Where a closer look was taken already it was one at all rows.
     numbers = source.n_rows * source.n_features
     loose = found.certificate.relative_gap > (tol if numbers <= _TINY else _LOOSE)

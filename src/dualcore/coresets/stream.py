@@ -1,8 +1,8 @@
 """`CoresetStream`: a coreset of data that arrive once and are gone.
 
-The first rows teach an anchor and the cells around it. From then on every row is summarised as it passes, exactly as
-in a read of stored data: sums of ``h`` and of its gradient at the anchor over all rows, the mass of every cell, and in
-every cell the rows of smallest keys. `coreset` draws from the cells and calibrates, as a sampler would.
+The first rows teach an anchor. From then on rows are merged and reduced: every leaf of rows becomes a few rows with its
+sums at the anchor, and so do two such sets. Beside them stay a uniform sample and the sums of a read. `coreset` trains
+a model on all rows kept, and hands out a few of them that train the same.
 """
 
 from __future__ import annotations
@@ -13,34 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
+from dualcore.coresets.anchors import anchor_at, check_size
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.drift import Drifted, DriftWarning, drift_text, look_for_drift
-from dualcore.coresets.samplers.anchors import check_size
+from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
+from dualcore.coresets.handout import HandOut
 from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import (
-    NO_WEIGHT,
-    Group,
-    draw_again,
-    draw_group,
-    has_all_classes,
-    kept_rows,
-    plan_group,
-    unite_coresets,
-)
+from dualcore.coresets.streamgroup import Group, Kept, has_all_classes, plan_group
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
-from dualcore.data.sources import Chunk
-from dualcore.data.sources.base import default_chunk_rows
-from dualcore.data.sources.chunk import stack_chunks
+from dualcore.data.sources import ArraySource, Chunk
+from dualcore.data.sources.chunk import complete_edges, stack_chunks
 from dualcore.problem import Problem
+from dualcore.solvers import solve_quietly
 
-# Streams of different anchors that are kept apart; beyond, the smallest are reduced to a coreset.
-_MOST_GROUPS = 4
-# Small updates wait until they make this many rows.
-_FEWEST_ROWS = 4096
+# Rows of other anchors that are kept, for each row of the coreset.
+_REDUCED = 4
+# Relative gap that the rows kept are solved to; the second for families whose last digits take long.
+_TOLERANCE, _ROUGH = 1e-8, 1e-6
+# Leaves whose other rows have not come that are kept as they are.
+_WAITING_LEAVES = 64
+_NO_WEIGHT = "All rows so far have weight zero."
 
 
 class CoresetStream:
@@ -50,13 +44,13 @@ class CoresetStream:
     ----------
     problem : Problem
     size : int, default=5000
-        Rows of the coreset. Three to four times as many are kept.
+        Rows of the coreset. Four times as many are kept as a uniform sample.
     anchor : Anchor, Solution or None
         Where ``h`` is summarised. None trains one on the first ``size`` rows, which are kept until then; if they are of
         one class only, on the first ``2 size`` or ``4 size``; if these are too, the anchor is the zero model.
     random_state : int, Generator or None
     first_row : int, default=0
-        Number of the first row. Streams that are to be merged must number their rows apart: ``10**12 * worker``, say.
+        Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.
 
     Attributes
     ----------
@@ -65,27 +59,27 @@ class CoresetStream:
 
     Notes
     -----
-    *What is promised.* Sums (mass, mean ``h`` and mean gradient at the anchor, masses of the cells) are exact over all
-    rows seen; rows of a cell are a uniform sample of it; the weights are calibrated at the anchor. So ``H~`` and its
-    gradient equal ``H`` and its gradient there, and the error elsewhere is of second order in the distance, as for a
-    `DualCoreset` of one round with that anchor. How the rows were cut into updates changes nothing, to the last bit.
+    *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset`
+    gives ``size`` of them that train the same model as all that are kept. Where they are enough for both, about two for
+    each feature, they have these sums too. So the error of ``H~`` is of second order in the distance from the anchor.
+    Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
+    64 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
-    *Drift.* Among the rows kept is a uniform sample of ``size`` rows. `coreset` trains on all rows kept and compares:
-    where the anchor learned from the first rows is farther from that model than chance explains, a `DriftWarning` says
-    so, and the coreset is drawn from the rows kept and calibrated at that model. The rows kept hold at least as many
-    of every cell as a uniform sample of ``size`` rows would, so they are no worse than one; the coreset agrees with
-    them to first order at that model. The sums over all rows are known at the old anchor only.
-    ``details["drift"]`` holds by how much the risk of the old anchor exceeds the least, relatively. An anchor that was
-    given is not questioned.
+    *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
+    explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
+    is larger than the coreset; the sums over all rows are known at the old anchor only. ``details["drift"]`` holds by
+    how much the risk of the old anchor exceeds the least, relatively. An anchor that was given is not questioned.
 
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
-    result is that of one stream that saw all rows. Streams that learned different anchors are kept apart, each with the
-    promise above for its own rows and anchor, and the error of the union is at most the mean of theirs, weighted by
-    mass. More than four such groups are too many: the two smallest are then reduced to a coreset of ``size`` rows,
-    whose error adds to theirs.
+    result is that of one stream that saw all rows. Of a stream that learned another anchor the rows kept are taken in;
+    where there are more than ``4 size`` of these they are reduced at the anchor of this one, and the risk of the anchor
+    on all rows is not known any more. The same happens to rows of leaves that are still not complete when more than 64
+    are waiting: number rows apart by a large power of two, and there is one to a stream at most.
 
-    *State.* Less than ``4 size`` rows before the anchor is known; then per anchor at most ``4 size`` rows and 32 more
-    for each of up to 48 cells, and some sums. It does not grow with the stream.
+    *State.* Less than ``4 size`` rows before the anchor is known; then a uniform sample of ``4 size``, a few rows for
+    each matched number and each doubling of the rows seen, those of a leaf of 4,096 or more that is not complete, and
+    some sums.
 
     Examples
     --------
@@ -115,8 +109,9 @@ class CoresetStream:
         self._next = int(first_row)
         self.spans: list[tuple[int, int]] = []
         self.waiting: list[Chunk] = []
-        self.groups: list[Group] = []  # the first is the one that new rows join
-        self.reduced: list[tuple[Coreset, float]] = []  # at most one, with its weight
+        self.group: Group | None = None
+        self.reduced: Kept | None = None  # rows of streams with other anchors
+        self.reduced_rows = 0  # how many these stand for
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
         self.notes: dict[str, Any] = {}
 
@@ -136,10 +131,9 @@ class CoresetStream:
     @property
     def state_rows(self) -> int:
         """How many rows are kept."""
-        summaries = [group.summary for group in self.groups if group.summary is not None]
-        held = sum(edge.y.size for summary in summaries for edge in summary.edges)
-        held += sum(summary.sample.rows.size for summary in summaries if summary.sample is not None)
-        return held + sum(chunk.y.size for chunk in self.waiting) + sum(len(coreset) for coreset, _ in self.reduced)
+        held = sum(chunk.y.size for chunk in self.waiting)
+        held += 0 if self.group is None else self.group.state_rows
+        return held + (0 if self.reduced is None else self.reduced.y.size)
 
     # Rows in
 
@@ -159,8 +153,6 @@ class CoresetStream:
         stop = chunk.start + chunk.y.size
         self.spans, self._next = self._covering([(chunk.start, stop)]), stop
         self.waiting.append(chunk)
-        if self.groups and sum(part.y.size for part in self.waiting) < _FEWEST_ROWS:
-            return
         self._settle()
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
@@ -203,29 +195,31 @@ class CoresetStream:
         return _unite([*self.spans, *spans])
 
     def _settle(self) -> None:
-        """Summarise what is waiting, after learning the anchor if it is not known and there are rows enough."""
-        if not self.groups:
+        """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
+        if self.group is None:
             self._learn()
-        if self.groups and self.waiting:
-            first = self.waiting[0].X
-            step = default_chunk_rows(first.shape[1], sparse=sp.issparse(first))
-            pieces = [piece for chunk in self.waiting for piece in chunk.cut(step)]
-            self.waiting = []
-            self.groups[0].add(pieces)
+        if self.group is not None and self.waiting:
+            leaf = self.group.leaf_of(self.waiting[0].X)
+            pieces = [piece for chunk in self.waiting for piece in chunk.cut(leaf)]
+            whole, self.waiting = complete_edges(pieces, leaf, None)
+            self.group = self.group.add(whole)
+            if len(self.waiting) > _WAITING_LEAVES:  # parts of many streams whose rows are numbered far apart
+                self.waiting.sort(key=lambda chunk: chunk.start)
+                early, self.waiting = self.waiting[:-1], self.waiting[-1:]
+                rows = self.group.empty().add(early)
+                self._reduce(rows.kept() if rows.mass else None, sum(chunk.y.size for chunk in early))
 
     def _learn(self) -> None:
-        """Learn the anchor and the cells from the first rows."""
-        self.waiting.sort(key=lambda chunk: chunk.start)
+        """Learn the anchor from the first rows."""
         n = sum(chunk.y.size for chunk in self.waiting)
-        pilot = Chunk(0, None, np.empty(0), None)
         for times in (1, 2, 4):
             if n < times * self.size:
                 return
-            pilot = stack_chunks(self.waiting)
-            pilot = pilot.part(pilot.start, pilot.start + times * self.size)
-            if has_all_classes(self.problem, pilot.y):
+            first = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
+            first = first.part(first.start, first.start + times * self.size)
+            if has_all_classes(self.problem, first.y):
                 break
-        self.groups = [plan_group(self.problem, pilot, self.size, self.seed, self.anchor)]
+        self.group = plan_group(self.problem, first, self.size, self.seed, self.anchor)
 
     # Streams together
 
@@ -237,15 +231,12 @@ class CoresetStream:
         ValueError
             If this stream has not learned its anchor yet.
         """
-        self._settle()
-        if not self.groups:
+        if self.group is None:
             raise ValueError(
                 f"The anchor is not known yet: {self.n_rows} rows have arrived of the first {self.size} that teach it."
             )
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
-        twin.seed, twin.shape, own = self.seed, self.shape, self.groups[0]
-        task = own.task._replace(keep=np.ones(own.task.cells.n_cells))
-        twin.groups = [Group(task, own.capacity, own.extent, own.reserve)]
+        twin.seed, twin.shape, twin.group = self.seed, self.shape, self.group.empty()
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
@@ -268,36 +259,23 @@ class CoresetStream:
         self.spans = self._covering(other.spans)
         self.shape = self.shape or other.shape
         self.waiting = [*self.waiting, *other.waiting]
-        for group in other.groups:
-            mine = next((one for one in self.groups if one.same_plan(group)), None)
-            if mine is None:
-                self.groups.append(replace(group))
-            elif group.summary is not None:
-                mine.join([group.summary])
+        if self.group is None:
+            self.group = other.group
+        elif other.group is not None and self.group.same_plan(other.group):
+            self.group = self.group.join([self.group, other.group])
+        elif other.group is not None and other.group.n_rows:
+            self._reduce(other.group.kept() if other.group.mass else None, other.group.n_rows)
         self._settle()
-        self.reduced += other.reduced
-        while len(self.groups) > _MOST_GROUPS or len(self.reduced) > 1:
-            self._reduce()
+        self._reduce(other.reduced, other.reduced_rows)
         return self
 
-    def _reduce(self) -> None:
-        """Make one coreset of the smallest groups, and of what was reduced before."""
-        while len(self.groups) > _MOST_GROUPS:
-            smallest = min(self.groups[1:], key=lambda group: group.n_rows)
-            self.groups = [group for group in self.groups if group is not smallest]
-            if smallest.has_weight:  # rows of no weight stand for nothing
-                self.reduced.append(draw_group(smallest, self.size))
-        if len(self.reduced) > 1:
-            union, weight = unite_coresets(self.reduced), sum(mass for _, mass in self.reduced)
-            self.reduced = [(self._fewer(union, self.size), weight)]
-
-    def _fewer(self, coreset: Coreset, size: int) -> Coreset:
-        """Return a coreset of a coreset, around the anchor of this stream; it may be of one class only."""
-        if len(coreset) <= size:
-            return coreset
-        task = self.groups[0].task
-        task = task._replace(keep=np.ones(task.cells.n_cells), certified=False, width=0.0)
-        return draw_again(coreset, task, size)
+    def _reduce(self, rows: Kept | None, count: int) -> None:
+        """Take in rows that stand for others, and forget some where they are too many."""
+        self.reduced_rows += count
+        if rows is None:  # rows of no weight stand for nothing
+            return
+        rows = rows if self.reduced is None else Kept.join([self.reduced, rows])
+        self.reduced = rows if self.group is None else self.group.fewer(rows, _REDUCED * self.size)
 
     # The coreset out
 
@@ -317,39 +295,59 @@ class CoresetStream:
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
-        self._settle()
-        if not self.groups:
-            rows = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
+        waiting = sorted(self.waiting, key=lambda chunk: chunk.start)
+        if self.group is None:
+            rows = stack_chunks(waiting)
             indices = np.concatenate([np.arange(*span) for span in self.spans])
             weights = np.ones(rows.y.size) if rows.weights is None else rows.weights
             if not weights.any():
-                raise ValueError(NO_WEIGHT)
+                raise ValueError(_NO_WEIGHT)
             details = {"message": "fewer rows than the coreset may have: all of them"}
             return Coreset(indices, rows.X, rows.y, normalised(weights), self.n_rows, None, "CoresetStream", details)
-        groups = [group for group in self.groups if group.has_weight]
-        if not groups and not self.reduced:
-            raise ValueError(NO_WEIGHT)
-        total = sum(group.n_rows for group in groups) + sum(part.n_rows for part, _ in self.reduced)
-        least = max(2, len(self.problem.family.strata))
-        shares = [max(least, self.size * group.n_rows // total) for group in groups]
-        parts = [draw_group(group, share) for group, share in zip(groups, shares, strict=True)]
-        for part, weight in self.reduced:
-            parts.append((self._fewer(part, max(least, self.size * part.n_rows // total)), weight))
-        found = unite_coresets(parts)
-        drifted = self._drifted(groups, found)
-        if drifted is not None:
+        group = self.group.add(waiting)
+        parts = [group.kept()] if group.mass > 0.0 else []
+        parts += [] if self.reduced is None else [self.reduced]
+        if not parts:
+            raise ValueError(_NO_WEIGHT)
+        found = self._hand_out(group, Kept.join(parts), alone=self.reduced is None)
+        if "drift" in found.details:
             advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
-            warnings.warn(f"{drift_text(drifted.excess)} {advice}", DriftWarning, stacklevel=2)
-            kept = {name: value for name, value in found.details.items() if not name.startswith("anchor_risk")}
-            found = replace(drifted.coreset, details=kept | drifted.coreset.details | {"drift": drifted.excess})
-        return replace(found, n_rows=self.n_rows, method="CoresetStream")
+            warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
+        return found
 
-    def _drifted(self, groups: list[Group], found: Coreset) -> Drifted | None:
-        """Return a coreset around a new anchor where the old one, not a given one, does not serve the rows kept."""
-        if found.anchor is None or self.anchor is not None:
-            return None
-        kept = [kept_rows(group) for group in groups]
-        return look_for_drift(self.problem, found.anchor, unite_coresets([*kept, *self.reduced]), self.size, self.seed)
+    def _hand_out(self, group: Group, kept: Kept, *, alone: bool) -> Coreset:
+        """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
+        problem, at, rows = self.problem, group.at, kept.pilot
+        details: dict[str, Any] = {"seed": self.seed}
+        if alone:
+            reading = group.reading()
+            lower = min(reading.lower_bound(reading.risk), reading.risk)
+            details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
+        anchor, few = at.anchor, Coreset(*rows, self.n_rows)
+        if has_all_classes(problem, rows.y):
+            best = solve_quietly(problem, rows, tol=_TOLERANCE if problem.family.is_closed else _ROUGH)
+            drift = None if self.anchor is not None else find_drift(problem, anchor, rows, best, self.size)
+            if drift is not None:
+                anchor = anchor_at(problem, best)
+                details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
+                details["drift"] = drift
+            if rows.y.size > self.size and not group.is_wide(self.size):
+                source = ArraySource(rows.X, rows.y, rows.weights)
+                also = [at] if alone and drift is None else []
+                few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
+        if len(few) > self.size:
+            kept = group.fewer(kept, self.size)
+            few = Coreset(*kept.pilot, self.n_rows)
+        return replace(
+            few,
+            indices=kept.rows[few.indices],
+            n_rows=self.n_rows,
+            anchor=anchor,
+            method="CoresetStream",
+            details=few.details | details,
+            excess=None,
+            n_reads=0,
+        )
 
     # Rest
 
@@ -368,7 +366,7 @@ class CoresetStream:
             The same as before; the file names it, and another one is refused.
         """
         stream = cls.__new__(cls)
-        read_stream(stream, Path(path), problem, Group)
+        read_stream(stream, Path(path), problem)
         return stream
 
 

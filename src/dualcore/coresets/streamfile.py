@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.coresets.coreset import Coreset, check_weights
+from dualcore.coresets.recombine import Basis, Pool
+from dualcore.coresets.streamgroup import Group, Kept, sums_at
 from dualcore.data.sources import Chunk
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.storage import ArchiveError, Arrays, Record, check_number, check_whole, write_atomically
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
-from dualcore.reading.cells import CellRule
-from dualcore.reading.summary import Extent, Pass, Sample, Summary
+from dualcore.reading.summary import Extent, Summary
 
-_FORMAT = 4
-# Files of format 3 have no reserve of uniform rows; they go on without one.
-_READABLE = (3, _FORMAT)
+_FORMAT = 5
 
 
 def write_stream(stream: Any, path: Path) -> None:
@@ -39,10 +37,12 @@ def write_stream(stream: Any, path: Path) -> None:
         "shape": stream.shape,
         "notes": stream.notes,
         "waiting": _put_chunks(arrays, "waiting", stream.waiting),
-        "groups": [_put_group(arrays, f"group{k}", group) for k, group in enumerate(stream.groups)],
-        "reduced": [_put_coreset(arrays, f"reduced{k}", *pair) for k, pair in enumerate(stream.reduced)],
+        "group": None if stream.group is None else _put_group(arrays, stream.group),
+        "reduced_rows": stream.reduced_rows,
         "anchor": None,
     }
+    if stream.reduced is not None:
+        _put_kept(arrays, "reduced", stream.reduced)
     if stream.anchor is not None:
         arrays["anchor"] = np.asarray(stream.anchor.coef)
         multiplier = getattr(stream.anchor, "multiplier", getattr(stream.anchor, "dual_variable", None))
@@ -61,15 +61,15 @@ def read_notes(path: Path) -> dict[str, Any]:
         raise _not_a_stream(path, error) from None
 
 
-def read_stream(stream: Any, path: Path, problem: Problem, group_class: Any) -> None:
+def read_stream(stream: Any, path: Path, problem: Problem) -> None:
     """Fill an empty stream with the state in a file, after checking every part of it."""
     try:
         record = Record.of_archive(path)
         form, about = record.value("format"), record.value("problem") if "problem" in record.values else None
-        if form not in _READABLE:
-            raise ArchiveError(f"it has format {form!r}; this version reads {' and '.join(map(str, _READABLE))}")
+        if form != _FORMAT:
+            raise ArchiveError(f"it has format {form!r} of another edition, and this one reads {_FORMAT}: begin again")
         if about == repr(problem):
-            _fill(stream, record, problem, group_class)
+            _fill(stream, record, problem)
             return
         if not isinstance(about, str):
             raise ArchiveError("'problem' is missing")
@@ -82,7 +82,7 @@ def _not_a_stream(path: Path, error: ArchiveError) -> ValueError:
     return ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.")
 
 
-def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> None:
+def _fill(stream: Any, record: Record, problem: Problem) -> None:
     stream.problem, stream.size, stream.seed = problem, record.whole("size", 2), record.whole("seed")
     stream._next = record.whole("next_row")
     stream.spans = [_pair(found, "spans") for found in record.items("spans")]
@@ -96,18 +96,16 @@ def _fill(stream: Any, record: Record, problem: Problem, group_class: Any) -> No
         rows = _Rows(problem, (shape[0], shape[1], shape[2]))
     stream.shape = rows.shape
     stream.waiting = rows.chunks(record.within(record.values, "waiting."), "waiting")
-    stream.groups = [
-        _get_group(record.within(entry, f"group{k}."), rows, group_class)
-        for k, entry in enumerate(record.items("groups"))
-    ]
-    stream.reduced = [
-        _get_coreset(record.within(entry, f"reduced{k}."), rows) for k, entry in enumerate(record.items("reduced"))
-    ]
+    entry = record.value("group")
+    stream.group = None if entry is None else _get_group(record.within(entry, "group."), rows, stream.size)
+    stream.reduced, stream.reduced_rows = None, record.whole("reduced_rows")
+    if record.has("reduced.rows"):
+        stream.reduced = rows.kept(record.within(record.values, "reduced."))
     stream.notes = record.mapping("notes", optional=True)
     anchor = record.value("anchor")
     stream.anchor = None if anchor is None else _get_anchor(record, "anchor", rows)
-    seen = sum(chunk.y.size for chunk in stream.waiting) + sum(group.n_rows for group in stream.groups)
-    seen += sum(coreset.n_rows for coreset, _ in stream.reduced)
+    seen = sum(chunk.y.size for chunk in stream.waiting) + stream.reduced_rows
+    seen += 0 if stream.group is None else stream.group.n_rows
     if seen != sum(stop - start for start, stop in stream.spans):
         raise ArchiveError(f"it says that {seen} rows were seen, but its spans hold another number")
 
@@ -160,6 +158,12 @@ class _Rows:
             for (start, _), (first, last) in zip(places, pairwise(ends), strict=True)
         ]
 
+    def kept(self, record: Record) -> Kept:
+        """Return rows with masses."""
+        numbers = record.vector("rows", None, "i", least=0)
+        n = numbers.size
+        return Kept(numbers, self.features(record, n), self.targets(record, n), record.vector("masses", n, least=0.0))
+
 
 def _put_rows(arrays: Arrays, name: str, X: Any) -> None:
     if sp.issparse(X):
@@ -181,19 +185,9 @@ def _put_chunks(arrays: Arrays, name: str, chunks: list[Chunk]) -> list[list[int
     return [[chunk.start, int(chunk.y.size)] for chunk in chunks]
 
 
-def _put_group(arrays: Arrays, name: str, group: Any) -> dict[str, Any]:
-    task, summary = group.task, group.summary
-    arrays[f"{name}.coef"], arrays[f"{name}.keep"] = task.anchor.coef, task.keep
-    arrays[f"{name}.capacity"] = group.capacity
-    return {
-        "anchor": [_plain(task.anchor.intercept), task.anchor.multiplier],
-        "cells": list(task.cells),
-        "seed": task.seed,
-        "width": task.width,
-        "total_weight": group.extent.total_weight,
-        "reserve": group.reserve,
-        "summary": None if summary is None else _put_summary(arrays, name, summary),
-    }
+def _put_kept(arrays: Arrays, name: str, rows: Kept) -> None:
+    _put_rows(arrays, f"{name}.X", rows.X)
+    arrays |= {f"{name}.rows": rows.rows, f"{name}.y": rows.y, f"{name}.masses": rows.masses}
 
 
 def _plain(intercept: Any) -> Any:
@@ -216,126 +210,83 @@ def _get_anchor(record: Record, coef: str, rows: _Rows) -> Anchor:
     return Anchor(record.array(coef, "f", shape), intercept, multiplier)
 
 
-def _get_group(record: Record, rows: _Rows, group_class: Any) -> Any:
-    cells = record.items("cells")
-    if len(cells) != 5:
-        raise ArchiveError(f"'cells' must hold five entries, found {cells!r}")
-    rule = CellRule(
-        check_number("scale", cells[0], 0.0),
-        check_number("width", cells[1], 0.0),
-        check_whole("n_curvatures", cells[2], 1),
-        check_whole("n_layers", cells[3], 1),
-        check_whole("n_strata", cells[4], 1),
-    )
-    capacity = record.vector("capacity", rule.n_cells, "i", least=1)
-    keep = record.vector("keep", rule.n_cells, least=0.0)
-    anchor, width = _get_anchor(record, "coef", rows), record.number("width", 0.0)
-    task = Pass(rows.problem, anchor, rule, record.whole("seed"), keep, width, sized=True)
-    weight = record.number("total_weight", 0.0)
+def _put_group(arrays: Arrays, group: Group) -> dict[str, Any]:
+    task, summary = group.task, group.summary
+    arrays |= {"group.coef": task.anchor.coef, "group.centre": group.centre}
+    if group.basis is not None:
+        arrays |= {"group.base": group.basis.centre, "group.transform": group.basis.transform}
+    entry = {
+        "anchor": [_plain(task.anchor.intercept), task.anchor.multiplier],
+        "seed": task.seed,
+        "width": task.width,
+        "total_weight": group.extent.total_weight,
+        "n_rows": group.n_rows,
+    }
+    if summary is None or group.sample is None:
+        return entry
+    _put_tree(arrays, "group.sums", summary.sums)
+    _put_tree(arrays, "group.classes", group.masses)
+    tail = summary.tail
+    parts = {"delta": tail.delta, "mass": tail.mass, "bins": tail.bins, "counts": tail.counts}
+    arrays.update({f"group.{part}": array for part, array in parts.items()})
+    _put_kept(arrays, "group.sample", group.sample)
+    pools: Any = group.pools.nodes
+    if pools:
+        places, pool = sorted(pools), Pool.join([pools[place] for place in sorted(pools)])
+        arrays |= {"group.pools.at": np.array([[*place, len(pools[place])] for place in places])}
+        arrays |= {"group.pools.values": pool.values}
+        _put_kept(arrays, "group.pools", Kept(pool.rows, pool.X, pool.y, pool.weights))
+    return entry
+
+
+def _put_tree(arrays: Arrays, name: str, tree: TreeSum) -> None:
+    places = sorted(tree.nodes)
+    arrays |= {name: np.stack([tree.nodes[place] for place in places]), f"{name}.at": np.array(places)}
+
+
+def _get_tree(record: Record, name: str, width: int) -> TreeSum:
+    places = record.array(f"{name}.at", "i", (None, 2), least=0)
+    sums = record.array(name, "f", (len(places), width), may_be_inf=True)
+    totals = sums[:, :3]  # mass, loss and h, or classes: others may be infinite where nothing is known
+    if not np.isfinite(totals).all() or (totals[:, 0] < 0.0).any():
+        raise ArchiveError(f"{name!r} holds a mass that is negative or not finite")
+    nodes = {(int(level), int(number)): vector for (level, number), vector in zip(places, sums, strict=True)}
+    if len(nodes) < len(places):
+        raise ArchiveError(f"'{name}.at' holds the same rows twice")
+    return TreeSum(nodes)
+
+
+def _get_group(record: Record, rows: _Rows, size: int) -> Group:
+    if rows.shape is None:
+        raise ArchiveError("'shape' is missing")
+    m, weight, anchor = rows.shape[0], record.number("total_weight", 0.0), _get_anchor(record, "coef", rows)
     if weight == 0.0:
         raise ArchiveError("'total_weight' must be positive")
-    entry = record.value("summary")
-    summary = None if entry is None else _get_summary(record.within(entry, record.prefix), rows, task)
-    reserve = record.whole("reserve") if "reserve" in record.values else 0
-    return group_class(task, capacity, Extent(None, weight), reserve, summary)
-
-
-def _put_summary(arrays: Arrays, name: str, summary: Summary) -> dict[str, Any]:
-    places = sorted(summary.sums.nodes)
-    if places:
-        arrays[f"{name}.places"] = np.array(places)
-        arrays[f"{name}.sums"] = np.stack([summary.sums.nodes[place] for place in places])
-    arrays[f"{name}.count"] = summary.cell_count
-    [tail] = summary.tails
-    arrays[f"{name}.delta"], arrays[f"{name}.mass"] = tail.delta, tail.mass
-    arrays[f"{name}.bins"], arrays[f"{name}.counts"] = tail.bins, tail.counts
-    if summary.sample is not None:
-        for field, array in summary.sample._asdict().items():
-            if array is None:
-                continue
-            if field == "X":
-                _put_rows(arrays, f"{name}.sample.X", array)
-            else:
-                arrays[f"{name}.sample.{field}"] = array
-    edges = _put_chunks(arrays, f"{name}.edges", summary.edges)
-    return {"n_rows": summary.n_rows, "weighted": summary.weighted, "edges": edges}
-
-
-def _get_summary(record: Record, rows: _Rows, task: Pass) -> Summary:
-    if rows.shape is None or record.truth("weighted") != rows.shape[2]:
-        raise ArchiveError(f"'weighted' does not fit 'shape', which says {rows.shape}")
-    nodes = {}
-    if record.has("places"):
-        places = record.array("places", "i", (None, 2), least=0)
-        width = task.kernel.width(task, rows.shape[0]) + (task.cells.n_cells if rows.shape[2] else 0)
-        sums = record.array("sums", "f", (len(places), width), may_be_inf=True)
-        totals = sums[:, :3]  # mass, loss and h: the others may be infinite where nothing is known
-        if not np.isfinite(totals).all() or (totals[:, 0] < 0.0).any():
-            raise ArchiveError("'sums' holds a mass that is negative or not finite")
-        nodes = {(int(level), int(number)): vector for (level, number), vector in zip(places, sums, strict=True)}
-        if len(nodes) < len(places):
-            raise ArchiveError("'places' holds the same rows twice")
-    n_rows, count = record.whole("n_rows"), record.vector("count", task.cells.n_cells, "i", least=0)
-    if count.sum() > n_rows:
-        raise ArchiveError(f"'count' adds up to {count.sum()} rows, more than the {n_rows} there are")
-    delta = record.vector("delta", None, least=0.0)
-    bins = record.vector("bins", None, "i")
+    task = sums_at(rows.problem, anchor, record.whole("seed"), record.number("width", 0.0))
+    group = Group(task, Extent(None, weight), size, record.vector("centre", m), None)
+    d, n_rows = group.matched.n_columns, record.whole("n_rows")
+    if record.has("base"):
+        group.basis = Basis(record.vector("base", d), record.array("transform", "f", (d, None)))
+    if n_rows == 0:
+        return group
+    delta, bins = record.vector("delta", None, least=0.0), record.vector("bins", None, "i")
     counts = record.array("counts", "i", (3, bins.size), least=0)
     tail = FlipTail(delta, record.vector("mass", delta.size, least=0.0), bins, counts)
-    sample = None
-    if record.has("sample.rows"):
-        sample = _get_sample(record.within(record.values, f"{record.prefix}sample."), rows, task)
-    edges = rows.chunks(record.within(record.values, f"{record.prefix}edges."), "edges")
-    return Summary(n_rows, TreeSum(nodes), count, [tail], sample, edges, rows.shape[2])
-
-
-def _get_sample(record: Record, rows: _Rows, task: Pass) -> Sample:
-    numbers = record.vector("rows", None, "i", least=0)
-    n = numbers.size
-    cells = record.vector("cells", n, "i", least=0)
-    if n and cells.max() >= task.cells.n_cells:
-        raise ArchiveError(f"'cells' names cell {cells.max()} of {task.cells.n_cells}")
-    return Sample(
-        rows=numbers,
-        keys=record.vector("keys", n, least=0.0),
-        cells=cells,
-        X=rows.features(record, n),
-        y=rows.targets(record, n),
-        masses=record.vector("masses", n, least=0.0),
-        h=record.vector("h", n),
-        slope=record.array("slope", "f", (n, *rows.problem.family.model_shape(0)[:-1])),
-        spent=record.vector("spent", n, least=0.0),
-        moved=record.array("moved", "f", (n, rows.n_features)) if record.has("moved") else None,
-    )
-
-
-def _put_coreset(arrays: Arrays, name: str, coreset: Coreset, weight: float) -> dict[str, Any]:
-    _put_rows(arrays, f"{name}.X", coreset.X)
-    arrays |= {f"{name}.indices": coreset.indices, f"{name}.y": coreset.y, f"{name}.weights": coreset.weights}
-    anchor = None
-    if coreset.anchor is not None:
-        arrays[f"{name}.coef"] = coreset.anchor.coef
-        anchor = [_plain(coreset.anchor.intercept), coreset.anchor.multiplier]
-    return {
-        "n_rows": coreset.n_rows,
-        "method": coreset.method,
-        "details": coreset.details,
-        "weight": weight,
-        "anchor": anchor,
-    }
-
-
-def _get_coreset(record: Record, rows: _Rows) -> tuple[Coreset, float]:
-    indices = record.vector("indices", None, "i", least=0)
-    n = indices.size
-    coreset = Coreset(
-        indices,
-        rows.features(record, n),
-        rows.targets(record, n),
-        check_weights(record, n),
-        record.whole("n_rows", n),
-        None if record.value("anchor") is None else _get_anchor(record, "coef", rows),
-        record.text("method"),
-        record.mapping("details"),
-    )
-    return coreset, record.number("weight", 0.0)
+    sums = _get_tree(record, "sums", task.kernel.width(task, m))
+    group.summary = Summary(n_rows, sums, tail, [], rows.shape[2])
+    group.masses = _get_tree(record, "classes", max(len(rows.problem.family.strata), 1))
+    group.sample = rows.kept(record.within(record.values, f"{record.prefix}sample."))
+    if group.basis is not None and record.has("pools.at"):
+        inner = record.within(record.values, f"{record.prefix}pools.")
+        kept, places = rows.kept(inner), inner.array("at", "i", (None, 3), least=0)
+        values = inner.array("values", "f", (kept.rows.size, d))
+        ends = np.cumsum(places[:, 2])
+        if ends[-1] != kept.rows.size:
+            raise ArchiveError(f"'{inner.prefix}at' says that there are {ends[-1]} rows, found {kept.rows.size}")
+        whole = Pool(group.basis, kept.rows, kept.masses, values, kept.X, kept.y)
+        nodes = {
+            (int(level), int(number)): whole.pick(np.arange(end - count, end))
+            for (level, number, count), end in zip(places, ends, strict=True)
+        }
+        group.pools = TreeSum(nodes)  # type: ignore[arg-type]
+    return group

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-import scipy.sparse.linalg  # noqa: F401  norms of rows
 
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.threads import one_blas_thread
@@ -127,25 +126,27 @@ class Rows(ABC):
         return out
 
     def column_sizes(self, weights: FloatArray | None) -> FloatArray:
-        """Return the root mean square of every column, equal masses for None; the last answer is remembered."""
+        """Return the root mean square of every column, equal masses for None; the last result is remembered."""
         if self._sizes is None or self._sizes[0] is not weights:
             masses = np.full(self.n, 1.0 / self.n) if weights is None else weights
             self._sizes = (weights, np.sqrt(self.column_squares(masses)))
         return self._sizes[1]
 
     def keep_sizes(self, weights: FloatArray | None, sizes: FloatArray) -> None:
-        """Remember what `column_sizes` would answer: whoever has passed over the rows may know it."""
+        """Remember what `column_sizes` would return, where an earlier pass over the rows has summed it."""
         self._sizes = (weights, sizes)
 
     def row_norms(self, norm: str = "l2", weights: FloatArray | None = None) -> FloatArray:
         """Return the norm of each row, shape (n,)."""
+        from scipy.sparse.linalg import norm as sparse_norm  # costs time to import, and few need it
+
         out = np.empty(self.n)
         for rows, block in self.blocks():
             if weights is not None and sp.issparse(block):
                 block = block.multiply(weights[None, :]).tocsr()
             elif weights is not None:  # an infinite price of nothing is nothing
                 block = np.where(block != 0.0, block, 0.0) * np.where(block != 0.0, weights, 0.0)
-            length = sp.linalg.norm if sp.issparse(block) else np.linalg.norm
+            length = sparse_norm if sp.issparse(block) else np.linalg.norm
             out[rows] = length(block, ord=_ORDERS[norm], axis=1)
         return out
 

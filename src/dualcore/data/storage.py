@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# An archive that holds no more than this may be compressed as hard as anyone likes.
+# An archive that holds no more than this may be compressed as hard as can be.
 _HARMLESS = 1 << 24
 _KINDS = {"f": "real numbers", "i": "whole numbers", "b": "truth values"}
 

@@ -1,4 +1,4 @@
-"""Threads: how many the user allows, and keeping BLAS to one where more of them are a loss."""
+"""Threads: how many are allowed, and keeping BLAS to one where more are slower."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _controller() -> ThreadpoolController:
 
 
 def allowed_threads() -> int:
-    """Return how many threads BLAS may use now: the user's limits, by environment or threadpoolctl, are ours."""
+    """Return how many threads BLAS may use now: limits set by environment variables or threadpoolctl are respected."""
     return max((lib.num_threads for lib in _controller().lib_controllers if lib.user_api == "blas"), default=1)
 
 

@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import field, replace
-from functools import wraps
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
-from dualcore.coresets.samplers.anchors import anchor_at
-from dualcore.data.arrays import FloatArray, plain_array
+from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.columns import check_labels, names_columns, naming_columns, numbered
-from dualcore.estimators.opening import Opened, Task, has_names, open_data, open_features, score_chunks, source_options
-from dualcore.estimators.parameters import estimator
+from dualcore.estimators.columns import names_columns, numbered
+from dualcore.estimators.logs import LOGGER, describe, logging_to_console
+from dualcore.estimators.opening import Opened, Task, open_features, score_chunks, source_options
+from dualcore.estimators.parameters import estimator, in_one_step
 from dualcore.estimators.preparation import (
-    FROM_DTYPE,
-    Preparation,
-    as_table,
-    check_target,
-    column_names,
     group_costs,
-    is_table,
-    select_columns,
-    take_columns,
 )
+from dualcore.estimators.reader import RowReader
 from dualcore.estimators.remarks import Fitted, remark
 from dualcore.estimators.saving import Saved
 from dualcore.estimators.units import Units
@@ -52,30 +41,10 @@ from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.rowdata import source_data
-from dualcore.solvers import Iterate, Solution, solve
+from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import assess, certify_in_memory
 
-# float32 data stay float32: rows are widened block by block where they are used.
-_CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
 _LARGEST_SEED = 2**31 - 1
-_LOGGER = logging.getLogger("dualcore")
-
-
-def in_one_step(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method that learns change its estimator at the end, or not at all.
-
-    It runs on a shallow copy, whose attributes then replace those of the estimator, by one assignment. An exception or
-    an interrupt leaves the estimator as it was.
-    """
-
-    @wraps(method)
-    def learn(self: Any, *args: Any, **settings: Any) -> Any:
-        copied = copy(self)
-        method(copied, *args, **settings)
-        self.__dict__ = copied.__dict__
-        return self
-
-    return learn
 
 
 class Training(NamedTuple):
@@ -86,26 +55,8 @@ class Training(NamedTuple):
     coreset: Any
 
 
-@contextmanager
-def _logging(verbose: int) -> Iterator[None]:
-    """Let the logger "dualcore" through as ``verbose`` says, to standard output where logging is not set up."""
-    if not verbose:
-        yield
-        return
-    level, handler = _LOGGER.level, None if _LOGGER.hasHandlers() else logging.StreamHandler(sys.stdout)
-    _LOGGER.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    if handler is not None:
-        _LOGGER.addHandler(handler)
-    try:
-        yield
-    finally:
-        _LOGGER.setLevel(level)
-        if handler is not None:
-            _LOGGER.removeHandler(handler)
-
-
 @estimator
-class WassersteinLinearModel(Saved, BaseEstimator):
+class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
     """Base of the estimators; a subclass names its loss and stores what `_train` returns.
 
     Parameters
@@ -223,7 +174,6 @@ class WassersteinLinearModel(Saved, BaseEstimator):
     # Units of the features in training, None where they are raw, and the problem in these units.
     _units: Units | None = field(init=False)
     _problem: Problem = field(init=False)
-    _preparation: Preparation | None = field(init=False)
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -287,18 +237,6 @@ class WassersteinLinearModel(Saved, BaseEstimator):
         return problem.replace(**changes) if changes else problem
 
     @property
-    def _codes_text(self) -> bool:
-        return isinstance(self.categories, str) and self.categories == FROM_DTYPE
-
-    @property
-    def coef_names_(self) -> tuple[str, ...]:
-        """Names of the coefficients: those of the columns, one for each value of a coded column, else x0, x1, ..."""
-        if self._preparation is not None:
-            return self._preparation.coded_names
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
-        return tuple(str(name) for name in names)
-
-    @property
     def _is_standardising(self) -> bool:
         """Whether the prices of the features are learned; what is wrong with them is said here."""
         if not isinstance(self.feature_weights, str):
@@ -352,98 +290,6 @@ class WassersteinLinearModel(Saved, BaseEstimator):
             self.problem_, self._problem = self._units.stated(problem), self._units.problem(problem)
         self.feature_weights_ = self.problem_.geometry.norm.weights
         return self._problem
-
-    # From data to rows of numbers
-
-    def _open(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any = None) -> Opened:
-        """Return rows with targets: arrays where they are in memory, else a source; ``classes`` as in `open_data`.
-
-        With ``learn`` columns, coding and fill are learned, else they are those of the fit.
-        """
-        refuse_lazy(X)
-        if learn:
-            self._forget()
-        elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
-            y = getattr(self, "target_", None)
-        if is_source_like(X):
-            return self._open_source(X, y, sample_weight, learn=learn, classes=classes)
-        if is_table(X) and isinstance(y, str):
-            target = y
-            X, y, sample_weight = take_columns(X, y, sample_weight)
-            if learn:
-                self.target_ = target
-        X, y = self._read(X, y, learn=learn, y_numeric=classes is None)
-        weights = as_weights(sample_weight, X.shape[0])
-        return Opened(
-            X, y, weights, 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
-        )
-
-    def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
-        """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
-        for name, values in (("X", X), ("y", y)):
-            if isinstance(values, np.ma.MaskedArray):  # scikit-learn would keep what is under the mask
-                plain_array(name, values)
-        if is_table(X):
-            column_names(X)
-            if not learn and hasattr(self, "target_"):
-                X = select_columns(X, list(self.feature_names_in_))
-        if targets:
-            check_target(y)
-            if not targets["y_numeric"]:
-                check_labels(y)
-        if learn and (self.fill is not None or (self._codes_text and not _is_numeric(X))):
-            self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))
-        if self._preparation is None:
-            with naming_columns(X):
-                return validate_data(self, X, **({"y": y} | targets if targets else {}), reset=learn, **_CONTAINERS)
-        validate_data(self, X, reset=learn, skip_check_array=True)
-        X = self._preparation.rows(X)
-        return check_X_y(X, y, **targets, **_CONTAINERS) if targets else check_array(X, **_CONTAINERS)
-
-    def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
-        if learn and (self.fill is not None or (self._codes_text and has_names(X))):
-            if not has_names(X):
-                raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-            without = [name for name in (y, sample_weight) if isinstance(name, str)]
-            self._keep_preparation(Preparation.learn(X, fill=self.fill, coded=self._codes_text, without=without))
-        known = self._preparation
-        names = getattr(self, "feature_names_in_", None) if known is None else known.names
-        options = source_options(X, known, names)
-        data = open_data(X, y, sample_weight, classes, options)
-        if not learn:
-            self._match_features(data.X)
-            return data
-        names = data.X.feature_names if known is None else known.names
-        self.n_features_in_ = data.X.n_features if names is None else len(names)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
-            if isinstance(y, str):
-                self.target_ = y
-        return data
-
-    def _keep_preparation(self, found: Preparation) -> None:
-        self._preparation = found if found.coding or found.fill else None
-        self.categories_, self.fill_ = found.coding, found.fill
-
-    def _forget(self) -> None:
-        """Drop everything that was learned."""
-        for name in [name for name in vars(self) if name.endswith("_") or name == "_streams"]:
-            del self.__dict__[name]
-        self._units = self._preparation = None
-
-    def _match_features(self, source: Source) -> None:
-        """See that a source has the features of the fit."""
-        wanted = len(self.coef_names_)
-        if source.n_features != wanted:
-            raise ValueError(
-                f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}."
-            )
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and source.feature_names is not None and tuple(known) != source.feature_names:
-            raise ValueError(
-                "The features of the source are not those of the training data, in their order: "
-                f"{list(source.feature_names[:5])} instead of {list(known[:5])}."
-            )
 
     def _scores(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
@@ -534,18 +380,15 @@ class WassersteinLinearModel(Saved, BaseEstimator):
 
         def tell(done: Any) -> None:
             nonlocal shown
-            if isinstance(done, Round) or isinstance(task.X, Source):
-                _LOGGER.info(
-                    "[%s] %s", title, _describe_round(done) if isinstance(done, Round) else _describe_read(done)
-                )
-            else:
-                shown += 1
-                _LOGGER.debug("[%s] %s", title, _describe_iteration(done))
+            is_read = isinstance(task.X, Source)
+            level = logging.INFO if is_read or isinstance(done, Round) else logging.DEBUG
+            shown += level == logging.DEBUG
+            LOGGER.log(level, "[%s] %s", title, describe(done, is_read=is_read))
             if self.callback is not None:
                 self.callback(done)
 
         settings["callback"] = tell if self.verbose or self.callback is not None else None
-        with _logging(self.verbose), warnings.catch_warnings():
+        with logging_to_console(self.verbose), warnings.catch_warnings():
             if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
                 warnings.simplefilter("ignore", ConvergenceWarning)  # `_remark` says it, once for all classes
                 solution = solve(problem, task.X, task.y, task.weights, warm_start=start, **settings)
@@ -553,17 +396,16 @@ class WassersteinLinearModel(Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                coreset = self.coreset if start is None else anchored(self.coreset, problem, start, seed)
                 found = fit_coreset(
-                    problem, task.X, task.y, coreset, sample_weight=task.weights, random_state=seed, **settings
+                    problem, task.X, task.y, self.coreset, task.weights, warm_start=start, random_state=seed, **settings
                 )
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
             for line in done.history if not shown else ():
-                _LOGGER.debug("[%s] %s", title, _describe_iteration(line))
+                LOGGER.debug("[%s] %s", title, describe(line, is_read=False))
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
             if self.verbose:
-                _LOGGER.info("[%s] %s %s. %s", title, done.status.value, work, training.certificate)
+                LOGGER.info("[%s] %s %s. %s", title, done.status.value, work, training.certificate)
         # A dual point has a number for every row: without it a fitted model is as small as its coefficients.
         return training._replace(solution=replace(training.solution, dual=None))
 
@@ -691,11 +533,6 @@ class WassersteinLinearModel(Saved, BaseEstimator):
         return self.random_state
 
 
-def _is_numeric(X: Any) -> bool:
-    """Whether rows in memory hold numbers alone, so that there is nothing to code."""
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")
-
-
 def total_certificate(parts: Sequence[Certificate]) -> Certificate:
     """Return what is known about the sum of problems from what is known about each."""
     if len(parts) == 1:
@@ -712,20 +549,6 @@ def _certificate(problem: Problem, solution: Solution) -> Certificate:
     per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
     reads = solution.n_reads or per_step * solution.iterations + others
     return Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-
-
-def _describe_read(done: Iterate) -> str:
-    gap = done.gap / max(abs(done.value), np.finfo(float).tiny)
-    return f"read {done.iteration}: worst-case risk {done.value:.8g}, certified relative gap {gap:.2e}"
-
-
-def _describe_round(done: Round) -> str:
-    known = f"worst-case risk {done.upper:.8g} on all rows, certified relative gap {done.relative_gap:.2e}"
-    return f"read {done.read}: trained on {done.rows} rows, {known}"
-
-
-def _describe_iteration(done: Iterate) -> str:
-    return f"iteration {done.iteration}: value {done.value:.8g}, gap {done.gap:.2e}"
 
 
 def check_number(name: str, value: Any) -> float:
@@ -758,10 +581,3 @@ def target_gap(coreset: Any) -> float | None:
         coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
     gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
     return None if gap is None else float(gap)
-
-
-def anchored(coreset: Any, problem: Problem, start: Solution, seed: Any) -> Any:
-    """Return a sampler of the size asked for, its first anchor an earlier solution; samplers stay as they are."""
-    if not isinstance(coreset, (int, float, np.integer, np.floating)):
-        return coreset
-    return replace(as_sampler(coreset, seed), anchor=anchor_at(problem, start))  # type: ignore[type-var]

@@ -98,7 +98,7 @@ def check_labels(labels: Any, name: str = "y") -> None:
     ValueError: y has no label in row 2: it holds None. Leave such rows out, or give them a label of their own.
     """
     values = np.asarray(labels)
-    if values.dtype != object:
+    if values.dtype != object or values.ndim == 0:  # a missing y has a message of scikit-learn's own
         return
     flat = values.ravel().tolist()
     missing = next((row for row, label in enumerate(flat) if label is None or _is_nan(label)), None)

@@ -1,11 +1,14 @@
-"""Parameters of estimators: each stated once, in the class that brings it in, and inherited with its description."""
+"""Parameters of estimators, each stated once and inherited with its description; methods that learn in one step."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, fields
-from typing import TypeVar, dataclass_transform
+from functools import wraps
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -62,6 +65,23 @@ def estimator(cls: type[T]) -> type[T]:
         _STATED[cls] = _sections(cls.__doc__)
         cls.__doc__ = _complete(cls)
     return cls
+
+
+def in_one_step(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that learns change its estimator at the end, or not at all.
+
+    It runs on a shallow copy, whose attributes then replace those of the estimator, by one assignment. An exception or
+    an interrupt leaves the estimator as it was.
+    """
+
+    @wraps(method)
+    def learn(self: Any, *args: Any, **settings: Any) -> Any:
+        copied = copy(self)
+        method(copied, *args, **settings)
+        self.__dict__ = copied.__dict__
+        return self
+
+    return learn
 
 
 def _complete(cls: type) -> str:

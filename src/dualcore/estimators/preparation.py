@@ -74,6 +74,15 @@ class Preparation:
         numbers = {name: float(number) for name, number in source.fill_values.items()}
         return cls(names, coding, numbers, gaps=fill is not None)
 
+    @classmethod
+    def of(cls, source: ArrowSource) -> Preparation:
+        """Return what a source does to its raw columns itself."""
+        columns = source.columns
+        coding = {
+            name: tuple(columns.categories[name]) for name in columns.features or () if name in columns.categories
+        }
+        return cls(tuple(columns.features or ()), coding, source.fill_values, gaps=columns.fill is not None)
+
     @property
     def options(self) -> dict[str, Any]:
         """What a source of named columns is told."""

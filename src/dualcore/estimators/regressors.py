@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
-from dualcore.estimators.base import Training, WassersteinLinearModel, check_number, in_one_step
+from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
 from dualcore.estimators.opening import Opened, Task, score_chunks
-from dualcore.estimators.parameters import estimator
+from dualcore.estimators.parameters import estimator, in_one_step
 from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem

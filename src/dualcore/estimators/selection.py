@@ -28,10 +28,10 @@ from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows, as_rows, as_weights
 from dualcore.data.sources import Source
-from dualcore.estimators.base import WassersteinLinearModel, in_one_step
+from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.opening import Opened, by_class
-from dualcore.estimators.parameters import estimator
+from dualcore.estimators.parameters import estimator, in_one_step
 from dualcore.estimators.regressors import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
@@ -142,8 +142,9 @@ class RadiusSearch(WassersteinLinearModel):
             categories=None if found is None else [list(group) for group in found.groups],
             category_cost=1.0 if found is None else list(found.costs),
         )
-        targets, masses = _targets(plain, apart, data.y, data.weights)
-        radii = self._grid(apart, [(data.X, target, masses) for target in targets])
+        against = copy.copy(plain)
+        against._problem = apart
+        radii = self._grid(apart, [task[:3] for task in against._tasks(data)])
         classification = apart.is_classification
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(self._score_fold)(copy.copy(plain), apart, data, radii, train, test, plain._seed())
@@ -227,14 +228,20 @@ class RadiusSearch(WassersteinLinearModel):
         self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
     ) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
-        rows, (targets, masses) = as_rows(X), _targets(plain, problem, y, weights)
-        if problem.is_classification and plain._is_joint:
-            problem, targets = plain._joint_problem(problem), [np.searchsorted(plain.classes_, y)]
+        rows, part = as_rows(X), Opened(X, y, weights)
+        missing = set(getattr(plain, "classes_", np.empty(0)).tolist()) - set(np.unique(y).tolist())
+        if missing:
+            raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
+        plain._learn_targets(part)  # the weights of classes are those of the part
+        tasks = plain._tasks(part)
+        problem = plain._problem
         settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
         coreset = self._fold_coreset(problem, rows)
         if coreset is None:
-            settings["tol"] = fold_tolerance(problem, Data(rows, targets[0], masses), self.solver, self.tol)
-        paths = [radius_path(problem, rows, target, radii, coreset, masses, **settings) for target in targets]
+            settings["tol"] = fold_tolerance(problem, Data(rows, tasks[0].y, tasks[0].weights), self.solver, self.tol)
+        paths = [
+            radius_path(problem, rows, task.y, radii, coreset, task.weights, build=False, **settings) for task in tasks
+        ]
         for points in zip(*(path.points for path in paths), strict=True):
             solutions, model = [point.solution for point in points], copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
@@ -258,14 +265,14 @@ class RadiusSearch(WassersteinLinearModel):
         if self.scoring is not None:
             extra = {} if weights is None else {"sample_weight": weights}
             return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
-        shares = _masses(model, problem, labels, masses)
-        if problem.is_classification and model._is_joint:
-            logs = model.predict_log_proba(held)[np.arange(len(labels)), np.searchsorted(model.classes_, labels)]
-            return float(np.average(logs, weights=shares))
+        tasks = model._tasks(Opened(held, labels, masses))
+        if model._problem.family.n_outputs > 1:
+            logs = model.predict_log_proba(held)[np.arange(len(labels)), tasks[0].y.astype(np.int64)]
+            return float(np.average(logs, weights=tasks[0].weights))
         models = zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), strict=True)
         losses = [
-            held_out_loss(problem, coef, float(b), Data(as_rows(held), target, shares))
-            for (coef, b), target in zip(models, _signs(model, problem, labels), strict=True)
+            held_out_loss(problem, coef, float(b), Data(as_rows(held), task.y, as_weights(task.weights, len(labels))))
+            for (coef, b), task in zip(models, tasks, strict=True)
         ]
         return -float(np.mean(losses))
 
@@ -281,40 +288,12 @@ def _one_by_one(
         yield model
 
 
-def _targets(
-    plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None
-) -> tuple[list[FloatArray], FloatArray | None]:
-    """Return targets and masses of rows, and set the class weights of the estimator."""
-    if problem.is_classification:
-        code = np.searchsorted(plain.classes_, y)
-        missing = plain.classes_[np.bincount(code, minlength=plain.classes_.size) == 0]
-        if missing.size:
-            raise ValueError(f"A training part holds no row of class {missing[0]!r}: use fewer folds.")
-        plain.class_weight_ = plain._weigh_classes(y, code, weights)
-    return _signs(plain, problem, y), _masses(plain, problem, y, weights)
-
-
-def _signs(plain: Any, problem: Problem, y: npt.NDArray[Any]) -> list[FloatArray]:
-    """Return the targets, or a vector of signs for each class against the rest."""
-    if not problem.is_classification:
-        return [y]
-    code, first = np.searchsorted(plain.classes_, y), 1 if plain.classes_.size == 2 else 0
-    return [np.where(code == positive, 1.0, -1.0) for positive in range(first, plain.classes_.size)]
-
-
-def _masses(plain: Any, problem: Problem, y: npt.NDArray[Any], weights: FloatArray | None) -> FloatArray | None:
-    if not problem.is_classification:
-        return weights
-    masses: FloatArray | None = plain._row_weights(np.searchsorted(plain.classes_, y), weights)
-    return masses
-
-
 @estimator
 class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
     """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
 
-    A radius path is followed on every training part, with warm starts and, through coresets, with one coreset for
-    radii within a factor of two; then the model is trained on all rows with the radius that did best on the rows left
+    A radius path is followed on every training part, with warm starts and, where ``coreset`` is given, on one sample
+    that reads of all rows correct; then the model is trained on all rows with the radius that did best on the rows left
     out.
 
     Examples

@@ -107,7 +107,7 @@ class Norm:
         raise NotImplementedError("a Norm subclass defines _steepest")
 
     def _project(self, vector: FloatArray, radius: float) -> FloatArray:
-        raise NotImplementedError("a Norm subclass defines _project")
+        return self._project_priced(vector, np.ones(vector.size), radius)
 
     def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _project_priced")
@@ -134,36 +134,28 @@ class L1Norm(Norm):
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         out = np.zeros_like(coef)
         top = np.flatnonzero(np.abs(coef) >= (1.0 - _TIED) * self._dual(coef))
-        along = target[top] * np.sign(coef[top])  # to the simplex of size radius
-        out[top] = np.sign(coef[top]) * np.maximum(along - self._threshold(along, radius), 0.0)
+        along = target[top] * np.sign(coef[top])  # onto the simplex: all entries positive, their sum the radius
+        threshold = self._threshold(along, np.ones(along.size), radius)
+        out[top] = np.sign(coef[top]) * np.maximum(along - threshold, 0.0)
         return out
 
     @staticmethod
-    def _threshold(sizes: FloatArray, radius: float) -> float:
-        """Return ``tau`` with ``sum (sizes - tau)_+ = radius``."""
-        size = np.sort(sizes)[::-1]
-        excess = (np.cumsum(size) - radius) / np.arange(1, size.size + 1)
-        above = np.flatnonzero(size > excess)
+    def _threshold(sizes: FloatArray, prices: FloatArray, radius: float) -> float:
+        """Return ``tau`` with ``sum prices (sizes - tau prices)_+ = radius``."""
+        order = np.argsort(-sizes / prices)
+        spent, squares = np.cumsum((prices * sizes)[order]), np.cumsum((prices * prices)[order])
+        excess = (spent - radius) / squares
+        above = np.flatnonzero((sizes / prices)[order] > excess)
         return float(excess[above[-1] if above.size else 0])
-
-    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
-        if self._value(vector) <= radius:
-            return vector.copy()
-        if radius <= 1e-15 * self._value(vector):
-            return np.zeros_like(vector)
-        size = np.abs(vector)
-        return np.asarray(np.sign(vector) * np.maximum(size - self._threshold(size, radius), 0.0))
 
     def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         """Return ``sign(v) (|v| - tau p)_+`` with the least ``tau >= 0`` that makes the priced sum fit."""
         size = np.abs(vector)
         if float(size @ prices) <= radius:
             return vector.copy()
-        order = np.argsort(-size / prices)
-        spent, squares = np.cumsum((prices * size)[order]), np.cumsum((prices * prices)[order])
-        threshold = (spent - radius) / squares
-        used = np.flatnonzero((size / prices)[order] > threshold)
-        tau = float(threshold[used[-1]]) if used.size else np.inf
+        if radius <= 1e-15 * float(size @ prices):
+            return np.zeros_like(vector)
+        tau = self._threshold(size, prices, radius)
         return _into_ball(np.sign(vector) * np.maximum(size - tau * prices, 0.0), prices, radius, self._value)
 
 
@@ -227,9 +219,6 @@ class LinfNorm(Norm):
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         at_rest = np.abs(coef) <= _TIED * np.abs(coef).max()
         return np.where(at_rest, np.clip(target, -radius, radius), radius * np.sign(coef))
-
-    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
-        return np.clip(vector, -radius, radius)
 
     def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         return np.clip(vector, -radius / prices, radius / prices)
@@ -353,7 +342,7 @@ class Geometry:
     norm: Norm = field(default_factory=L2Norm)
     label_cost: float = np.inf  # price of one label flip (classification); half of it prices a unit of target
     support: Box | None = None  # where the adversary may put features; None is all of R^m
-    order: float = 1  # at least 1
+    order: float = 1  # that of the loss
     categories: Categories | None = None  # groups of one-hot columns that change at a price
 
     def __post_init__(self) -> None:
@@ -363,10 +352,6 @@ class Geometry:
                 "A label that can be changed for nothing carries no information."
             )
         check_range("label_cost", self.label_cost)
-        order: Any = self.order
-        is_number = isinstance(order, (int, float, np.integer, np.floating)) and not isinstance(order, bool)
-        if not (is_number and 1 <= order < np.inf):
-            raise ValueError(f"order must be a number of at least 1, got {order!r}.")
 
     @property
     def target_slope(self) -> float:

@@ -70,10 +70,6 @@ class Problem:
         take one number (divide each column by the root of its ridge, or use ``feature_weights="std"`` of an estimator).
     fit_intercept : bool, default=True
         Whether solvers may use an intercept; evaluation accepts any.
-    order : float, optional
-        Order of the transport distance that is meant. A loss that grows like a power of ``p`` has the order ``p``; of a
-        smaller order its worst-case risk is infinite, and of a larger one no closed form is known. Another order than
-        that of the loss is therefore an error that says which of the two it is.
     **loss_parameters
         Passed to the loss when it is given by name: ``delta``, ``quantile``, ``epsilon``, ``n_classes``.
 
@@ -81,6 +77,9 @@ class Problem:
     -----
     A softmax problem has one score for every class: ``coef`` is of shape (n_classes, n_features), ``intercept`` of
     shape (n_classes,), and the ridge is on all coefficients.
+
+    The order ``p`` of the transport distance is that of the loss: 1 where it grows linearly, ``p`` where it grows like
+    a power of ``p``. Of a smaller order the worst-case risk is infinite; of a larger one no closed form is known.
 
     Examples
     --------
@@ -103,7 +102,6 @@ class Problem:
         category_cost: Any = 1.0,
         ridge: npt.ArrayLike = 0.0,
         fit_intercept: bool = True,
-        order: float | None = None,
         **loss_parameters: Any,
     ) -> None:
         self.loss = get_loss(loss, **loss_parameters)
@@ -114,7 +112,7 @@ class Problem:
             norm=get_norm(norm, feature_weights),
             label_cost=_number("label_cost", label_cost, allow_inf=True, allow_zero=False),
             support=Box.of(support),
-            order=self.loss.order if order is None else order,
+            order=self.loss.order,
             categories=Categories.of(categories, category_cost),
         )
         _check_scale(self.radius, self.geometry, is_classification=self.loss.has_labels)

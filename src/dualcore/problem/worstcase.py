@@ -127,6 +127,20 @@ def worst_case_distribution(
     return replace(found, y=found.y + normal.level)
 
 
+class _Push(NamedTuple):
+    """Move ``mass`` of ``atom`` by ``shift`` and give it this label or target, which costs ``fee`` a unit of mass.
+
+    ``lost`` is by how much the gain falls short of the supremum.
+    """
+
+    atom: int
+    mass: float
+    shift: FloatArray
+    target: float
+    fee: float
+    lost: float
+
+
 class _Mass(NamedTuple):
     """A distribution: points, labels or targets, masses, and the row that each was moved from."""
 
@@ -141,8 +155,9 @@ class _Mass(NamedTuple):
             self.X, self.y, self.weights, self.source, float(cost), float(self.weights @ losses), gap, gap == 0.0
         )
 
-    def moved(self, atom: int, mass: float, shift: FloatArray, label: float) -> _Mass:
-        """Return it with some mass of an atom moved, under this label or target."""
+    def moved(self, push: _Push) -> _Mass:
+        """Return it with some mass of an atom moved."""
+        atom, mass, shift, label = push.atom, push.mass, push.shift, push.target
         left = self.weights.copy()
         left[atom] -= mass
         point = self.X[[atom]] + (sp.csr_matrix(shift[None, :]) if sp.issparse(self.X) else shift)
@@ -181,11 +196,8 @@ def _anywhere(
     cost, gap = problem.radius - rest, 0.0
     push = _best_push(problem, theta, atoms.y, atoms.weights, t, rest, tol * max(1.0, value))
     if push is not None:
-        atoms, gap = atoms.moved(push.atom, push.mass, push.shift, atoms.y[push.atom] + push.target_shift), push.lost
-        price = problem.geometry.norm.value(push.shift)
-        if push.target_shift != 0.0:
-            price += 0.5 * problem.geometry.label_cost * abs(push.target_shift)
-        cost += push.mass * price
+        atoms, gap = atoms.moved(push), push.lost
+        cost += push.mass * (problem.geometry.norm.value(push.shift) + push.fee)
     t = family.signal_at(Anchor(theta, intercept, 0.0), atoms.X, atoms.y)
     return atoms.worst_case(cost, problem.loss.value(t), gap)
 
@@ -207,22 +219,10 @@ def _among_classes(
     if rest > 1e-15 * problem.radius and size > 0.0:
         scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
         push = _between_classes(family, theta, scores, atoms.y, atoms.weights, rest, tol * max(1.0, value))
-        cost += push.mass * problem.geometry.norm.value(push.shift)
-        if push.label != atoms.y[push.atom]:
-            cost += push.mass * problem.geometry.label_cost
-        atoms, gap = atoms.moved(push.atom, push.mass, push.shift, push.label), push.lost
+        cost += push.mass * (problem.geometry.norm.value(push.shift) + push.fee)
+        atoms, gap = atoms.moved(push), push.lost
     scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
     return atoms.worst_case(cost, row_terms(scores, atoms.y.astype(np.int64)).loss, gap)
-
-
-class _ClassPush(NamedTuple):
-    """Move ``mass`` of ``atom`` by ``shift``, with this label; ``lost`` is what that falls short."""
-
-    atom: int
-    mass: float
-    shift: FloatArray
-    label: float
-    lost: float
 
 
 def _between_classes(
@@ -233,7 +233,7 @@ def _between_classes(
     masses: FloatArray,
     rest: float,
     tol: float,
-) -> _ClassPush:
+) -> _Push:
     """Spend ``rest`` on a row of one of the two classes that differ most, or on a row that takes its label first.
 
     A row of class ``own`` loses at least ``s_other - s_own``, which grows by ``kappa`` a unit; what it falls short of
@@ -260,20 +260,7 @@ def _between_classes(
     mass = min(float(masses[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
     distance = rest / mass - fee_paid
     shift = distance * family.geometry.norm.steepest(theta[other] - theta[own])
-    return _ClassPush(atom, mass, shift, float(own), mass * short)
-
-
-class _Push(NamedTuple):
-    """Move ``mass`` of ``atom`` by ``shift`` (and its target by ``target_shift``).
-
-    ``lost`` is what that falls short.
-    """
-
-    atom: int
-    mass: float
-    shift: FloatArray
-    target_shift: float
-    lost: float
+    return _Push(atom, mass, shift, float(own), fee_paid, mass * short)
 
 
 def _best_push(
@@ -297,9 +284,11 @@ def _best_push(
             continue
         sign = side * labels[atom] if problem.is_classification else side
         if rate > size:  # cheaper to move the target than the features
-            best = _Push(atom, mass, np.zeros_like(theta), -side * rate * distance, lost)
+            moved = rate * distance
+            fee = 0.5 * problem.geometry.label_cost * moved
+            best = _Push(atom, mass, np.zeros_like(theta), labels[atom] - side * moved, fee, lost)
         else:
-            best = _Push(atom, mass, sign * distance * problem.geometry.norm.steepest(theta), 0.0, lost)
+            best = _Push(atom, mass, sign * distance * problem.geometry.norm.steepest(theta), labels[atom], 0.0, lost)
     return best
 
 

@@ -1,9 +1,9 @@
-"""Reading closed forms: margins and residuals, with all that a lower bound and a line search need, as sums."""
+"""Reading closed forms: margins and residuals, with all that a lower bound needs, as sums."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +12,14 @@ from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
 from dualcore.data.sums import Leaves
-from dualcore.problem import Anchor, Problem
+from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import mean_slope
-from dualcore.problem.losses import Logistic
-from dualcore.reading.cells import CellPlan, Levels, binary_level, cell_rule, spread_of
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary, WeightedRows
+from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
-# How far beside a bend rows still count as curved, in the distance that scores may still move.
-_BEND_WIDTH = 0.5
 
 
 # Where the totals of a pass are.
@@ -49,23 +45,23 @@ class DualColumns:
 
 
 class Layout:
-    """Where the sums of a pass are in a vector: totals, the line search, dual candidates, squares; then cell masses."""
+    """Where the sums of a pass are in a vector: totals, dual candidates, squares of the columns."""
 
     def __init__(self, task: Pass, n_features: int) -> None:
-        self.m, self.n_line = n_features, len(task.steps) if task.origin is not None else 0
+        self.m = n_features
         self.n_duals = 2 if task.width > 0.0 else 1
         self.n_squares = n_features if task.sized else 0
 
     @property
     def width(self) -> int:
         """Length of a vector."""
-        return _TOTALS + self.n_line + self.n_duals * DualColumns(self.m).width + self.n_squares
+        return _TOTALS + self.n_duals * DualColumns(self.m).width + self.n_squares
 
-    def split(self, vectors: FloatArray) -> tuple[FloatArray, FloatArray, list[FloatArray], FloatArray, FloatArray]:
-        """Return views of totals, line, duals (see `DualColumns`), squares of columns, masses of cells; last axis."""
-        lengths = [_TOTALS, self.n_line, *[DualColumns(self.m).width] * self.n_duals, self.n_squares]
-        totals, line, *duals, squares, masses = np.split(vectors, np.cumsum(lengths), axis=-1)
-        return totals, line, duals, squares, masses
+    def split(self, vectors: FloatArray) -> tuple[FloatArray, list[FloatArray], FloatArray]:
+        """Return views of totals, duals (see `DualColumns`) and squares of columns; last axis."""
+        lengths = [_TOTALS, *[DualColumns(self.m).width] * self.n_duals]
+        totals, *duals, squares = np.split(vectors, np.cumsum(lengths), axis=-1)
+        return totals, duals, squares
 
 
 def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatArray | None:
@@ -82,27 +78,10 @@ def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatAr
     return distance
 
 
-def curvature_level(problem: Problem, multiplier: float, t: FloatArray, slope: FloatArray, width: float) -> Levels:
-    """Return the level of curvature of ``h`` at every row, 0 the largest: near a kink its distance counts instead.
-
-    The same holds beside a bend: a step longer than the curved part of a loss is wide moves rows into it and out of it,
-    so that the rows that lie there now say little of the curvature along the step.
-    """
-    loss, distance = problem.loss, kink_distance(problem, multiplier, t)
-    level: Levels | None = None
-    if not loss.kinks:
-        if isinstance(loss, Logistic):
-            size = np.abs(slope)  # a flipped row has slope 1 + L'(z), and the same curvature
-            curvature = 4.0 * size * (1.0 - size)
-        else:
-            curvature = loss.curvature(t)
-        level = -binary_level(curvature)
-        for bend in loss.bends:
-            level = np.minimum(level, binary_level(np.abs(t - bend) / (_BEND_WIDTH * width)))
-    if distance is not None:
-        near = binary_level(distance / width)
-        level = near if level is None else np.minimum(level, near)
-    return np.full(t.size, np.iinfo(np.int32).max, dtype=np.intp) if level is None else level
+def spread_of(t: FloatArray, weights: FloatArray) -> float:
+    """Return the standard deviation of ``t``, at least a tiny positive number."""
+    mean = float(weights @ t)
+    return max(float(np.sqrt(weights @ (t - mean) ** 2)), 1e-12)
 
 
 class ClosedKernel:
@@ -113,7 +92,7 @@ class ClosedKernel:
         return Layout(task, n_features).width
 
     def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
-        """Return the sums over whole leaves, and what is known of every row."""
+        """Return the sums over whole leaves."""
         problem, anchor, form = task.problem, task.anchor, task.problem.form
         size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
         is_margin = problem.is_classification
@@ -126,7 +105,7 @@ class ClosedKernel:
         score_slope = slope * y if is_margin else slope
         layout = Layout(task, leaves.m)
         table = np.zeros((leaves.n_leaves, layout.width))
-        totals, line, duals, squares, _ = layout.split(table)
+        totals, duals, squares = layout.split(table)
         if task.sized:
             squares[:] = leaves.squares(weights)
         dual = DualColumns(leaves.m)
@@ -144,32 +123,9 @@ class ClosedKernel:
         powers = form.slope_powers(slope) if task.certified else None
         if powers is not None:
             _by_side(duals[0][:, dual.extra], leaves, _weigh(powers, weights), score_slope > 0.0)
-        tails = [tail, *_along(line, task, leaves, chunk, t, extent)]
         if task.width > 0.0:
             _smooth_dual(duals[1], task, leaves, chunk, t)
-
-        stratum = (y > 0.0).astype(np.intp) if task.cells.n_strata > 1 else None
-        levels = None
-        if task.cells.n_curvatures > 1:
-            levels = curvature_level(problem, anchor.multiplier, t, slope, task.cells.width)
-        flips = np.zeros(y.size) if flipped is None else flipped.astype(np.float64)
-        return BlockRead(table, tails, task.cells.assign(h, stratum, levels), h, score_slope, flips)
-
-    def plan(
-        self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
-    ) -> CellPlan:
-        """Return cells by class, by the curvature of ``h``, and by its size."""
-        t = problem.family.signal_at(anchor, rows.X, rows.y)
-        h = problem.form.h(t, anchor.multiplier, problem.size(anchor.coef))
-        width = reach * spread_of(t, rows.weights)
-        n_strata = max(1, len(problem.family.strata))
-        rule = cell_rule(n_strata, float(rows.weights @ h), size, width, focused=focused)
-        levels = None
-        if rule.n_curvatures > 1:
-            levels = curvature_level(problem, anchor.multiplier, t, problem.loss.slope(t), width)
-        cells = rule.assign(h, problem.family.stratum(rows.y), levels)
-        mass = np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64)
-        return CellPlan(rule, mass, 0.3 * width if problem.loss.kinks else 0.0)
+        return BlockRead(table, tail)
 
 
 def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[Any]:
@@ -221,46 +177,21 @@ def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: F
     _dual_sums(out, leaves, chunk.weights, score_slope, value)
 
 
-def _along(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray, extent: Extent) -> list[FlipTail]:
-    """Write the sums of the loss at each step of the line search to ``anchor``; return the flip tails."""
-    problem, origin = task.problem, task.origin
-    if origin is None:
-        return []
-    start = leaves.dot(origin.coef)
-    start += origin.intercept
-    start = start * chunk.y if problem.is_classification else start - chunk.y
-    tails = []
-    for place, step in enumerate(task.steps):
-        at = start + step * (t - start)
-        out[:, place] = leaves.sums(_weigh(problem.loss.value(at), chunk.weights))
-        size = problem.size(origin.coef + step * (task.anchor.coef - origin.coef))
-        tails.append(problem.form.tail(at, size, chunk.weights, extent.total_weight))
-    return tails
-
-
-class SmoothedSums(NamedTuple):
-    """Gradient of a smoothed mean ``h`` in the coefficients, shape (m,), and in the intercept; the mass that flips."""
-
-    coef: FloatArray
-    intercept: float
-    flipped: float
-
-
 class ClosedReading(Reading):
     """A finished read of a closed form."""
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
         super().__init__(task, summary)
         m = self.anchor.coef.size
-        totals, self._line, self._duals, squares, _ = Layout(task, m).split(self._vector)
+        totals, self._duals, squares = Layout(task, m).split(self._vector)
         self.column_sizes = np.sqrt(squares) if task.sized else column_sizes
         self.mass, self.mean_loss, self.mean_h, self.slope, self.flipped = (float(total) for total in totals)
         dual = DualColumns(m)
         self.gradient = self._duals[0][dual.down] + self._duals[0][dual.up]
         self.spent = self.problem.geometry.label_cost * self.flipped if self.flipped else 0.0
-        self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tails[0])
+        self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tail)
         # With so many rows that may flip that they became a histogram the risk is bounded from above.
-        self.is_exact = not summary.tails[0].bins.size
+        self.is_exact = not summary.tail.bins.size
 
     def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
         """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
@@ -270,32 +201,6 @@ class ClosedReading(Reading):
         problem = self.problem
         value, multiplier = problem.form.minimise_tail(mean_loss, self.mass, tail, problem.size(coef))
         return float(value + problem.penalty(coef)), float(multiplier)
-
-    def line(self) -> list[tuple[float, float]]:
-        """Return ``(step, risk)`` along the line search, exact on the full data."""
-        return [(step, risk) for step, risk, _ in self.line_minima()]
-
-    def line_minima(self) -> list[tuple[float, float, float]]:
-        """Return step, risk and multiplier along the line search, exact on the full data."""
-        origin = self.task.origin
-        if origin is None:
-            return []
-        coefs = [origin.coef + step * (self.anchor.coef - origin.coef) for step in self.task.steps]
-        found = zip(self.task.steps, coefs, self._line, self.summary.tails[1:], strict=True)
-        return [(step, *self._risk(coef, float(loss), tail)) for step, coef, loss, tail in found]
-
-    def smoothed_sums(self) -> SmoothedSums:
-        """Return the gradient of the mean ``h`` at the anchor, smoothed with the width of the read."""
-        dual, sums = DualColumns(self.anchor.coef.size), self._duals[-1]
-        slope = float(sums[dual.upward] - sums[dual.downward])
-        return SmoothedSums(sums[dual.down] + sums[dual.up], slope, float(sums[dual.flipped]))
-
-    def columns(self) -> tuple[FloatArray, FloatArray]:
-        """Return a centre and a spread of every column: the mean by the sizes of slopes, and the distance from it."""
-        dual, sums = DualColumns(self.anchor.coef.size), self._duals[0]
-        total = float(sums[dual.balance].sum())
-        centre = (sums[dual.up] - sums[dual.down]) / total if total > 0.0 else np.zeros(self.anchor.coef.size)
-        return centre, np.sqrt(np.maximum(self._sizes() ** 2 - centre**2, 0.0))
 
     @property
     def duals(self) -> list[FloatArray]:
@@ -343,11 +248,6 @@ class ClosedReading(Reading):
     def needs_rows(self) -> bool:
         """Flips of order 2 have a curve of their own each."""
         return self.problem.family.flips and not self.problem.form.sums_decide
-
-    @property
-    def sampled_spent(self) -> float:
-        """A sample says of every row whether its label flips."""
-        return self.flipped
 
     @property
     def rounding(self) -> float:

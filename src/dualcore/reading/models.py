@@ -72,7 +72,6 @@ class _Sums(NamedTuple):
     """Sums over rows. Each dual point is (full, 2, 3 + m), by the sign of the slope; see `_VALUE` and the rest."""
 
     loss: FloatArray  # (k,)
-    positive: FloatArray  # (1,), mass of class +1
     flipped: FloatArray  # (full,)
     exact: FloatArray
     change: FloatArray  # what `exact` gains where the flipped rows flip
@@ -85,7 +84,7 @@ def _shapes(plan: _Plan) -> _Sums:
     k, m = plan.coef.shape
     dual, none = (plan.full, 2, _MOMENT + m), (0, 2, _MOMENT + m)
     change, smooth = dual if plan.flips else none, dual if plan.widths.any() else none
-    shapes: Any = ((k,), (1,), (plan.full,), dual, change, smooth, (m if plan.sized else 0,))
+    shapes: Any = ((k,), (plan.full,), dual, change, smooth, (m if plan.sized else 0,))
     return _Sums(*shapes)
 
 
@@ -112,7 +111,7 @@ class _ModelRead(LeafRead[_ModelSums]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = max(256, _BLOCK_NUMBERS // len(self.plan.coef))
+        fitting = max(2048, _BLOCK_NUMBERS // len(self.plan.coef))
         return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:
@@ -197,17 +196,6 @@ class ModelReadings:
         value, multiplier = problem.form.minimise_tail(mean_loss, 1.0, tail, problem.size(coef))
         return float(value + problem.penalty(coef)), float(multiplier)
 
-    def moments(self, model: int) -> FloatArray:
-        """Return what calibration at a model matches: mass of class +1, mean loss, mean gradient, flipped mass.
-
-        The gradient, in the intercept and in the coefficients, is that with the flips of the model's multiplier.
-        """
-        sums = self._sums
-        dual = sums.exact[model] + sums.change[model] if sums.change.size else sums.exact[model]
-        gradient = dual[:, _MOMENT:].sum(axis=0)
-        total_slope = dual[1, _BALANCE] - dual[0, _BALANCE]
-        return np.concatenate([sums.positive, [sums.loss[model], total_slope], gradient, [sums.flipped[model]]])
-
     def lower_bound(self, problem: Problem, model: int, upper: float) -> float:
         """Return a lower bound on the optimal risk of ``problem``, from the slopes of a model.
 
@@ -278,7 +266,6 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, extent: Extent) -> tuple[FloatArray, _T
             counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
         counts.loss[:full] += total
         if label:
-            counts.positive[0] += (float(y.size) if mass is None else float(mass.sum())) if label > 0.0 else 0.0
             _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
         else:
             found = Evaluated(value, value, slope, None)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source, SourceError
-from dualcore.reading.summary import Extent, Pass, Sample, Summary, merge, summarise
+from dualcore.reading.summary import Extent, Pass, Summary, merge, summarise
 
 
 class Reading(ABC):
-    """A finished read, with its answers; ``cell_count`` and ``cell_mass`` have the shape (n_cells,)."""
+    """A finished read, with what follows from its sums."""
 
     risk: float  # worst-case risk of the anchor, ridge included: exact, or an upper bound
     multiplier: float  # where it is attained
@@ -30,23 +28,12 @@ class Reading(ABC):
     column_sizes: FloatArray | None
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
-        if summary.sample is None:
-            raise ValueError("Nothing was read.")
         self.task = task
         self.problem, self.anchor = task.problem, task.anchor
-        vector = summary.sums.total()
-        n_cells = task.cells.n_cells
-        self.cell_count = summary.cell_count
-        self.cell_mass = vector[-n_cells:] if summary.weighted else summary.cell_count / summary.n_rows
-        self._vector = vector[:-n_cells] if summary.weighted else vector
-        self.sample = summary.sample.in_row_order()
-        self.summary = replace(summary, sample=self.sample)  # not a second copy of the rows
+        self._vector = summary.sums.total()
+        self.summary = summary
         self.known_bound, self.known_rounding = -np.inf, 0.0
         self.column_sizes = column_sizes
-
-    @abstractmethod
-    def line(self) -> list[tuple[float, float]]:
-        """Return ``(step, risk)`` along the line search, on the full data."""
 
     @property
     def duals(self) -> list[FloatArray]:
@@ -61,48 +48,6 @@ class Reading(ABC):
     @abstractmethod
     def rounding(self) -> float:
         """The error of the risk."""
-
-    def moments(self, sample: Sample) -> tuple[Any, FloatArray]:
-        """Return moments of sampled rows, shape (n, k), and the same moments of the full data, shape (k,).
-
-        They are: strata, ``h``, its slopes in scores and coefficients, and what the adversary spends. Of sparse rows
-        that are fewer than the features they are sparse.
-        """
-        moved = sample.X if sample.moved is None else sample.moved
-        slope = sample.slope if sample.slope.ndim == 2 else sample.slope[:, None]
-        first: list[Any] = [sample.h[:, None], slope]
-        targets = [np.array([self.mean_h]), np.atleast_1d(self.slope), self.gradient.ravel()]
-        spends = bool(sample.spent.any())
-        if spends:
-            targets.append(np.array([self.sampled_spent]))
-        n_strata = self.task.cells.n_strata
-        if n_strata > 1:
-            first.insert(0, self.problem.family.stratum(sample.y)[:, None] == np.arange(1, n_strata))
-            targets.insert(0, self.cell_mass.reshape(n_strata, -1)[1:].sum(axis=1))
-        if sp.issparse(moved) and moved.shape[0] < moved.shape[1]:
-            parts = [sp.diags(of_score) @ moved for of_score in slope.T]
-            last = [sample.spent[:, None]] if spends else []
-            return sp.hstack([np.hstack(first), *parts, *last], format="csr"), np.concatenate(targets)
-        moved = moved.toarray() if sp.issparse(moved) else np.asarray(moved)
-        # The slopes in the coefficients are as large as the sample: they are written once.
-        before, m = sum(part.shape[1] for part in first), moved.shape[1]
-        after = before + slope.shape[1] * m
-        moments = np.empty((len(slope), after + spends))
-        np.concatenate(first, axis=1, out=moments[:, :before])
-        for k, of_score in enumerate(slope.T):
-            np.multiply(moved, of_score[:, None], out=moments[:, before + k * m : before + (k + 1) * m])
-        if spends:
-            moments[:, after] = sample.spent
-        return moments, np.concatenate(targets)
-
-    @property
-    def sampled_spent(self) -> float:
-        """The mean over all rows of what ``Sample.spent`` holds of some."""
-        return self.spent
-
-    def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
-        """Return weights of sampled rows, changed where calibration left the masses of the strata too far off."""
-        return weights
 
     @property
     @abstractmethod

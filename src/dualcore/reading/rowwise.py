@@ -1,4 +1,4 @@
-"""Reading families that are known by what the adversary does to each row: values and gradients, at several models."""
+"""Reading families that are known by what the adversary does to each row: values and gradients."""
 
 from __future__ import annotations
 
@@ -12,29 +12,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk
 from dualcore.data.sums import Leaves
-from dualcore.problem import Anchor, Problem
+from dualcore.problem import Anchor
 from dualcore.problem.families import Family, RowDual
 from dualcore.problem.fliptail import FlipTail
-from dualcore.reading.cells import CellPlan, cell_rule
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Sample, Summary, WeightedRows
-
-
-def along(family: Family, start: Anchor, end: Anchor, step: float) -> Anchor:
-    """Return the model a ``step`` of the way, with a multiplier that is feasible there."""
-    coef = start.coef + step * (end.coef - start.coef)
-    intercept = start.intercept + step * (end.intercept - start.intercept)
-    multiplier = end.multiplier
-    if np.isfinite(start.multiplier) and np.isfinite(end.multiplier):  # it is infinite where nothing moves
-        multiplier = start.multiplier + step * (end.multiplier - start.multiplier)
-    return Anchor(coef, intercept, family.feasible_multiplier(coef, multiplier))
-
-
-def _trials(task: Pass) -> list[Anchor]:
-    """Return the models of the line search."""
-    if task.origin is None:
-        return []
-    return [along(task.problem.family, task.origin, task.anchor, step) for step in task.steps]
+from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary
 
 
 class _Sums(NamedTuple):
@@ -47,34 +29,33 @@ class _Sums(NamedTuple):
     loss: slice
     slope: slice
     gradient: slice
-    line: slice
 
     @classmethod
     def of(cls, task: Pass, n_features: int) -> _Sums:
         family = task.problem.family
-        k, n_steps = family.n_outputs, len(task.steps) if task.origin is not None else 0
-        lengths = [1, 1, 1, 1, int(family.flips_only), k, k * n_features, n_steps]
+        k = family.n_outputs
+        lengths = [1, 1, 1, 1, int(family.flips_only), k, k * n_features]
         ends = np.cumsum(lengths).tolist()
         return cls(*(slice(end - length, end) for length, end in zip(lengths, ends, strict=True)))
 
 
 class RowwiseKernel:
-    """Sums of value, transport and gradient; the line search adds one value a model.
+    """Sums of value, transport and gradient.
 
-    Where the multiplier enters through changes of label alone the value of a line search is the mean loss without them,
-    and the rows that may change are kept apart, as `FlipTail`: together they give the exact risk.
+    Where the multiplier enters through changes of label alone the rows that may change are kept apart, as `FlipTail`:
+    with the mean loss they give the exact risk.
     """
 
     def width(self, task: Pass, n_features: int) -> int:
         """Return how many sums there are."""
-        return int(_Sums.of(task, n_features).line.stop)
+        return int(_Sums.of(task, n_features).gradient.stop)
 
     def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
-        """Return the sums over whole leaves, and what is known of every row."""
+        """Return the sums over whole leaves."""
         family, weights = task.problem.family, chunk.weights
         family.check_rows(as_rows(chunk.X), first=chunk.start)
         at = _Sums.of(task, leaves.m)
-        table = np.zeros((leaves.n_leaves, at.line.stop))
+        table = np.zeros((leaves.n_leaves, at.gradient.stop))
         found = _by_leaf(family, task.anchor, chunk, leaves)
         slope = found.slope if found.slope.ndim == 2 else found.slope[:, None]
         given = slope if weights is None else slope * weights[:, None]
@@ -84,28 +65,9 @@ class RowwiseKernel:
         for k in range(slope.shape[1]):
             table[:, at.slope.start + k] = leaves.sums(np.ascontiguousarray(given[:, k]))
         table[:, at.gradient] = _moments(found.moved, given, leaves)
-        tails = [_tail(task, task.anchor, found, chunk, extent)]
         if found.loss is not None:
             table[:, at.loss] = leaves.sums(found.loss if weights is None else found.loss * weights)[:, None]
-        for place, trial in enumerate(_trials(task)):
-            there = _by_leaf(family, trial, chunk, leaves)
-            value = there.upper if there.loss is None else there.loss
-            table[:, at.line.start + place] = leaves.sums(value if weights is None else value * weights)
-            tails.append(_tail(task, trial, there, chunk, extent))
-        cells = task.cells.assign(found.upper, family.stratum(chunk.y) if task.cells.n_strata > 1 else None)
-        stays = found.moved is chunk.X
-        return BlockRead(table, tails, cells, found.upper, found.slope, found.spent, None if stays else found.moved)
-
-    def plan(
-        self, problem: Problem, anchor: Anchor, rows: WeightedRows, size: int, reach: float, *, focused: bool
-    ) -> CellPlan:
-        """Return cells by stratum and by the size of ``h``; a rule without a width has no levels of curvature."""
-        family = problem.family
-        h = family.rows(anchor, rows.X, rows.y).upper
-        n_strata = max(1, len(family.strata))
-        rule = cell_rule(n_strata, float(rows.weights @ h), max(size // n_strata, 1), 0.0, focused=False)
-        cells = rule.assign(h, family.stratum(rows.y))
-        return CellPlan(rule, np.bincount(cells, rows.weights, rule.n_cells).astype(np.float64), 0.0)
+        return BlockRead(table, _tail(task, task.anchor, found, chunk, extent))
 
 
 def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, extent: Extent) -> FlipTail:
@@ -157,11 +119,10 @@ class RowwiseReading(Reading):
         single = self.anchor.coef.ndim == 1
         self.slope = float(vector[at.slope][0]) if single else vector[at.slope]
         self.gradient = vector[at.gradient].reshape(self.anchor.coef.shape)
-        self._line = vector[at.line]
         self.risk, self.multiplier = self._objective(self.anchor, self.mean_h), self.anchor.multiplier
         self.is_exact = False
         if self.problem.family.flips_only:
-            tail = summary.tails[0]
+            tail = summary.tail
             self.risk, self.multiplier = self._least(self.anchor, float(vector[at.loss][0]), tail)
             self.is_exact = not tail.bins.size
 
@@ -174,16 +135,6 @@ class RowwiseReading(Reading):
         family = self.problem.family
         found = family.flip_form.minimise_tail(mean_loss, self.mass, tail, family.size(model.coef))
         return found.value + self.problem.penalty(model.coef), found.multiplier
-
-    def line(self) -> list[tuple[float, float]]:
-        """Return ``(step, objective)`` along the line search."""
-        models, values = _trials(self.task), self._line.tolist()
-        if self.problem.family.flips_only:
-            parts = zip(models, values, self.summary.tails[1:], strict=True)
-            risks = [self._least(model, loss, tail)[0] for model, loss, tail in parts]
-        else:
-            risks = [self._objective(model, value) for model, value in zip(models, values, strict=True)]
-        return list(zip(self.task.steps, risks, strict=False))
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
         """Return what holds for every model: sums of one model's moves bound no other's."""
@@ -198,17 +149,6 @@ class RowwiseReading(Reading):
     def rounding(self) -> float:
         """How far the two bounds of ``h`` are apart, or the rounding of the certificate that replaced them."""
         return max(self.mean_h - self.mean_lower, 0.0, self.known_rounding)
-
-    def balanced(self, sample: Sample, weights: FloatArray) -> FloatArray:
-        """Give every stratum its mass: with fewer rows than moments calibration only approaches it."""
-        n_strata = self.task.cells.n_strata
-        if n_strata == 1:
-            return weights
-        stratum = self.problem.family.stratum(sample.y)
-        wanted = self.cell_mass.reshape(n_strata, -1).sum(axis=1)
-        found = np.bincount(stratum, weights, n_strata)
-        factors: FloatArray = np.divide(wanted, found, out=np.zeros(n_strata), where=found > 0.0)
-        return weights * factors[stratum]
 
 
 KERNELS["rowwise"] = RowwiseKernel()

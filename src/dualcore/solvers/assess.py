@@ -10,7 +10,6 @@ from dualcore.certificates import Certificate
 from dualcore.data.sources import ArraySource, Source, is_source_like, open_source
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.normal import Normal
-from dualcore.reading.cells import CellRule
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Pass
@@ -115,7 +114,7 @@ def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, float(multiplier)))
     width = 0.05 if problem.loss.kinks else 0.0
-    reading = read(source, Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), width, sized=True))
+    reading = read(source, Pass(problem, anchor, width, sized=True))
     if reading.needs_rows:
         known, multiplier = certify_rows(problem, source, anchor)
         reading.replace_risk(known, multiplier)

@@ -7,11 +7,26 @@ Feature scales are folded in, so the solvers work on columns of unit size.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
+
+
+class ThinBlock(NamedTuple):
+    """The constraint's block of the Newton matrix where it is diagonal but for a few rows, and the multiplier.
+
+    In coordinates ``v`` (d,) of the cone's own it is ``diag(diagonal) + rows' diag(weights) rows``, with ``in_lam``
+    (d,) between ``v`` and the multiplier, and ``lam_lam``.
+    """
+
+    diagonal: FloatArray
+    rows: FloatArray
+    weights: FloatArray
+    in_lam: FloatArray
+    lam_lam: float
 
 
 class NormCone(ABC):
@@ -82,6 +97,18 @@ class NormCone(ABC):
     def hessian(self) -> FloatArray:
         """Return the constraint's block of the Newton matrix, (d, d)."""
 
+    def thin(self) -> ThinBlock:
+        """Return the block in the coordinates of `inward`, where it is diagonal and holds every coefficient."""
+        raise NotImplementedError(f"no coordinates make {type(self).__name__} diagonal")
+
+    def inward(self, v: FloatArray) -> FloatArray:
+        """Return a gradient ``(..., theta, b, lam, bounds)`` in coordinates ``(..., v, b, lam)``: times ``dx / dv``."""
+        return v
+
+    def outward(self, v: FloatArray) -> FloatArray:
+        """Return a step in the variables from one in the coordinates of `inward`."""
+        return v
+
     @abstractmethod
     def target(self, mu: float, correction: tuple[FloatArray, FloatArray] | None) -> FloatArray:
         """Return the right-hand side ``c`` of ``dz = c - W ds``, for centring ``mu`` and a second-order correction."""
@@ -96,28 +123,21 @@ class NormCone(ABC):
 
 
 class LinearCone(NormCone):
-    """Linear constraints ``G x >= 0`` with a dense ``G``, and ``lam >= floor``: the dual norms max and sum."""
+    """Linear constraints ``G x >= 0`` and ``lam >= floor``, the last of them: the dual norms max and sum."""
 
     def __init__(self, reach: FloatArray, floor: float) -> None:
         super().__init__(reach, floor)
-        self.G = self._constraints()
-        self.offset = np.zeros(self.G.shape[0])
+        self.held = np.flatnonzero(reach > 0.0)
+        unit = np.zeros(self.dimension)
+        unit[self.m + 1] = 1.0
+        self._in_lam = self.product(unit)
+        self.offset = np.zeros(self._in_lam.size)
         self.offset[-1:] = -floor
-
-    @abstractmethod
-    def _constraints(self) -> FloatArray:
-        """Return ``G``."""
-
-    def product(self, dx: FloatArray) -> FloatArray:
-        return self.G @ dx
-
-    def adjoint(self, z: FloatArray) -> FloatArray:
-        return self.G.T @ z
 
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         x = self._interior(x, mu / radius)
         self.s = self.slack(x)
-        product = radius / float((self.G[:, self.m + 1] / self.s).sum())
+        product = radius / float((self._in_lam / self.s).sum())
         self.z = product / self.s
         self.weight = product / mu
         return x
@@ -143,18 +163,26 @@ class LinearCone(NormCone):
 class MaxCone(LinearCone):
     """Feature norm l1: ``|reach_j theta_j| <= lam``."""
 
-    def _constraints(self) -> FloatArray:
-        bound = np.flatnonzero(self.reach > 0.0)
-        G = np.zeros((2 * bound.size + 1, self.dimension))
-        rows = np.arange(bound.size)
-        G[rows, bound], G[bound.size + rows, bound] = -self.reach[bound], self.reach[bound]
-        G[:, self.m + 1] = 1.0
-        return G
+    def product(self, dx: FloatArray) -> FloatArray:
+        used, lam = self.reach[self.held] * dx[self.held], dx[self.m + 1 : self.m + 2]
+        return np.concatenate([lam - used, lam + used, lam])
+
+    def adjoint(self, z: FloatArray) -> FloatArray:
+        out, k = np.zeros(self.dimension), self.held.size
+        out[self.held] = self.reach[self.held] * (z[k : 2 * k] - z[:k])
+        out[self.m + 1] = z.sum()
+        return out
+
+    def thin(self) -> ThinBlock:
+        upper, lower = self._d[: self.m], self._d[self.m : 2 * self.m]
+        none = np.zeros((0, self.m))
+        in_lam = self.reach * (lower - upper)
+        return ThinBlock(self.reach**2 * (upper + lower), none, none[:, 0], in_lam, float(self._d.sum()))
 
     def hessian(self) -> FloatArray:
         # The two constraints of a coefficient meet only on the diagonal and in the lam column.
         out = np.zeros((self.dimension, self.dimension))
-        bound = np.flatnonzero(self.reach > 0.0)
+        bound = self.held
         upper, lower = self._d[: bound.size], self._d[bound.size : 2 * bound.size]
         out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
         out[bound, self.m + 1] = out[self.m + 1, bound] = self.reach[bound] * (lower - upper)
@@ -176,22 +204,37 @@ class SumCone(LinearCone):
         """Number of variables, bounds included."""
         return self.m + 2 + int(np.count_nonzero(self.reach > 0.0))
 
-    def _constraints(self) -> FloatArray:
-        bound = np.flatnonzero(self.reach > 0.0)
-        k = bound.size
-        G = np.zeros((2 * k + 2, self.dimension))
-        rows = np.arange(k)
-        G[rows, bound], G[k + rows, bound] = -self.reach[bound], self.reach[bound]
-        G[rows, self.m + 2 + rows] = G[k + rows, self.m + 2 + rows] = 1.0
-        G[2 * k, self.m + 2 :] = -1.0
-        G[2 * k :, self.m + 1] = 1.0
-        return G
+    def product(self, dx: FloatArray) -> FloatArray:
+        used, bounds, lam = self.reach[self.held] * dx[self.held], dx[self.m + 2 :], float(dx[self.m + 1])
+        return np.concatenate([bounds - used, bounds + used, [lam - bounds.sum(), lam]])
+
+    def adjoint(self, z: FloatArray) -> FloatArray:
+        out, k = np.zeros(self.dimension), self.held.size
+        upper, lower = z[:k], z[k : 2 * k]
+        out[self.held] = self.reach[self.held] * (lower - upper)
+        out[self.m + 2 :] = upper + lower - z[2 * k]
+        out[self.m + 1] = z[2 * k] + z[2 * k + 1]
+        return out
+
+    def thin(self) -> ThinBlock:
+        # The slacks u -+ reach theta are the coordinates; only the sum of all couples them.
+        k, total = 2 * self.m, float(self._d[2 * self.m])
+        half = np.full((1, k), 0.5)
+        return ThinBlock(self._d[:k], half, np.array([total]), -total * half[0], total + float(self._d[k + 1]))
+
+    def inward(self, v: FloatArray) -> FloatArray:
+        model, bounds = v[..., : self.m] / self.reach, v[..., self.m + 2 :]
+        return 0.5 * np.concatenate([bounds - model, bounds + model, 2.0 * v[..., self.m : self.m + 2]], axis=-1)
+
+    def outward(self, v: FloatArray) -> FloatArray:
+        upper, lower = v[: self.m], v[self.m : 2 * self.m]
+        return np.concatenate([0.5 * (lower - upper) / self.reach, v[2 * self.m :], 0.5 * (lower + upper)])
 
     def hessian(self) -> FloatArray:
         # A bound meets its own coefficient in two constraints, and everything else through the sum alone.
         k = self.dimension - self.m - 2
         out = np.zeros((self.dimension, self.dimension))
-        bound, own = np.flatnonzero(self.reach > 0.0), self.m + 2 + np.arange(k)
+        bound, own = self.held, self.m + 2 + np.arange(k)
         upper, lower, total = self._d[:k], self._d[k : 2 * k], float(self._d[2 * k])
         out[self.m + 2 :, self.m + 2 :] = total
         out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
@@ -312,8 +355,11 @@ class NoCone(LinearCone):
 
     s = z = np.zeros(0)
 
-    def _constraints(self) -> FloatArray:
-        return np.zeros((0, self.dimension))
+    def product(self, dx: FloatArray) -> FloatArray:
+        return np.zeros(0)
+
+    def adjoint(self, z: FloatArray) -> FloatArray:
+        return np.zeros(self.dimension)
 
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
         return x

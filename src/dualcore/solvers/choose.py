@@ -18,20 +18,11 @@ from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
-# Features and rows from which on descent takes less time than the interior point, by what bends the risk and by the
-# norm: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where the columns' correlation,
-# which nobody knows beforehand, moves the time of descent several times over: these pairs keep the greater of the two
-# losses small. With l1 there are none: on one-hot columns (a9a) descent takes ten times as long there.
-_HAND_OVER: dict[tuple[str, str], tuple[tuple[int, int], ...]] = {
-    ("smooth", "l2"): ((50, 2000), (150, 500)),
-    ("smooth", "linf"): ((50, 2000),),
-    ("kinks", "l2"): ((20, 10_000), (150, 2000)),
-    ("kinks", "linf"): ((50, 10_000),),
-    ("flips", "l2"): ((20, 10_000),),
-    ("flips", "linf"): ((75, 10_000), (150, 2000)),
-}
-# Few flips with the Euclidean norm take descent long only if many digits are asked for.
-_FEW_DIGITS, _FLIPS_ROUGH = 1e-5, (50, 2000)
+# Features and rows from which on descent takes less time than the interior point with the norms l2 and linf, by what
+# curves the risk: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where correlation of the
+# columns, which is not known beforehand, moves the time of descent several times over: these pairs keep the greater of
+# the two losses small. With l1 there are none: on one-hot columns (a9a) descent takes ten times as long there.
+_HAND_OVER = {"smooth": ((50, 2000), (150, 500)), "kinks": ((50, 10_000),), "flips": ((75, 10_000),)}
 # Flips under columns of very different sizes take descent tens of times as long: the grid's columns are of one size.
 _MOST_UNEVEN = 100.0
 # What the grid does not cover: from this many features on, and this much work for a Newton matrix (rows times features
@@ -44,6 +35,10 @@ _WIDE_PROGRAMME = 3e10
 
 # Of so many columns the cones of a squared loss are few numbers: those of the triangular factor of the rows.
 _FEW_COLUMNS = 200
+# Work of that factor (rows times features squared) beyond which descent is quicker.
+_FEW_PRODUCTS = 1e8
+# Rows that can be fitted exactly, of so many numbers, take cones less time than descent takes to stall.
+_FEW_ENTRIES = 200_000
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
@@ -69,15 +64,12 @@ def check_classes(problem: Problem, data: Data) -> None:
                 raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")
 
 
-def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solver:
-    """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do.
-
-    ``tol`` is the gap that will be asked of it.
-    """
+def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
+    """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do."""
     solvers = solvers_for(problem)
     if solver == "auto":
         first: list[type[Solver]] = []
-        if _is_wide(problem, data, tol):
+        if _is_wide(problem, data):
             first = [DescentSolver]
         elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
             first = [ConicSolver]
@@ -91,9 +83,8 @@ def choose_solver(problem: Problem, data: Data, solver: str, tol: float) -> Solv
         reason = BoxSolver().obstacle(problem, data) if not problem.family.is_closed else None
         raise IncompatibleError(reason or f"No solver can take {problem!r}.")
     if solver not in solvers:
-        if solver in SOLVERS:
-            raise IncompatibleError(f"solver={solver!r} does not take a softmax problem. Use one of {sorted(solvers)}.")
-        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}.")
+        kind = " for a softmax problem" if problem.family.n_outputs > 1 else ""
+        raise ValueError(f"Unknown solver {solver!r}. Use 'auto' or one of {sorted(solvers)}{kind}.")
     chosen = solvers[solver]()
     obstacle = chosen.obstacle(problem, data)
     if obstacle is not None:
@@ -107,10 +98,10 @@ def _suits_cones(problem: Problem, data: Data) -> bool:
         return False
     n, m = data.rows.n, data.rows.m
     compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
-    return n <= m <= _FEW_COLUMNS or (compressed and float(n) * m * m <= 1e8)
+    return (n <= m and n * m <= _FEW_ENTRIES) or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
 
 
-def _is_wide(problem: Problem, data: Data, tol: float) -> bool:
+def _is_wide(problem: Problem, data: Data) -> bool:
     """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
     n, m = data.rows.n, data.rows.m
     if able_solver(problem) != "structured":
@@ -125,16 +116,13 @@ def _is_wide(problem: Problem, data: Data, tol: float) -> bool:
         return False
     if problem.loss.kinks and problem.family.flips:
         return False
-    bends = "smooth" if smooth else "flips" if problem.family.flips else "kinks"
+    curves_by = "smooth" if smooth else "flips" if problem.family.flips else "kinks"
     norm = problem.geometry.norm
-    if bends == "kinks" and isinstance(norm, L2Norm) and not can_multiply(problem, m):
+    if curves_by == "kinks" and isinstance(norm, L2Norm) and not can_multiply(problem, m):
         return False
-    pairs = _HAND_OVER.get((bends, norm.name), ())
-    if bends == "flips" and isinstance(norm, L2Norm) and tol >= _FEW_DIGITS:
-        pairs = (*pairs, _FLIPS_ROUGH)
-    if not any(m >= features and n >= rows for features, rows in pairs):
+    if norm.name == "l1" or not any(m >= features and n >= rows for features, rows in _HAND_OVER[curves_by]):
         return False
-    return bends != "flips" or _is_even(data)
+    return curves_by != "flips" or _is_even(data)
 
 
 def _is_even(data: Data) -> bool:

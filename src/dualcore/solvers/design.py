@@ -106,11 +106,6 @@ class Design:
             out += block.T @ weighed
         return out
 
-    def border(self, curvature: FloatArray) -> FloatArray:
-        """Return the last row of `gram`: what the intercept shares with every column."""
-        signed = curvature if self.sign is None else curvature * self.sign
-        return self.adjoint(signed)
-
     def dense_rows(self) -> FloatArray:
         """Return X / scales, written out; for a few rows only."""
         X = self.rows.take(np.arange(self.rows.n))

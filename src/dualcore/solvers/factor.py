@@ -1,9 +1,9 @@
-"""Factors of systems that are positive semidefinite up to rounding."""
+"""Cholesky factors of systems that are positive semidefinite up to rounding."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dualcore.data.arrays import FloatArray
 
@@ -11,9 +11,7 @@ __all__ = ["DampedFactor", "solve_damped"]
 
 
 def solve_damped(H: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve a system that is positive semidefinite up to rounding, damped as little as its factor asks for.
-
-    Zeros where it holds no numbers.
+    """Solve a system that is positive semidefinite up to rounding; zeros where it holds no numbers.
 
     Examples
     --------
@@ -24,28 +22,43 @@ def solve_damped(H: FloatArray, right: FloatArray) -> FloatArray:
 
 
 class DampedFactor:
-    """The factor behind `solve_damped`, for several right-hand sides."""
+    """Cholesky after equilibration, with a diagonal shift that grows until the factor exists.
 
-    def __init__(self, H: FloatArray) -> None:
-        self._factor: tuple[FloatArray, bool] | None = None
-        self._finite = bool(np.isfinite(H).all())
-        if not self._finite:
-            return
-        self._scale = np.sqrt(np.maximum(np.diag(H), max(1e-12 * float(np.diag(H).max()), 1e-300)))
-        unit = H / np.outer(self._scale, self._scale)
-        for damping in (1e-12, 1e-10, 1e-8, 1e-6, 1e-4):
-            try:
-                moved = unit.copy()
-                moved[np.diag_indices(len(H))] += damping
-                self._factor = cho_factor(moved, lower=True)
+    Parameters
+    ----------
+    H : ndarray of shape (d, d)
+        Symmetric, and positive semidefinite up to rounding.
+    shift : float, default=0.0
+        First share of the diagonal that is added to it.
+    undefined : float, default=0.0
+        Entries of the solution of a system that holds numbers that are not finite.
+    """
+
+    def __init__(self, H: FloatArray, shift: float = 0.0, undefined: float = 0.0) -> None:
+        diagonal = np.diag(H)
+        largest = max(float(diagonal.max(initial=0.0)), 1e-200)
+        self.undefined = undefined
+        self.scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, largest))
+        self.scaled = H / np.outer(self.scale, self.scale)
+        self.factor: FloatArray | None = None  # lower triangular
+        self.finite = bool(np.isfinite(self.scaled).all())
+        for _ in range(12 if self.finite else 0):
+            shifted = self.scaled + shift * np.eye(self.scale.size) if shift else self.scaled
+            # By LAPACK itself: for few features the checks of its wrappers take longer than the numbers.
+            factor, failed = dpotrf(shifted, lower=1, clean=1)
+            if not failed:
+                self.factor = factor
                 return
-            except LinAlgError:
-                continue
+            shift = max(10.0 * shift, 1e-14)
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution; zeros where there are no numbers."""
-        if not (self._finite and np.isfinite(right).all()):
-            return np.zeros(right.size)
-        if self._factor is None:
-            return np.asarray(right / self._scale**2)
-        return np.asarray(cho_solve(self._factor, right / self._scale) / self._scale)
+        """Return the solution; refinement takes back what the shift and rounding cost."""
+        goal = right / self.scale
+        if not (self.finite and np.isfinite(goal).all()):
+            return np.full_like(goal, self.undefined)
+        if self.factor is None:
+            return np.asarray(np.linalg.lstsq(self.scaled, goal, rcond=None)[0] / self.scale)
+        x = dpotrs(self.factor, goal, lower=1)[0]
+        for _ in range(2):
+            x += dpotrs(self.factor, goal - self.scaled @ x, lower=1)[0]
+        return np.asarray(x / self.scale)

@@ -13,10 +13,11 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.activerows import ActiveRows, fix_rows
-from dualcore.solvers.barrier import MaxCone, norm_cone, ratio
+from dualcore.solvers.barrier import MaxCone, SumCone, ThinBlock, norm_cone, ratio
 from dualcore.solvers.base import Iterate, RawSolution, tell
 from dualcore.solvers.design import Design
-from dualcore.solvers.newtonsystem import DenseNewton, NewtonSystem, ThinNewton
+from dualcore.solvers.factor import DampedFactor
+from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
 # How far along a step to the boundary to go.
@@ -136,9 +137,10 @@ class InteriorPoint:
         self._ready: _State | None = None
         # Whether a Newton step was too long before: then curvatures are those of secants.
         self.cautious = False
-        # Few rows, and a norm whose part of the Newton matrix is diagonal: eliminate the features instead.
-        thin = isinstance(self.cone, MaxCone) and bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m
-        self.few = design.dense_rows() if thin and self.hessian is None else None
+        # Few rows, and a norm whose part of the Newton matrix is nearly diagonal: eliminate the features instead.
+        held = bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m and self.hessian is None
+        can = isinstance(self.cone, MaxCone) or (isinstance(self.cone, SumCone) and problem.ridge == 0.0)
+        self.few = self._in_cone(design.dense_rows()) if held and can else None
         # Rows that are a maximum of lines and nothing else may be fixed to one of them.
         self.may_fix = lines_only and self.hessian is None and self.few is None
         self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
@@ -329,9 +331,32 @@ class InteriorPoint:
                 self._fix_rows(step.z, float(step.x[self.lam_at]))
         return True
 
-    def _system(self, curvature: RowCurvature) -> NewtonSystem:
+    def _in_cone(self, rows: FloatArray) -> FloatArray:
+        """Return rows (n, m) in the coordinates of the cone, (n, d)."""
+        whole = np.zeros((rows.shape[0], self.cone.dimension))
+        whole[:, : self.m] = rows
+        return self.cone.inward(whole)[:, :-2]
+
+    def _thin_system(self, block: ThinBlock, rows: FloatArray, curvature: RowCurvature) -> ThinNewton:
+        """Factor the Newton matrix of the rows, which are far fewer than the features."""
+        bent = curvature.zz * self.w
+        mixed = np.zeros_like(bent)
+        if curvature.z_lam is not None:
+            mixed = curvature.z_lam * self.w * (1.0 if self.design.sign is None else self.design.sign)
+        border = np.column_stack([rows.T @ bent, block.in_lam + rows.T @ mixed])
+        corner = np.array([[bent.sum(), mixed.sum()], [mixed.sum(), block.lam_lam + curvature.lam_lam]])
+        if not self.problem.fit_intercept:
+            border[:, 0], corner[0] = 0.0, (1.0, 0.0)
+            corner[1, 0] = 0.0
+        diagonal = block.diagonal + self.ridge[: self.m] if self.problem.ridge > 0.0 else block.diagonal
+        rows, bent = np.concatenate([rows, block.rows]), np.concatenate([bent, block.weights])
+        return ThinNewton(diagonal, rows, bent, border, corner, self.cone)
+
+    def _system(self, curvature: RowCurvature) -> DampedFactor | ThinNewton:
         """Factor the Newton matrix: of the features, or of the rows where they are far fewer."""
         m, lam_at, design = self.m, self.lam_at, self.design
+        if self.few is not None:
+            return self._thin_system(self.cone.thin(), self.few, curvature)
         out = self.cone.hessian()
         out.flat[:: out.shape[0] + 1] += self.ridge
         if self.hessian is not None:
@@ -341,23 +366,16 @@ class InteriorPoint:
             out[: m + 1, lam_at] += column
             out[lam_at, : m + 1] += column
             out[lam_at, lam_at] += curvature.lam_lam
-        if self.few is None:
-            out[: m + 1, : m + 1] += design.gram(curvature.zz)
-        else:
-            border = design.border(curvature.zz)
-            out[:m, m] += border[:m]
-            out[m, : m + 1] += border
+        out[: m + 1, : m + 1] += design.gram(curvature.zz)
         if not self.problem.fit_intercept:
             out[m, :] = out[:, m] = 0.0
             out[m, m] = 1.0
-        if self.few is not None:
-            return ThinNewton(np.diag(out)[:m], self.few, curvature.zz * self.w, out[:m, m:], out[m:, m:])
-        return DenseNewton(out)
+        return DampedFactor(out, undefined=np.nan)
 
     def _direction(
         self,
         state: _State,
-        system: NewtonSystem,
+        system: DampedFactor | ThinNewton,
         curvature: RowCurvature,
         mu: float,
         target: FloatArray | float,
@@ -413,7 +431,9 @@ class InteriorPoint:
             self.cautious = True
         self._ready = None
 
-    def _step_exactly(self, state: _State, system: NewtonSystem, curvature: RowCurvature, mu: float) -> bool:
+    def _step_exactly(
+        self, state: _State, system: DampedFactor | ThinNewton, curvature: RowCurvature, mu: float
+    ) -> bool:
         """Step with exact slacks, backtracking until the residuals fall: for pieces that are curved.
 
         Linear slacks drift away from curved constraints, so here the slacks are recomputed at every trial and

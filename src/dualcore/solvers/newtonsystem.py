@@ -1,57 +1,13 @@
-"""Newton systems: factored once an iteration, solved for every direction."""
+"""Newton systems with few rows, whose matrix of all features is never made."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from dualcore.data.arrays import FloatArray
-
-
-class NewtonSystem(Protocol):
-    """A factored symmetric system."""
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution for one right-hand side."""
-
-
-class DenseNewton:
-    """Cholesky of the whole matrix after equilibration, with a growing diagonal shift where it is singular.
-
-    The matrix, shape (d, d), is symmetric and positive semidefinite up to rounding.
-    """
-
-    def __init__(self, matrix: FloatArray) -> None:
-        diagonal = np.diag(matrix)
-        largest = max(float(diagonal.max()), 1e-200)
-        self.scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, largest))
-        self.scaled = matrix / np.outer(self.scale, self.scale)
-        # By LAPACK itself: for few features the checks of its wrappers take longer than the numbers.
-        self.factor: FloatArray | None = None
-        shift = 0.0
-        for _ in range(12):
-            shifted = self.scaled + shift * np.eye(self.scale.size) if shift else self.scaled
-            factor, failed = dpotrf(shifted, lower=1, clean=0)
-            if not failed:
-                self.factor = factor
-                break
-            shift = max(10.0 * shift, 1e-14)
-
-    def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution; refinement takes back what the shift and rounding cost."""
-        goal = right / self.scale
-        if self.factor is None:
-            try:
-                return np.asarray(np.linalg.lstsq(self.scaled, goal, rcond=None)[0] / self.scale)
-            except np.linalg.LinAlgError:  # the matrix holds numbers that are not finite: there is no direction
-                return np.full_like(goal, np.nan)
-        x = dpotrs(self.factor, goal, lower=1)[0]
-        for _ in range(2):
-            x += dpotrs(self.factor, goal - self.scaled @ x, lower=1)[0]
-        return np.asarray(x / self.scale)
+from dualcore.solvers.barrier import NormCone
+from dualcore.solvers.factor import DampedFactor
 
 
 class ThinNewton:
@@ -66,20 +22,29 @@ class ThinNewton:
         Non-negative.
     border : ndarray of shape (m, k)
     corner : ndarray of shape (k, k)
+    cone : NormCone, optional
+        In whose coordinates the matrix is; right-hand sides and solutions are in those of the variables.
     """
 
     def __init__(
-        self, diagonal: FloatArray, rows: FloatArray, weights: FloatArray, border: FloatArray, corner: FloatArray
+        self,
+        diagonal: FloatArray,
+        rows: FloatArray,
+        weights: FloatArray,
+        border: FloatArray,
+        corner: FloatArray,
+        cone: NormCone | None = None,
     ) -> None:
+        self.cone = cone
         self.diagonal, self.border, self.corner = diagonal, border, corner
         self.rows = rows * np.sqrt(weights)[:, None]
         inner = (self.rows / diagonal) @ self.rows.T
         inner.flat[:: inner.shape[0] + 1] += 1.0
-        self.whole: DenseNewton | None = None
+        self.whole: DampedFactor | None = None
         try:
             self.factor = cho_factor(inner, lower=True, check_finite=False)
             self.solved_border = self._inverse(border)
-            self.schur = DenseNewton(corner - border.T @ self.solved_border)
+            self.schur = DampedFactor(corner - border.T @ self.solved_border, undefined=np.nan)
         except np.linalg.LinAlgError:  # features of very different reach: rounding has eaten the ones on the diagonal
             self.whole = self._whole()
 
@@ -100,16 +65,22 @@ class ThinNewton:
         return np.concatenate([top, self.border.T @ x[:m] + self.corner @ x[m:]])
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution, refined twice; by the whole matrix where that does not help."""
+        """Return the solution, refined; by the whole matrix where that does not help."""
+        return self._solve(right) if self.cone is None else self.cone.outward(self._solve(self.cone.inward(right)))
+
+    def _solve(self, right: FloatArray) -> FloatArray:
         if self.whole is not None:
             return self.whole.solve(right)
-        x = self._eliminate(right)
-        for _ in range(2):
-            x = x + self._eliminate(right - self._apply(x))
-        off = float(np.abs(right - self._apply(x)).max())
-        return x if off <= 1e-10 * float(np.abs(right).max()) else self._whole().solve(right)
+        x, size = self._eliminate(right), float(np.abs(right).max())
+        for _ in range(5):
+            left = right - self._apply(x)
+            if float(np.abs(left).max()) <= 1e-10 * size:
+                return x
+            x = x + self._eliminate(left)
+        self.whole = self._whole()
+        return self.whole.solve(right)
 
-    def _whole(self) -> DenseNewton:
+    def _whole(self) -> DampedFactor:
         top = self.rows.T @ self.rows
         top.flat[:: top.shape[0] + 1] += self.diagonal
-        return DenseNewton(np.block([[top, self.border], [self.border.T, self.corner]]))
+        return DampedFactor(np.block([[top, self.border], [self.border.T, self.corner]]), undefined=np.nan)

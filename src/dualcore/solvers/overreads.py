@@ -30,7 +30,6 @@ from dualcore.solvers.capacity import check_reads_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
-from dualcore.solvers.descent.metricnewton import metric_newton
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
 from dualcore.solvers.descent.rowsums import Point
@@ -186,7 +185,7 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
 
 
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
-    chosen = choose_solver(problem, pilot, "auto", _PILOT_TOL)
+    chosen = choose_solver(problem, pilot, "auto")
     return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
 
 
@@ -240,7 +239,7 @@ def _run_descent(given: _Loop, start: tuple[FloatArray, float], *, shrink: bool)
             point: Point | None = oracle.columns.point(*start)
             if shrink:
                 point = shrunk(Objective(oracle, loop.first_width()), point)
-            descend(oracle, loop, point, np.random.default_rng(0), metric_newton)
+            descend(oracle, loop, point, np.random.default_rng(0))
         finally:
             oracle.close()
     return best_of(loop, oracle.n_evaluations)

@@ -60,6 +60,8 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pi
             raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
     masses = [survey.mass(label) for label in labels]
     counts = [max(1, round(size * (mass / sum(masses)))) for mass in masses]
+    if size >= source.n_rows:  # all of them, whatever they weigh
+        counts = [survey.count(label) for label in labels]
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(counts), labels), counts)
 
 

@@ -167,7 +167,7 @@ def _solve_rows(
     data.rows.check_finite()
     check_classes(problem, data)
     data = data._replace(rows=dense_if_small(data.rows))
-    chosen = choose_solver(problem, data, solver, tol)
+    chosen = choose_solver(problem, data, solver)
     check_capacity(problem, data, chosen.name)
     normal = Normal.of(problem, data)
     start = None if warm_start is None else _start(normal, warm_start)

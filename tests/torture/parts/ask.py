@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import dualcore
-from dualcore.coresets import softmax
+from dualcore.problem.losses import Softmax
 
 from .cases import MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case
 
@@ -182,9 +182,9 @@ def ask_softmax(case: Case, limit: float) -> Answers:
     base, _ = answers.call("Problem", lambda: dualcore.Problem("logistic", **case.settings()), limit)
     if base is None:
         return answers
-    problem = softmax.SoftmaxProblem(base, case.n_classes)
+    problem = base.replace(loss=Softmax(case.n_classes))
     X, y, w = case.X, case.y, case.weights
-    solution, seconds = answers.call("solve", lambda: softmax.solve_softmax(problem, X, y, w, tol=TOLERANCE), limit)
+    solution, seconds = answers.call("solve", lambda: dualcore.solve(problem, X, y, w, tol=TOLERANCE), limit)
     if solution is None:
         return answers
     _claim_solution(answers, "solve", solution, seconds)
@@ -193,13 +193,11 @@ def ask_softmax(case: Case, limit: float) -> Answers:
     if asks["perturbed"]:
         models.append(("certify perturbed", _perturbed(case, solution, noise)))
     for what, model in models:
-        said, seconds = answers.call(
-            what, lambda m=model: softmax.certify_softmax(problem, m.coef, m.intercept, X, y, w), limit
-        )
+        said, seconds = answers.call(what, lambda m=model: dualcore.certify(problem, m, X, y, w), limit)
         _claim_certificate(answers, what, said, model, seconds)
     if asks["coreset"] and case.X.shape[0] > size:
         fit, seconds = answers.call(
-            "fit_coreset", lambda: softmax.fit_softmax_coreset(problem, X, y, size, w, random_state=0), limit
+            "fit_coreset", lambda: dualcore.fit_coreset(problem, X, y, size, w, random_state=0), limit
         )
         if fit is not None:
             _claim_certificate(answers, "fit_coreset", fit.certificate, fit.solution, seconds)

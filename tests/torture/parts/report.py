@@ -85,7 +85,7 @@ def reproduction(case: Case) -> str:
         f"# {case.describe()}",
     ]
     if case.family == "softmax":
-        lines.insert(-1, f"problem = dualcore.coresets.softmax.SoftmaxProblem(problem, {case.n_classes})")
+        lines.insert(-1, f"problem = problem.replace(loss=dualcore.problem.losses.Softmax({case.n_classes}))")
     return "\n".join(lines)
 
 

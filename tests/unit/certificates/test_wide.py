@@ -27,7 +27,7 @@ def test_all_columns_are_factored_for_a_smaller_allowance_where_that_is_cheap_on
 
     monkeypatch.setattr(rounding, "_MOST_WORK", work)
     monkeypatch.setattr(rounding.RowLevelSet, "is_small", lambda *_: False)
-    monkeypatch.setattr(rounding.RowLevelSet, "_factor", factor)
+    monkeypatch.setattr(rounding, "largest_share", factor)
     if factors:
         with pytest.raises(Factored):
             certify(problem, solution, X, y)

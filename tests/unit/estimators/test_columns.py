@@ -18,6 +18,7 @@ from dualcore import (
 )
 from dualcore.certificates import Certificate
 from dualcore.estimators.remarks import Fitted, _idle_text
+from expected import warns_of_radius
 from pairs import every_value
 
 
@@ -120,6 +121,7 @@ def test_labels_of_two_kinds_are_named():
         WassersteinLogisticRegression().fit(X, labels)
 
 
+@warns_of_radius
 def test_groups_keep_rows_together():
     X = np.random.default_rng(0).normal(size=(60, 2))
     groups = np.arange(60) % 6

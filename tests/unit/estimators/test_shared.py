@@ -25,7 +25,7 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
 )
 from dualcore.estimators import base as shared
-from expected import warns_of_radius
+from expected import warns_of_gap, warns_of_radius
 from pairs import every_value
 
 NAMES = [name for name in estimators.__all__ if name.startswith("Wasserstein")]
@@ -195,6 +195,7 @@ def test_the_iteration_limit_is_a_warning_and_a_certified_model():
     assert model.certificate_.relative_gap > 1e-6
 
 
+@warns_of_radius
 def test_verbose_says_what_happened(caplog):
     X, y = data_for(WassersteinLogisticRegression)
     WassersteinLogisticRegression(verbose=0).fit(X, y)
@@ -221,6 +222,7 @@ def test_verbose_prints_where_logging_is_not_set_up(capsys):
     assert logging.getLogger("dualcore").handlers == []
 
 
+@warns_of_gap
 @pytest.mark.parametrize("cls", ALL)
 def test_a_callback_sees_iterations_reads_and_rounds(cls):
     X, y = data_for(cls, 400)
@@ -279,6 +281,7 @@ def test_the_notebook_picture_names_the_parameters(cls):
 # Through a coreset
 
 
+@warns_of_gap
 @every_value(cls=ALL, size=[0.5, 60, UniformCoreset(size=0.5), DualCoreset(size=0.3, rounds=2)])
 def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
     X, y = data_for(cls, 400)
@@ -294,6 +297,7 @@ def test_a_coreset_model_is_certified_on_the_full_data(cls, size):
     np.testing.assert_array_equal(again.coef_, model.coef_)
 
 
+@warns_of_gap
 def test_every_class_has_its_own_coreset():
     X, _ = data_for(WassersteinLinearRegression, 300)
     y = np.digitize(X[:, 2], [-0.5, 0.5])

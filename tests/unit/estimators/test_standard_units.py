@@ -19,6 +19,7 @@ from dualcore import (
     WassersteinQuantileRegressor,
     open_source,
 )
+from pairs import every_value
 
 SIZES = np.array([1.0, 100.0, 0.01, 5.0])
 ESTIMATORS = [
@@ -50,8 +51,7 @@ def assert_same(raw, standard, scaler, X, rtol=1e-7):
     np.testing.assert_allclose(raw.worst_case_risk_, standard.worst_case_risk_, rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("settings", [{}, {"ridge": 0.3}, {"norm": "linf", "ridge": 0.01}, {"norm": "l1"}])
+@every_value(kind=ESTIMATORS, settings=[{}, {"ridge": 0.3}, {"norm": "linf", "ridge": 0.01}, {"norm": "l1"}])
 def test_the_model_is_that_of_standardised_columns(kind, settings):
     X, y = rows(kind)
     weights = np.random.default_rng(1).random(y.size)

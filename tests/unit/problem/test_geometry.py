@@ -154,12 +154,6 @@ def test_a_label_cost_that_is_not_positive_is_refused():
             Geometry(label_cost=label_cost)
 
 
-def test_an_order_below_one_is_refused():
-    for order in [0, 0.5, -1, np.inf, np.nan, "1", None, True]:
-        with pytest.raises(ValueError, match="order must be a number of at least 1"):
-            Geometry(order=order)
-
-
 def test_the_target_slope_is_two_over_the_label_cost():
     assert Geometry(label_cost=7.0).target_slope == 2.0 / 7.0
     assert Geometry().target_slope == 0.0

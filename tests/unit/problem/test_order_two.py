@@ -5,6 +5,7 @@ import pytest
 
 from dualcore import (
     DualCoreset,
+    GridCoreset,
     LayeredCoreset,
     Problem,
     UniformCoreset,
@@ -56,7 +57,7 @@ def test_squared_hinges_that_flip_are_certified(norm, label_cost, radius, ridge)
         "sampler",
         [
             DualCoreset(size=150, rounds=3, random_state=0),
-            DualCoreset(size=150, calibrate=False, focus=False, random_state=0),
+            GridCoreset(size=150, random_state=0),
             UniformCoreset(size=150, random_state=0),
             LayeredCoreset(size=150, random_state=0),
         ],

@@ -233,7 +233,6 @@ def test_what_has_no_meaning_is_said():
         (lambda: Problem("softmax", n_classes=2.0), TypeError, "whole number"),
         (lambda: Problem("softmax", n_classes=3, delta=1.0), TypeError, "does not take"),
         (lambda: make(support=(0, 1)), ValueError, "can move anywhere"),
-        (lambda: make(order=2), ValueError, "order 1"),
         (lambda: make().risk(COEF, INTERCEPT, X, Y + 1), ValueError, "class numbers from 0 to 3, found 4"),
         (lambda: make().risk(COEF, INTERCEPT, X, Y - 0.5), ValueError, "class numbers from 0 to 3, found"),
         (lambda: make().risk(COEF, INTERCEPT, X, Y[1:]), ValueError, "one class number per row"),

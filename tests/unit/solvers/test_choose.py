@@ -1,4 +1,4 @@
-"""Which solver "auto" takes: by shape, loss, norm and, for flips, the gap asked for."""
+"""Which solver "auto" takes: by shape, loss and norm."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dualcore.problem import Data
 from dualcore.solvers.choose import choose_solver
 
 
-def taken(problem: Problem, n: int, m: int, tol: float = 1e-6, *, sparse: bool = False) -> str:
+def taken(problem: Problem, n: int, m: int, *, sparse: bool = False) -> str:
     X = sp.csr_matrix((n, m)) if sparse else np.broadcast_to(1.0, (n, m))
-    return choose_solver(problem, Data(as_rows(X), np.resize([-1.0, 1.0], n), None), "auto", tol).name
+    return choose_solver(problem, Data(as_rows(X), np.resize([-1.0, 1.0], n), None), "auto").name
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,8 @@ def taken(problem: Problem, n: int, m: int, tol: float = 1e-6, *, sparse: bool =
         ({"loss": "logistic", "norm": "l1"}, (2000, 100), "structured"),
         ({"loss": "logistic", "norm": "l1"}, (20_000, 100), "structured"),
         ({"loss": "hinge"}, (2000, 100), "structured"),
-        ({"loss": "hinge"}, (20_000, 20), "descent"),
+        ({"loss": "hinge"}, (20_000, 20), "structured"),
+        ({"loss": "hinge"}, (20_000, 50), "descent"),
         ({"loss": "hinge", "norm": "l1"}, (20_000, 100), "structured"),
         ({"loss": "hinge", "norm": "l1"}, (3000, 800), "structured"),
         ({"loss": "hinge", "norm": "l1"}, (100_000, 600), "descent"),
@@ -44,12 +45,6 @@ def test_auto_takes_what_the_grid_shows_to_be_cheaper(settings, shape, name):
     assert taken(Problem(**({"radius": 0.05} | settings)), *shape) == name
 
 
-def test_flips_take_descent_on_few_rows_only_for_few_digits():
-    problem = Problem("logistic", radius=0.05, label_cost=2.0)
-    assert taken(problem, 2000, 100, 1e-4) == "descent"
-    assert taken(problem, 2000, 100, 1e-6) == "structured"
-
-
 def test_sparse_rows_are_handed_over_by_their_work():
     problem = Problem("logistic", radius=0.05)
     assert taken(problem, 20_000, 60, sparse=True) == "structured"
@@ -58,8 +53,8 @@ def test_sparse_rows_are_handed_over_by_their_work():
 
 def test_flips_under_uneven_columns_stay_with_the_interior_point():
     problem = Problem("logistic", radius=0.05, label_cost=2.0)
-    rows = np.ones((20_000, 20))
+    rows = np.ones((20_000, 80))
     rows[:, 3] = 1e-4
     y = np.resize([-1.0, 1.0], 20_000)
-    assert choose_solver(problem, Data(as_rows(rows), y, None), "auto", 1e-4).name == "structured"
-    assert taken(problem, 20_000, 20, 1e-4) == "descent"
+    assert choose_solver(problem, Data(as_rows(rows), y, None), "auto").name == "structured"
+    assert taken(problem, 20_000, 80) == "descent"

@@ -13,7 +13,6 @@ from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.rowsums import Point, RowFunction
 from dualcore.solvers.remembered import KnownRows
-from pairs import every_value
 
 
 def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -123,42 +122,6 @@ def test_a_fitted_size_costs_no_pass_and_leaves_the_gradient_right():
     [fresh] = Objective(MemoryOracle(problem, oracle.data), 0.1).at([at.point])
     np.testing.assert_allclose(fresh.coef, at.coef, rtol=1e-12)
     assert fresh.value == pytest.approx(at.value, rel=1e-13)
-
-
-@every_value(loss=["logistic", "hinge", "smooth_hinge"], sizes=[(0.5, 1.5), (1.5, 0.5), (0.8, 0.81), (0.0, 3.0)])
-def test_parts_at_another_size_are_those_of_one_size_and_the_change(loss, sizes):
-    rng = np.random.default_rng(4)
-    t, masses = 3.0 * rng.normal(size=500), rng.dirichlet(np.ones(500))
-    function = RowFunction(Problem(loss, radius=0.05, label_cost=1.5), 0.1)
-    before, after = (function.parts(t, masses, size) for size in sizes)
-    change, rows = function.resized(t, masses, *sizes)
-    slope = before.slope.copy()
-    slope[rows] += change.slope
-    np.testing.assert_allclose(slope, after.slope, atol=1e-14)
-    for name in ("value", "flipped", "roughness"):
-        assert getattr(before, name) + getattr(change, name) == pytest.approx(getattr(after, name), abs=1e-14)
-
-
-@pytest.mark.parametrize("offset", [0.0, 100.0])
-def test_fitted_sizes_along_a_path_take_one_look_at_most_rows(monkeypatch, offset):
-    X, y = made(3000, 10)
-    problem = Problem("logistic", radius=0.05, label_cost=2.0)
-    data = problem.validate(X + np.float32(offset), y)
-    oracle = MemoryOracle(problem, data)
-    looks, map_blocks = [], MemoryOracle.map_blocks
-    monkeypatch.setattr(MemoryOracle, "map_blocks", lambda self, work: looks.append(self) or map_blocks(self, work))
-    objective = Objective(oracle, 0.1)
-    coef = np.random.default_rng(1).normal(size=10)
-    for k in range(5):
-        looks.clear()
-        [at] = objective.at([Point((0.4 + 0.01 * k) * coef, 0.1, 0.0)], fit_size=True)
-        assert len(looks) == 1
-        [fresh] = Objective(MemoryOracle(problem, data, oracle.columns), 0.1).at([at.point])
-        assert fresh.value == pytest.approx(at.value, rel=1e-6)
-        assert at.sums.flipped == pytest.approx(fresh.sums.flipped, abs=1e-6)
-        assert problem.geometry.label_cost * at.sums.flipped <= problem.radius + 1e-9
-        np.testing.assert_allclose(fresh.coef, at.coef, atol=1e-6)
-        assert at.intercept == pytest.approx(fresh.intercept, abs=1e-6)
 
 
 def test_the_engine_certifies_with_all_digits_and_once():

@@ -38,7 +38,7 @@ class NewtonStep(NamedTuple):
     ----------
     change : ndarray of shape (K, width)
         Leads to the next model.
-    tilt : ndarray of shape (K, width)
+    correction : ndarray of shape (K, width)
         Moves the probabilities of the dual point, to first order; the change, freed of what the cone program left over.
     flips : Flips
         Labels of the dual point.
@@ -47,7 +47,7 @@ class NewtonStep(NamedTuple):
     """
 
     change: FloatArray
-    tilt: FloatArray
+    correction: FloatArray
     flips: Flips
     transport: Transport
 
@@ -55,10 +55,11 @@ class NewtonStep(NamedTuple):
 def lower_bound(design: ClassDesign, W: FloatArray, step: NewtonStep, upper: float) -> Bound:
     """Return a lower bound on the optimal risk, from a model and the Newton step taken from it; reads the data twice.
 
-    The probabilities of the model are moved by the step's tilt to first order, which makes their moment that of the
-    step's transport, then balanced, then drawn towards the labels until the flow that explains their moment fits the
-    radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does not fit. What rounding
-    can have done is subtracted; where it decides the optimum the bound is minus infinity, its allowance infinity.
+    The probabilities of the model are moved by the step's correction to first order, which makes their moment that of
+    the step's transport. They are balanced between the classes, then mixed with the labels until the flow that explains
+    their moment fits the radius. ``upper`` is the risk of any model: it bounds the multiplier, and so prices what does
+    not fit. The allowance for rounding is subtracted; where rounding decides the optimum the bound is minus infinity
+    and its allowance infinity.
     """
     problem, m = design.problem, design.scale.size
     flipped = step.flips.mass(design.data)
@@ -130,7 +131,7 @@ def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _ClassDu
     problem, m, upper = design.problem, design.scale.size, level_set.upper
     W, step, moment, budget, value = point.W, point.step, point.moment, point.budget, point.entropy
     cost = step.transport.cost
-    rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.level_price()
+    rounding = level_set.error * value * (1.0 + np.log(W.shape[0])) + level_set.intercept_price()
     if problem.ridge > 0.0:
         # What the radius does not hold the ridge does, at a price.
         held = min(1.0, budget / cost) if cost > 0.0 else 1.0
@@ -163,17 +164,17 @@ def _priced_apart(design: ClassDesign, level_set: ClassLevelSet, point: _ClassDu
 def _balanced_chances(
     block: FloatArray, *, W: FloatArray, step: NewtonStep, keep: FloatArray, give: FloatArray
 ) -> FloatArray:
-    chance = _chances(block, W, step.tilt)
+    chance = _chances(block, W, step.correction)
     return np.asarray(chance * keep + (chance @ (1.0 - keep))[:, None] * give)
 
 
-def _chances(block: FloatArray, W: FloatArray, tilt: FloatArray) -> FloatArray:
-    """Return probabilities moved by the tilt to first order, shape (rows, K)."""
+def _chances(block: FloatArray, W: FloatArray, correction: FloatArray) -> FloatArray:
+    """Return probabilities moved by the correction to first order, shape (rows, K)."""
     chance = softmax(block @ W.T, axis=1)
-    push = block @ tilt.T
+    push = block @ correction.T
     moved = chance * np.maximum(1.0 + (push - (chance * push).sum(axis=1, keepdims=True)), 0.0)
     total = moved.sum(axis=1, keepdims=True)
-    # A tilt so long that nothing is left of a row moves it not at all: any probabilities make a bound.
+    # A correction so long that nothing is left of a row moves it not at all: any probabilities make a bound.
     usable = np.isfinite(total) & (total > 0.0)
     return np.asarray(np.where(usable, moved, chance) / np.where(usable, total, 1.0))
 
@@ -186,7 +187,7 @@ def _sums(
     chances, labels = np.zeros(n_classes), np.zeros(n_classes)
     moment_chance, moment_label = np.zeros(W.shape), np.zeros(W.shape)
     for part, block in design.blocks():
-        chance = masses[part, None] * _chances(block, W, step.tilt)
+        chance = masses[part, None] * _chances(block, W, step.correction)
         label = masses[part, None] * step.flips.labels(design.code, part, n_classes)
         chances += chance.sum(axis=0)
         labels += label.sum(axis=0)

@@ -31,9 +31,9 @@ _HELD = 0.1
 class ClassDesign:
     """The rows with features centred (where there is an intercept) and of size one.
 
-    With ``x' = (x - shift) / scale`` a model ``W`` of shape (K, width), its last column the levels where there is an
-    intercept, stands for ``theta = W / scale`` and ``b = level - shift . theta``. The norm is repriced to match, so
-    risks and bounds are those of the data as they came.
+    With ``x' = (x - shift) / scale`` a model ``W`` of shape (K, width) stands for ``theta = W / scale``. Where there is
+    an intercept, the last column of ``W`` is ``b + shift . theta``. The norm is repriced to match, so risks and bounds
+    are those of the data as they came.
     """
 
     problem: Problem
@@ -63,7 +63,7 @@ class ClassDesign:
 
     @property
     def intercept(self) -> bool:
-        """Whether the last column of a model holds levels."""
+        """Whether the last column of a model holds intercepts."""
         return self.problem.fit_intercept
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of label: which rows take which label."""
+"""Label flips: which rows take which label."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dualcore.data.arrays import FloatArray
 __all__ = ["SmoothPoint", "flow_bound", "movable_prices", "priced_bound"]
 
 # Newton steps on the intercepts alone.
-_LEVEL_STEPS = 4
+_INTERCEPT_STEPS = 4
 
 
 class SmoothPoint(NamedTuple):
@@ -114,18 +114,18 @@ def priced_bound(
     value : float
         Mean entropy of the probabilities.
     budget : float
-        What changes of label leave of the radius.
+        What label flips leave of the radius.
     entropy : callable
         A lower bound on the mean entropy with this share of the way from the labels to the probabilities.
     entropy_before : callable, optional
-        The same from the labels before any of them changed: fewer changes of label cost less too.
+        The same from the labels before any of them changed: fewer label flips cost less too.
     """
     design, upper = level_set.design, level_set.upper
     problem, m, n_classes = design.problem, design.scale.size, level_set.n_classes
     spent = problem.radius - budget
     if budget < 0.0:  # the multiplier is at most the risk over the radius
         value, budget = value + budget * upper / problem.radius, 0.0
-    rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.level_price()
+    rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.intercept_price()
     ridge, W = design.ridge[:, :m], point.W[:, :m] - point.W[:, :m].mean(axis=0)
     price, inverse = movable_prices(design)
     bounds = []
@@ -176,15 +176,15 @@ def _chances(scores: FloatArray, labels: FloatArray, masses: FloatArray, *, bala
     if not balanced:
         return np.asarray(softmax(scores, axis=1))
     wanted = masses @ labels
-    level = np.zeros(scores.shape[1])
-    for _ in range(_LEVEL_STEPS):
-        chances = softmax(scores + level, axis=1)
+    intercept = np.zeros(scores.shape[1])
+    for _ in range(_INTERCEPT_STEPS):
+        chances = softmax(scores + intercept, axis=1)
         found = masses @ chances
         if np.abs(found - wanted).max() <= 1e-12:
             break
         curvature = np.diag(found) - chances.T @ (masses[:, None] * chances)
         step = np.linalg.lstsq(curvature, wanted - found, rcond=1e-12)[0]
-        level += np.clip(step, -1.0, 1.0)
-    chances = np.asarray(softmax(scores + level, axis=1))
+        intercept += np.clip(step, -1.0, 1.0)
+    chances = np.asarray(softmax(scores + intercept, axis=1))
     keep, give = balance(masses @ chances, wanted)
     return np.asarray(chances * keep + (chances @ (1.0 - keep))[:, None] * give)

@@ -5,13 +5,13 @@ All in units of the design: columns centred where there is an intercept, of root
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates.dependence import drop_dependent
-from dualcore.certificates.rounding import sum_error
+from dualcore.certificates.rounding import free_features, largest_share, sum_error
 from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.flips import Flips
 from dualcore.data.arrays import FloatArray
@@ -22,7 +22,6 @@ __all__ = ["ClassLevelSet"]
 # A matrix of free numbers larger than this is not looked at.
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
-_DEPENDENT = 1e-12
 _VANISHED = 1e-9
 # Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
 _LEAST_CHANCES = (1e-2, 1e-5, 0.0)
@@ -47,10 +46,7 @@ class ClassLevelSet:
         self.moment_error = 2.0 * self.error
         #: whether columns that nothing penalises turned out to be dependent up to rounding
         self.withheld = False
-        prices = design.norm.weights
-        self.free = np.zeros(m, dtype=bool)
-        if problem.ridge == 0.0:
-            self.free = np.ones(m, dtype=bool) if problem.radius == 0.0 or prices is None else np.isinf(prices)
+        self.free = free_features(problem, m)
 
     def _prices(self) -> FloatArray:
         prices = self.design.norm.weights
@@ -59,11 +55,10 @@ class ClassLevelSet:
 
     def routing_error(self) -> float:
         """Return the most that the flow of the moment's error can cost."""
-        sizes = np.where(self.free, 0.0, self.moment_error)
-        longest = self.design.norm.value(sizes)
+        longest = self.design.norm.value(np.where(self.free, 0.0, self.moment_error))
         return (0.5 * self.n_classes if isinstance(self.design.norm, L1Norm) else self.n_classes - 1.0) * longest
 
-    def _sway(self) -> float:
+    def _leverage(self) -> float:
         """Return the most that the mean of ``|(theta_j - theta_k) . x|`` can be over the features that are held."""
         by_ridge = by_norm = np.inf
         if self.problem.ridge > 0.0:
@@ -77,15 +72,16 @@ class ClassLevelSet:
             return 0.0
         return min(by_ridge, by_norm)
 
-    def level_price(self) -> float:
+    def intercept_price(self) -> float:
         """Return the price of probabilities and labels that balance up to rounding only.
 
-        A row of class k loses at least ``s_j - s_k``, so the intercept of k is below that of another by at most the
-        loss of its rows over its mass, and what the features sway; the error of its balance is a share of its mass.
+        A row of class k loses at least ``s_j - s_k``. So the intercept of k is below that of another class by at most
+        the loss of its rows over its mass, plus what the features add to scores. The error of its balance is a share of
+        its mass.
         """
         if not self.problem.fit_intercept or self.free.any():  # free features are priced with the intercept
             return 0.0
-        return 2.0 * self.n_classes * self.moment_error * (self.upper + self._sway())
+        return 2.0 * self.n_classes * self.moment_error * (self.upper + self._leverage())
 
     def free_price(
         self, moment: FloatArray, chances: Callable[[FloatArray], FloatArray], flips: Flips, cost: float
@@ -96,11 +92,10 @@ class ClassLevelSet:
         the model. So the mean of ``sum_k p_k |d_k|`` is at most twice ``upper`` but for the rest of the moment, which
         is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
         """
-        design = self.design
-        data, with_level = design.data, design.intercept
+        design, data, with_intercept = self.design, self.design.data, self.design.intercept
         columns = np.flatnonzero(self.free)
-        kept = drop_dependent(data, columns, with_level=with_level)
-        width = np.append(columns, [design.scale.size] * with_level).astype(np.intp)[kept]
+        kept = drop_dependent(data, columns, with_intercept=with_intercept)
+        width = np.append(columns, [design.scale.size] * with_intercept).astype(np.intp)[kept]
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
             return np.inf
@@ -109,7 +104,7 @@ class ClassLevelSet:
             # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
             self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
             return np.inf
-        most = 2.0 * self.upper + self._sway() + self._earned(flips, cost)
+        most = 2.0 * self.upper + self._leverage() + self._earned(flips, cost)
         return float(share / (1.0 - share) * most)
 
     def common_price(
@@ -131,13 +126,13 @@ class ClassLevelSet:
             The moment less what the radius holds, and the ridge at ``reference``.
         reference : ndarray of shape (K, width)
         """
-        design, with_level = self.design, self.design.intercept
+        design, with_intercept = self.design, self.design.intercept
         columns = np.arange(design.scale.size)
         # Of columns that are held those that others make up are priced apart: they cannot be left out.
         kept = np.ones(design.shape[1], dtype=bool)
         if self.free.any():
             free = columns[self.free]
-            kept[free] = drop_dependent(design.data, free, with_level=with_level)[: free.size]
+            kept[free] = drop_dependent(design.data, free, with_intercept=with_intercept)[: free.size]
         width = np.flatnonzero(kept)
         size = (self.n_classes - 1) * width.size
         if size > _MOST_FREE or size * design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
@@ -165,34 +160,16 @@ class ClassLevelSet:
         least_chance: float,
     ) -> float:
         """Return ``max |c . x|`` for the worst moment within its error, over rows and classes not too rare."""
-        design, data, others = self.design, self.design.data, self.n_classes - 1
-        size = others * width.size
-        factor = np.zeros((0, size))
-        for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
-            weight = np.where(weight >= least_chance, weight, 0.0) * data.masses[part][:, None]
-            factor = np.asarray(np.linalg.qr(np.vstack([factor, rows * np.sqrt(weight).reshape(-1, 1)]), "r"))
-        sizes = np.linalg.norm(factor, axis=0)
-        values = np.zeros(1)
-        if factor.shape[0] >= size and (sizes > 0.0).all():
-            _, values, axes = np.linalg.svd(factor / sizes)
-        least = float(values[-1]) - size * self.error
-        if not least > _DEPENDENT:
-            self.withheld = self.withheld or least_chance == 0.0
-            return np.inf
-        root = axes.T / values
-        excess = moment[1:][:, width].ravel()
-        solved = (root @ (root.T @ (excess / sizes))) / sizes
-        longest = far = 0.0
-        for part, block in design.blocks():
-            rows, weight = self._differences(block[:, width], chances(block), design.code[part])
-            used = (weight >= least_chance) & (data.masses[part] > 0.0)[:, None]
-            rows = rows[used.ravel()]
-            if rows.size:
-                longest = max(longest, float((((rows / sizes) @ root) ** 2).sum(axis=1).max()))
-                far = max(far, float(np.abs(rows @ solved).max()))
-        error = float(np.linalg.norm(self.moment_error / sizes))
-        return float(2.0 * (far + np.sqrt(longest) * error / least))
+        design = self.design
+
+        def blocks() -> Iterator[tuple[FloatArray, FloatArray]]:
+            for part, block in design.blocks():
+                rows, weight = self._differences(block[:, width], chances(block), design.code[part])
+                yield rows, (np.where(weight >= least_chance, weight, 0.0) * design.data.masses[part, None]).ravel()
+
+        share, _ = largest_share(blocks, moment[1:][:, width].ravel(), self.moment_error, self.error)
+        self.withheld = self.withheld or (least_chance == 0.0 and np.isinf(share))
+        return share
 
     def _differences(
         self, x: FloatArray, chance: FloatArray, code: npt.NDArray[np.int64]

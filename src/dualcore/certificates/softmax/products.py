@@ -60,22 +60,22 @@ class ClassProducts:
             yield part, block.astype(np.float64, copy=False) if wide else block
 
     def _across(self, W: FloatArray, wide: bool) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients of shape (K, m) and levels of a model, for rows as they are."""
+        """Return coefficients of shape (K, m) and intercepts of a model, for rows as they are."""
         design = self.design
         coef = W[:, : design.scale.size] / design.scale
-        level = -coef @ design.shift
+        intercept = -coef @ design.shift
         if design.intercept:
-            level = level + W[:, -1]
+            intercept = intercept + W[:, -1]
         kind = np.float32 if self.single and not wide else np.float64
-        return np.ascontiguousarray(coef, dtype=kind), level
+        return np.ascontiguousarray(coef, dtype=kind), intercept
 
     def scores(self, W: FloatArray, *, wide: bool = True) -> FloatArray:
         """Return the scores of all rows, shape (n, K)."""
-        coef, level = self._across(W, wide)
+        coef, intercept = self._across(W, wide)
         out = empty_scores(self.rows.n, W.shape[0])
         for part, block in self._blocks(wide):
             out[part] = (coef @ block.T).T
-        out += level
+        out += intercept
         return out
 
     def moment(self, slopes: FloatArray, *, wide: bool = True) -> FloatArray:
@@ -89,10 +89,10 @@ class ClassProducts:
         self, W: FloatArray, slopes_of: Callable[[slice, FloatArray], FloatArray], *, wide: bool = False
     ) -> FloatArray:
         """Return the moment of the slopes that a function makes of the scores, in one pass."""
-        coef, level = self._across(W, wide)
+        coef, intercept = self._across(W, wide)
         total, sums = np.zeros((W.shape[0], self.rows.m)), np.zeros(W.shape[0])
         for part, block in self._blocks(wide):
-            slopes = slopes_of(part, np.asarray((coef @ block.T).T, dtype=np.float64) + level)
+            slopes = slopes_of(part, np.asarray((coef @ block.T).T, dtype=np.float64) + intercept)
             total += self._product(block, slopes)
             sums += slopes.sum(axis=0)
         return self._centred(total, sums)

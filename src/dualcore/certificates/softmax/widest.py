@@ -168,8 +168,8 @@ class _Lengths(_ByPair):
     def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         size = self._sizes(U, width)
         value, share = self._shares(size, width)
-        pull = share / size
-        return SmoothedMaximum(value, 2.0 * (pull.sum(axis=1)[:, None] * U - pull @ U), share)
+        force = share / size
+        return SmoothedMaximum(value, 2.0 * (force.sum(axis=1)[:, None] * U - force @ U), share)
 
     def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:
         return 2.0 * np.asarray((found.shares / self._sizes(U, width)).sum(axis=1, keepdims=True))
@@ -194,7 +194,7 @@ class _AbsoluteSums(_ByPair):
     def __init__(self, n_classes: int, n_features: int) -> None:
         super().__init__(n_classes, n_features)
         self.keeps = n_classes * n_classes * n_features <= _MOST_SIGNS
-        self.tilt: FloatArray | None = None
+        self.signs: FloatArray | None = None
 
     def _small(self, width: float) -> float:
         return _SIGN_WIDTH * width / float(np.sqrt(self.n_features))
@@ -202,9 +202,9 @@ class _AbsoluteSums(_ByPair):
     def _each(self, U: FloatArray, width: float, one: Any, other: Any = slice(None)) -> tuple[FloatArray, FloatArray]:
         """Return smoothed sizes of the differences of classes from others, by feature, and their derivatives."""
         small, apart = self._small(width), U[one] - U[other]
-        tilt = np.zeros(1) if self.tilt is None else self.tilt[one, other]
-        sign = np.clip(tilt + apart / small, -1.0, 1.0)
-        return sign * apart - 0.5 * small * (sign - tilt) ** 2, sign
+        prior = np.zeros(1) if self.signs is None else self.signs[one, other]
+        sign = np.clip(prior + apart / small, -1.0, 1.0)
+        return sign * apart - 0.5 * small * (sign - prior) ** 2, sign
 
     def at(self, U: FloatArray, width: float) -> SmoothedMaximum:
         sizes, slopes = np.empty((self.n_classes, self.n_classes)), []
@@ -220,7 +220,7 @@ class _AbsoluteSums(_ByPair):
     def renew(self, shares: Any, floor: float) -> None:
         share, U, width = shares
         if self.keeps:
-            self.tilt = np.stack([self._each(U, width, j)[1] for j in range(self.n_classes)])
+            self.signs = np.stack([self._each(U, width, j)[1] for j in range(self.n_classes)])
         super().renew(share, floor)
 
     def curvature(self, U: FloatArray, width: float, found: SmoothedMaximum) -> FloatArray:

@@ -83,7 +83,7 @@ class Watch:
     def step(self, step: PathStep) -> None:
         """Show a step of a radius path."""
         gap = "" if step.worst_gap is None else f", largest certified gap {step.worst_gap:.1e}"
-        counts = f"{step.n_builds} coresets, {step.n_reads} reads"
+        counts = f"coresets: {step.n_builds}, reads: {step.n_reads}"
         done = step.done if step.stage == "solve" else None
         self.say(f"{step.stage} {step.done} of {step.total}: {counts}{gap}", done, step.total)
 

@@ -336,7 +336,7 @@ def follow_path(
             build = "" if p.build is None else str(p.build + 1)
             grid.add_row(f"{p.radius:.4g}", f"{c.upper:.6g}", f"{c.lower:.6g}", f"{c.relative_gap:.2e}", build)
         console.print(grid)
-        console.print(f"{path.n_builds} coresets, {path.n_reads} reads, {path.seconds:.2f} s.")
+        console.print(f"Coresets: {path.n_builds}; reads: {path.n_reads}; {path.seconds:.2f} s.")
         for name, radius in choices.items():
             console.print(f"{name.replace('_', '-')} radius: {radius:.4g}")
 

@@ -1,4 +1,4 @@
-"""Radius paths: models for many radii from a few coresets, and ways to choose a radius."""
+"""Radius paths: models for many radii from one coreset, and ways to choose a radius."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from dualcore.coresets.path.choose import (
     RadiusSelection,
     fold_tolerance,
     held_out_loss,
-    largest_radius,
-    radius_grid,
     select_radius,
     suggest_radius,
 )
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.radii import largest_radius, radius_grid
 
 __all__ = [
     "PathPoint",

@@ -10,20 +10,18 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from dualcore.coresets.path.folds import Measure, score_folds
-from dualcore.coresets.path.run import open_targets, radius_path
+from dualcore.coresets.path.folds import score_folds
+from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.radii import as_data, constant_signal, open_targets, slopes
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.rows import Rows, as_rows
+from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import Family
-from dualcore.reading.rowdata import source_data
 from dualcore.solvers import solve
 from dualcore.solvers.choose import choose_solver
-from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent import DescentSolver
 
 Indices = npt.NDArray[np.int64]
@@ -35,9 +33,6 @@ _DRAWS_AT_ONCE = 128
 # Norms of many features differ little between draws: these end as soon as the standard error of the quantile is below
 # this share of it. The radius of the model that gives the slopes need not be known as well.
 _PRECISION, _ROUGH = 5e-3, 5e-2
-# Change of the scores, in units of a margin or of the deviation of the target, by a step that shows whether something
-# can be learned, and how often a radius is doubled for it.
-_SHORT, _DOUBLINGS = 1e-4, 10
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
@@ -131,7 +126,7 @@ def select_radius(
     >>> chosen.scores.shape, chosen.radius < 10.0
     ((3, 4), True)
     """
-    measures: dict[Any, Measure] = {"loss": _losses, "error": _errors}
+    measures = {"loss": "losses", "error": "errors"}  # by the names of what a family answers
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
     if rule not in ("best", "one_standard_error"):
@@ -154,15 +149,15 @@ def select_radius(
         part, asked = Data(as_rows(data.rows.take(train)), data.y[train], weights), dict(settings)
         if coreset is None:
             asked["tol"] = fold_tolerance(problem, part, settings.get("solver", "auto"), settings.get("tol", 1e-6))
-        path = radius_path(problem, *part[:2], radii, coreset, weights, random_state=random_state, **asked)
+        path = radius_path(problem, *part[:2], radii, coreset, weights, random_state=random_state, build=False, **asked)
         order = path.radii
         held = Data(as_rows(data.rows.take(test)), data.y[test], _part(data.weights, test))
         models = [(point.solution.coef, point.solution.intercept) for point in path.points]
         if callable(scoring):
             columns.append([scoring(problem, *model, held) for model in models])
         else:
-            measure = measures[scoring]
-            columns.append([float(held.masses @ measure(problem.family, *held[:2], *model)) for model in models])
+            measure = getattr(problem.family, measures[scoring])
+            columns.append([float(held.masses @ measure(*held[:2], *model)) for model in models])
     if order is None or len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
     return RadiusSelection.by_rule(order, np.array(columns).T, rule)
@@ -184,16 +179,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     """
     if problem.family.moves_rows:
         return tol
-    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver, tol).name == DescentSolver.name else tol
-
-
-def _as_data(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Data:
-    """Return validated rows, those of a source through reads."""
-    if is_source_like(X):
-        return source_data(open_targets(problem, X, y, sample_weight))
-    data = problem.validate(X, y, sample_weight)
-    data.rows.check_finite()
-    return data
+    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
 
 
 def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
@@ -224,105 +210,6 @@ def _check_folds(cv: Any) -> None:
 def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
     """Return the mean loss of a model, without radius or ridge."""
     return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
-
-
-def _losses(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
-    return family.losses(rows, y, coef, intercept)
-
-
-def _errors(family: Family, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> FloatArray:
-    return family.errors(rows, y, coef, intercept)
-
-
-def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) -> float:
-    r"""Return the radius from which on every coefficient is zero.
-
-    .. math:: \sigma_{\max} = \frac{1}{\mathrm{Lip}} \Bigl\| \sum_i w_i s_i x_i \Bigr\|
-
-    with ``s_i`` the slope of the loss at the best constant model: the gradient of the mean loss there is within what
-    the penalty ``sigma Lip ||theta||_*`` balances. It is exact for smooth losses without flips. Where the loss has
-    kinks or labels move coefficients are zero sooner. The radius of ``problem`` itself is not used.
-
-    Examples
-    --------
-    >>> X, y = np.array([[3.0], [1.0], [-1.0], [-3.0]]), np.array([1.0, 1.0, -1.0, -1.0])
-    >>> largest_radius(Problem("logistic"), X, y)
-    1.0
-    """
-    return _largest_radius(problem, _as_data(problem, X, y, sample_weight))
-
-
-def _largest_radius(problem: Problem, data: Data) -> float:
-    t = _constant_signal(problem, data)
-    slope, bar = _slopes(problem, data, t)
-    weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
-    if problem.is_classification and problem.fit_intercept:
-        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
-        ups, downs = float(np.maximum(weighted, 0.0).sum()), float(np.maximum(-weighted, 0.0).sum())
-        share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
-        share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
-        weighted = share * max(ups, downs)
-    return problem.geometry.norm.value(data.rows.transpose_dot(weighted)) / bar if bar > 0.0 else 0.0
-
-
-def radius_grid(
-    problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
-) -> FloatArray:
-    """Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
-
-    The grid goes from ``reach`` times `largest_radius` up to it, as the grids of scikit-learn's lasso do, so it knows
-    the scale of the features. An adversary within walls, or who changes categories, can do less: there the end is
-    doubled as long as a step from the constant model along the gradient pays.
-
-    Parameters
-    ----------
-    problem : Problem
-        Its own radius is not used.
-    X, y, sample_weight
-        The data.
-    size : int
-        How many radii.
-    reach : float, default=1e-3
-
-    Examples
-    --------
-    >>> X, y = np.array([[3.0], [1.0], [-1.0], [-3.0]]), np.array([1.0, 1.0, -1.0, -1.0])
-    >>> radius_grid(Problem("hinge"), X, y, 4).round(3)
-    array([0.002, 0.02 , 0.2  , 2.   ])
-    """
-    if size < 1:
-        raise ValueError(f"A grid needs at least one radius, got {size!r}.")
-    data = _as_data(problem, X, y, sample_weight)
-    largest = _largest_radius(problem, data)
-    if not problem.family.is_closed:
-        largest = _while_steps_pay(problem, data, largest)
-    # Where nothing can be learned at any radius the grid does not matter, but it must be one.
-    largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
-    return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])
-
-
-def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
-    """Return ``radius``, doubled until no short step from the best constant model lowers the worst-case risk."""
-    t = _constant_signal(problem, data)
-    slope, _ = _slopes(problem, data, t)
-    sign = data.y if problem.is_classification else 1.0
-    down = -data.rows.transpose_dot(data.masses * slope * sign)
-    if not 0.0 < radius < np.inf or not down.any():
-        return radius
-    # What is steepest depends on the norm: all coefficients alike, by the gradient, or one.
-    one = np.where(np.abs(down) == np.abs(down).max(), down, 0.0)
-    steps = [down, np.sign(down), one]
-    length = _SHORT * (1.0 if problem.is_classification else float(np.std(data.y)))
-    steps = [step * (length / max(float(np.abs(data.rows.dot(step)).max()), 1e-300)) for step in steps]
-    intercept = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
-    for _ in range(_DOUBLINGS):
-        at = problem.replace(radius=radius)
-        still = at.minimum(np.zeros(data.rows.m), intercept, data).value
-        # A hundredth of what the step earns without an adversary: less may be rounding.
-        if all(still - at.minimum(step, intercept, data).value <= 0.01 * float(down @ step) for step in steps):
-            break
-        radius *= 2.0
-    return radius
 
 
 def suggest_radius(
@@ -386,9 +273,9 @@ def suggest_radius(
         raise ValueError(f"draws must be at least 1, got {draws!r}.")
     if is_source_like(X):
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
-    data = _as_data(problem, X, y, sample_weight)
+    data = as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))
-    t = _constant_signal(problem, data)
+    t = constant_signal(problem, data)
     radius = _noise_quantile(problem, data, t, confidence, draws, rng, _ROUGH)
     if radius == 0.0:
         return 0.0
@@ -400,23 +287,6 @@ def suggest_radius(
         model = fit_coreset(at, *given[:2], coreset, given[2], random_state=random_state).solution
     t = problem.signal(model.coef, model.intercept, data)
     return _noise_quantile(problem, data, t, confidence, draws, rng)
-
-
-def _constant_signal(problem: Problem, data: Data) -> FloatArray:
-    """Return the margins or residuals of the best constant score, which is 0 without an intercept."""
-    constant = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
-    return np.asarray(data.y * constant if problem.is_classification else constant - data.y)
-
-
-def _slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:
-    """Return the slope of every row, and what ``sigma ||theta||_*`` is multiplied by; 0 where no slope is left."""
-    loss, order = problem.loss, problem.geometry.order
-    slope = np.asarray(loss.slope(t), dtype=np.float64)
-    if loss.is_lipschitz:
-        return slope, loss.lipschitz
-    # sigma stands beside the mean of order p of the residuals: slopes of that mean
-    root = float((data.masses @ loss.value(t)) ** (1.0 / order))
-    return (slope / (order * root ** (order - 1.0)), 1.0) if root > 0.0 else (slope, 0.0)
 
 
 def _noise_quantile(
@@ -433,7 +303,7 @@ def _noise_quantile(
     ``precision`` is the standard error, as a share of the quantile, at which draws over all rows end.
     """
     loss, masses = problem.loss, data.masses
-    slope, bar = _slopes(problem, data, t)
+    slope, bar = slopes(problem, data, t)
     if bar == 0.0:
         return 0.0
     centre = np.zeros(data.rows.m)

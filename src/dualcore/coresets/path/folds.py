@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,30 +17,27 @@ from dualcore.data.sources.transform import Folds, TransformedSource
 from dualcore.data.sums import exact_sum, rounded
 from dualcore.problem import Problem
 
-# (family, rows, targets, coef, intercept) -> one number a row
-Measure = Callable[..., FloatArray]
-
 
 @dataclass(frozen=True)
 class _HeldOut:
     """What every fold's models make of its rows: a number for each radius, then the weight; order-free sums."""
 
     problem: Problem
-    measure: Measure
+    measure: str  # a method of the family: one number a row
     folds: Folds
     models: list[list[tuple[FloatArray, Any]]]  # of every fold, one for each radius
 
     def __call__(self, chunk: Chunk) -> list[list[int]]:
         fold = self.folds.of(chunk.start, chunk.start + chunk.y.size)
         weights = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
-        found = []
+        found, measure = [], getattr(self.problem.family, self.measure)
         for number, models in enumerate(self.models):
             held = np.flatnonzero(fold == number)
             if not held.size:  # a short chunk may have no row of a fold
                 found.append([0] * (len(models) + 1))
                 continue
             rows, y = as_rows(chunk.X[held]), chunk.y[held]
-            values = [weights[held] * self.measure(self.problem.family, rows, y, *model) for model in models]
+            values = [weights[held] * measure(rows, y, *model) for model in models]
             found.append([exact_sum(value) for value in (*values, weights[held])])
         return found
 
@@ -56,7 +52,7 @@ def score_folds(
     radii: Any,
     n_folds: int,
     coreset: Any,
-    measure: Measure,
+    measure: str,
     random_state: Any,
     settings: dict[str, Any],
 ) -> tuple[FloatArray, FloatArray]:
@@ -73,6 +69,7 @@ def score_folds(
             radii,
             coreset,
             random_state=random_state,
+            build=False,
             **settings,
         )
         for fold in range(n_folds)

@@ -19,7 +19,7 @@ class PathPoint:
     radius: float
     solution: Solution  # its ``value``, ``lower_bound`` and ``gap`` are about the full data
     certificate: Certificate
-    build: int | None  # which coreset of the path it was trained on; None for the whole data
+    build: int | None  # which coreset of the path it was trained on; None for all rows, or a sample of them
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,6 @@ class RadiusPath:
     def __repr__(self) -> str:
         return (
             f"<RadiusPath of {len(self.points)} radii from {self.points[0].radius:g} to {self.points[-1].radius:g}: "
-            f"{self.n_builds} coresets, {self.n_reads} reads, largest certified relative gap "
+            f"{self.n_builds} coreset{'s' * (self.n_builds != 1)}, {self.n_reads} reads, largest certified gap "
             f"{self.relative_gap.max():.2e}>"
         )

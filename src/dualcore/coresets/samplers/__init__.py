@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dualcore.coresets.samplers.base import CoresetFit, Round, Sampler
+from dualcore.coresets.samplers.base import CoresetFit, Sampler
 from dualcore.coresets.samplers.baselines import ImportanceCoreset, LayeredCoreset, UniformCoreset
 from dualcore.coresets.samplers.dual import DualCoreset
 from dualcore.coresets.samplers.grid import GridDraw, grid_coreset
+from dualcore.coresets.samplers.gridcoreset import GridCoreset
+from dualcore.coresets.training import Round
 
 __all__ = [
     "CoresetFit",
     "DualCoreset",
+    "GridCoreset",
     "GridDraw",
     "ImportanceCoreset",
     "LayeredCoreset",

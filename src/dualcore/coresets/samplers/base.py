@@ -6,37 +6,21 @@ A fit comes with a certificate about the full data.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.anchors import pilot_anchor
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.anchors import pilot_anchor
 from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.coresets.training import Callback, Round
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, read_model
-
-
-@dataclass(frozen=True)
-class Round:
-    """One read of the data: how large the coreset was, and what is known about the full data after it."""
-
-    read: int
-    rows: int
-    risk: float
-    upper: float
-    lower: float
-
-    @property
-    def relative_gap(self) -> float:
-        """``(upper - lower) / upper``."""
-        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -66,9 +50,6 @@ class CoresetFit:
     history: tuple[Round, ...]
 
 
-Callback = Callable[[Round], None]
-
-
 def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
     """Return an Anchor from an Anchor or a Solution, or say what is wrong with it."""
     if isinstance(anchor, Solution):
@@ -89,6 +70,15 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
             f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
         )
     return replace(anchor, multiplier=problem.family.feasible_multiplier(anchor.coef, anchor.multiplier))
+
+
+def whole(source: Source, method: str) -> Coreset:
+    """Return all rows as a coreset: the full data, exactly."""
+    rows = np.arange(source.n_rows)
+    X, y = source.take(rows)
+    masses = source.row_masses() if source.is_weighted else None
+    weights = np.full(rows.size, 1.0 / rows.size) if masses is None else masses
+    return Coreset(rows, X, y, weights, source.n_rows, None, method, {"message": "size covers all rows"})
 
 
 class Sampler(ABC):
@@ -128,13 +118,15 @@ class Sampler(ABC):
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 200,
+        warm_start: Solution | None = None,
         callback: Callback | None = None,
     ) -> CoresetFit:
         """Train on a coreset, then read the full data once to score and certify the model."""
         source = as_source(problem, X, y, sample_weight)
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
-        solution = solve(problem, coreset.X, coreset.y, coreset.weights, solver=solver, tol=tol, max_iter=max_iter)
+        settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         return scored(problem, source, coreset, solution, callback, before=before)
 
     def _size(self, source: Source) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.samplers.anchors import pilot_sample
 from dualcore.coresets.samplers.base import Sampler
 from dualcore.coresets.samplers.byclass import LayerDraw, draw_layers
 from dualcore.coresets.samplers.grid import GridDraw

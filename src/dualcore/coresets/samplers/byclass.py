@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.coresets.allocate import allocate
+from dualcore.coresets.anchors import check_classes, check_size
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.samplers.allocate import allocate
-from dualcore.coresets.samplers.anchors import check_classes, check_size
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dualcore.coresets.allocate import allocate, merge_cells
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.samplers.allocate import allocate, merge_cells
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from

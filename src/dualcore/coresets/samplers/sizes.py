@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.coresets.samplers.allocate import allocate
+from dualcore.coresets.allocate import allocate
 from dualcore.coresets.samplers.grid import Grid
 from dualcore.data.arrays import FloatArray
 

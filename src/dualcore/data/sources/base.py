@@ -138,7 +138,7 @@ class Source(ABC):
         """Say where a row came from, for error messages."""
         return f"row {row}"
 
-    # What everyone uses
+    # What callers use
 
     @property
     def n_rows(self) -> int:

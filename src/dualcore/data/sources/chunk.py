@@ -22,7 +22,7 @@ class ClassError(SourceError):
 
 
 class RowError(ValueError):
-    """A row that cannot be used; whoever knows where the row came from turns it into a `SourceError`."""
+    """A row that cannot be used; the source, which knows where the row came from, turns it into a `SourceError`."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(row, problem)
@@ -60,11 +60,9 @@ def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArra
         code = np.array([places.get(value, -1) for value in values.tolist()], dtype=np.intp)[inverse]
     if (code < 0).any():
         row = int(np.argmax(code < 0))
-        [found, *known] = (
-            f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])
-        )
-        classes = " and ".join(known) if len(labels) == 2 else f"{', '.join(known)}{', ...' if len(labels) > 5 else ''}"
-        raise RowError(start + row, f"The target is {found}, but the classes are {classes}")
+        shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]
+        known = (" and " if len(labels) == 2 else ", ").join(shown[1:]) + (", ..." if len(labels) > 5 else "")
+        raise RowError(start + row, f"The target is {shown[0]}, but the classes are {known}")
     return code
 
 

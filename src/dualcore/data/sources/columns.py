@@ -222,7 +222,7 @@ def _places(
         first = int(np.argmax(wrong))
         found = column[first].as_py()
         if found is None:
-            raise RowError(start + first, f"Column {name!r} has a null; give fill= for it, or drop_missing=True")
+            raise RowError(start + first, f"Column {name!r} has a null; drop_missing=True leaves such rows out")
         raise RowError(start + first, f"Column {name!r} has the value {found!r}, not among {values!r}")
     return place
 

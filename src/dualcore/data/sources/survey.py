@@ -19,8 +19,6 @@ from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
 BOTH = (-1.0, 1.0)
-# Of more different targets than there can be classes so many are named: one more than `BOTH` has.
-_NAMED = 3
 
 
 class Tally(NamedTuple):
@@ -35,14 +33,13 @@ class Tally(NamedTuple):
 class Survey:
     """How many rows there are and what they weigh, in all and for every different target.
 
-    ``tallies`` is None where targets differ too much to be classes; ``named`` are then the first of them.
+    ``tallies`` is None where targets differ too much to be classes.
     """
 
     n_rows: int
     n_positive: int  # rows of positive weight
     total: int | None  # exact sum of the weights; None where rows have none
     tallies: dict[float, Tally] | None
-    named: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def of_equal(cls, n_rows: int) -> Survey:
@@ -60,11 +57,7 @@ class Survey:
         n_rows, n_positive = sum(part.n_rows for part in parts), sum(part.n_positive for part in parts)
         total = sum(weighted) if weighted else None
         if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
-            first = {value: min(tally.first for tally in found) for value, found in groups.items()}
-            for row, value in (named for part in parts for named in part.named):
-                first[value] = min(row, first.get(value, row))
-            named = sorted((row, value) for value, row in first.items())[:_NAMED]
-            return cls(n_rows, n_positive, total, None, tuple(named))
+            return cls(n_rows, n_positive, total, None)
         tallies = {
             value: Tally(min(tally.first for tally in found), *(sum(tally[k] for tally in found) for k in (1, 2)))
             for value, found in sorted(groups.items())
@@ -89,8 +82,8 @@ class Survey:
         return rounded(self.tallies[label].weight)
 
     def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
-        """Return the first row, and its target, that is none of ``labels``."""
-        rows = self.named if self.tallies is None else ((tally.first, value) for value, tally in self.tallies.items())
+        """Return the first row, and its target, that is none of ``labels``, where the different targets are known."""
+        rows = ((tally.first, value) for value, tally in (self.tallies or {}).items())
         return min((found for found in rows if found[1] not in labels), default=None)
 
 
@@ -109,9 +102,7 @@ def survey_chunk(chunk: Chunk) -> Survey:
     values, total = _distinct(y), None if weights is None else exact_sum(weights)
     n_positive = y.size if weights is None else int(np.count_nonzero(weights > 0.0))
     if values is None:
-        head = dict.fromkeys(y.tolist()[: 8 * _NAMED])  # in row order
-        named = tuple((chunk.start + int(np.argmax(y == value)), value) for value in list(head)[:_NAMED])
-        return Survey(y.size, n_positive, total, None, named)
+        return Survey(y.size, n_positive, total, None)
     tallies = {}
     for value in values:
         group = y == value

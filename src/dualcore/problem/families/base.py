@@ -221,6 +221,13 @@ class Family(ABC):
         """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
         return max(multiplier, self.kappa(coef))
 
+    def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
+        """Return the point nearest to ``target`` among the subgradients of ``budget`` times the least multiplier.
+
+        Of orders above 1 it is that of ``budget`` times the dual norm, on which ``h`` itself depends.
+        """
+        return np.zeros_like(coef)
+
     # Rows
 
     @abstractmethod

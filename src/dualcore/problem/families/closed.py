@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
@@ -37,6 +39,13 @@ class ClosedFamily(Family):
 
     def feasible_multiplier(self, coef: FloatArray, multiplier: float) -> float:
         return self._form.feasible_multiplier(self.size(coef), multiplier)
+
+    def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
+        least = 0.0 if self.is_classification else self.geometry.target_slope
+        if self.size(coef) < least * (1.0 - 1e-9):  # below the price of the target the norm has no slope
+            return np.zeros_like(coef)
+        rate = self.loss.lipschitz if self.linear_in_multiplier else 1.0
+        return self.geometry.norm.face(coef, target, rate * budget)
 
     def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
         t, size = self.signal_at(model, X, y), self.size(model.coef)

@@ -33,17 +33,7 @@ __all__ = [
 
 
 def get_form(loss: Loss, geometry: Geometry, radius: float) -> DualForm:
-    """Return the closed form for this loss and geometry, or raise ValueError where the worst-case risk is infinite."""
-    if geometry.order < loss.order:
-        raise ValueError(
-            f"The {loss.name!r} loss grows like a power of {loss.order:g}, so its worst-case risk of order "
-            f"{geometry.order:g} is infinite. Use order={loss.order:g}"
-            + (", or loss='hinge' or 'smooth_hinge' with order=1." if isinstance(loss, MarginLoss) else ".")
-        )
-    if geometry.order > loss.order:
-        raise ValueError(
-            f"No closed form of order {geometry.order:g} is known for the {loss.name!r} loss. Use order={loss.order:g}."
-        )
+    """Return the closed form for this loss and geometry; TypeError where none is known."""
     if loss.order > 1 and not isinstance(loss, (Squared, SquaredHinge, Power)):
         raise TypeError(
             f"{type(loss).__name__} is of order {loss.order:g}: no closed form is known. A loss of your own must be of "

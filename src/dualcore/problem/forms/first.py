@@ -35,19 +35,12 @@ class MarginForm(DualForm):
             return stay
         return stay + np.maximum(self.loss.flip_gain(t) - multiplier * self.geometry.label_cost, 0.0)
 
-    def flips(self, t: FloatArray, multiplier: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return which rows the adversary gains by flipping at this multiplier."""
-        if np.isinf(self.geometry.label_cost):
-            return np.zeros(t.shape, dtype=bool)
-        return np.asarray(self.loss.flip_gain(t) > multiplier * self.geometry.label_cost)
-
     def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
-        flipped = self.flips(t, multiplier)
-        slope = self.loss.slope(t)
-        if flipped.any():
-            slope[flipped] = -self.loss.slope(-t[flipped])
-        in_multiplier = np.where(flipped, -self.geometry.label_cost, 0.0) if flipped.any() else np.zeros_like(t)
-        return Partials(slope, in_multiplier, np.zeros_like(t))
+        found = self.evaluate(t, multiplier, size)
+        in_multiplier = np.zeros_like(t)
+        if found.flipped is not None:
+            in_multiplier[found.flipped] = -self.geometry.label_cost
+        return Partials(found.slope, in_multiplier, np.zeros_like(t))
 
     def flip_gains(self, t: FloatArray) -> FloatArray | None:
         return self.loss.flip_gain(t) if np.isfinite(self.geometry.label_cost) else None

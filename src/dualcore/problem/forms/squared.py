@@ -6,6 +6,7 @@ from bisect import bisect_left
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.fliptail import FlipTail
@@ -240,18 +241,21 @@ class SquaredHingeForm(SquaredForm):
         return above, below, float(np.clip(up / (up - down), 0.0, 1.0)) if up > down else 0.0
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        """Return ``1 + z`` of the rows that gain by a flip at some multiplier.
+        """Return ``1 + z`` of the rows that gain by a flip at some multiplier."""
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0:
+            return FlipTail.empty()
+        beyond = self._candidates(t, size)
+        beyond = beyond if weights is None else beyond[weights[beyond] > 0.0]
+        equal = np.full(beyond.size, 1.0 / total_weight)
+        return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / total_weight)
+
+    def _candidates(self, t: FloatArray, size: float) -> npt.NDArray[np.intp]:
+        """Return the rows that flip at some multiplier.
 
         A row that stays at one multiplier stays at all larger ones, and close to ``K^2`` it flips if
         ``1 + z - K gamma > [1 - z]_+``.
         """
-        gamma = self.geometry.label_cost
-        if np.isinf(gamma) or self.radius == 0.0:
-            return FlipTail.empty()
-        may = 1.0 + t - size * gamma > self.shortfall(t)
-        beyond = np.flatnonzero(may if weights is None else may & (weights > 0.0))
-        equal = np.full(beyond.size, 1.0 / total_weight)
-        return FlipTail(1.0 + t[beyond], equal if weights is None else weights[beyond] / total_weight)
+        return np.flatnonzero(1.0 + t - size * self.geometry.label_cost > self.shortfall(t))
 
     def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
         if not (tail.delta.size or tail.bins.size):
@@ -286,21 +290,25 @@ class SquaredHingeForm(SquaredForm):
         At a multiplier rows stay up to some margin, flip above it, and from another margin on also move. With the rows
         sorted by margin, the derivative in the multiplier takes two binary searches and a few running sums.
         """
-        order = np.argsort(t, kind="stable")
-        gamma, z = self.geometry.label_cost, t[order]
-        masses = np.full(t.size, 1.0 / t.size) if weights is None else weights[order]
-        squares = (np.ones(t.size), self.shortfall(z) ** 2, np.maximum(1.0 + z - size * gamma, 0.0) ** 2)
-        mass, staying, moving = (np.append(0.0, np.cumsum(masses * each)) for each in squares)
+        gamma, candidates = self.geometry.label_cost, self._candidates(t, size)
+        candidates = candidates[np.argsort(t[candidates])]
+        z, masses = t[candidates], 1.0 / t.size if weights is None else weights[candidates]
+        del candidates
+        mass, staying, moving = np.zeros((3, z.size + 1))
+        np.cumsum(np.broadcast_to(masses, z.shape), out=mass[1:])
+        np.cumsum(masses * self.shortfall(z) ** 2, out=staying[1:])
+        np.cumsum(masses * (1.0 + z - size * gamma) ** 2, out=moving[1:])
+        others = max(self.mean_loss(t, weights) - float(staying[-1]), 0.0)
 
         def flips(row: int, multiplier: float) -> bool:
             one = z[row : row + 1]
             return bool(self._flip(one, multiplier, size)[0] > SquaredForm.h(self, one, multiplier, size))
 
         def slope(multiplier: float) -> float:
-            first = bisect_left(range(t.size), True, key=lambda row: flips(row, multiplier))
-            farther = int(np.searchsorted(z, multiplier * gamma / size - 1.0)) if size > 0.0 else t.size
+            first = bisect_left(range(z.size), True, key=lambda row: flips(row, multiplier))
+            farther = int(np.searchsorted(z, multiplier * gamma / size - 1.0)) if size > 0.0 else z.size
             farther = max(first, farther)
-            scaled = float(staying[first] + moving[-1] - moving[farther])
+            scaled = others + float(staying[first] + moving[-1] - moving[farther])
             grown = scaled * (size / (multiplier - size**2)) ** 2 if scaled > 0.0 else 0.0
             return self.radius**2 - gamma**2 * float(mass[farther] - mass[first]) - grown
 

@@ -9,29 +9,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import brentq
 
 from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
+from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
-from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums, SmoothedLoss
+from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums
 from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
-
-# A spread below this share of a column's size is not taken from the difference of two moments.
-_CANCELLED = 0.03
-# Rows whose flips change with the size are looked at again on their own where they are at most this share of all.
-_FEW_MOVING = 0.2
-# Rows for the first guess of a size.
-_SAMPLED = 1000
-# A mean square above this has lost nothing to the smallest numbers of single precision.
-_LEAST_SQUARE = 1e-25
 
 
 def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
@@ -64,7 +55,6 @@ class MemoryOracle(Oracle):
         self._free: FloatArray | None = None
         self._signals: list[tuple[Point, FloatArray]] = []
         self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
-        self._stretch = 0.0  # the last size fitted over the least one; 0 before the first
 
     def close(self) -> None:
         if self._pool is not None:
@@ -120,53 +110,10 @@ class MemoryOracle(Oracle):
 
     def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
         function = RowFunction(self.problem, width)
-        if len(points) == 1:
-            return [self._fit_size(points[0], function, least[0])]
         return [
             point._replace(size=function.best_size(t, self.masses, floor))
             for point, t, floor in zip(points, self._signals_at(points), least, strict=True)
         ]
-
-    def _fit_size(self, point: Point, function: RowFunction, least: float) -> Point:
-        """Fit one size and evaluate there, with a single look at most rows.
-
-        The point is evaluated at a size like the last one; then only the few rows whose slopes depend on the change are
-        looked at.
-        """
-        if not point.coef.any():
-            self._signals = [(point, function.signal(np.full(self.n_rows, point.intercept), self.data.y))]
-        if self._known_signal(point) is not None:
-            return point._replace(size=function.best_size(self.signal(point), self.masses, least))
-        if self._stretch == 0.0:
-            self._stretch = self._sampled_size(point, function, least) / least if least > 0.0 else 1.0
-        guess = point._replace(size=self._stretch * least)
-        [sums] = self.evaluate([guess], function.width)
-        t = self.signal(point)
-        fitted = point._replace(size=function.best_size(t, self.masses, least))
-        self._stretch = fitted.size / least if least > 0.0 else 1.0
-        change, rows = function.resized(t, self.masses, guess.size, fitted.size)
-        moving = np.flatnonzero(change.slope)
-        if moving.size <= _FEW_MOVING * self.n_rows:
-            rows = rows[moving]
-            slope = self.masses[rows] * change.slope[moving] * self.data.y[rows]
-            total, operator = float(slope.sum()), self.operator()
-            X = operator.centred(self._blocks.rows(rows))
-            moment = operator.finish(operator.transpose_dot(X, slope), total)
-            more = RowSums(change.value, moment, total, change.flipped, change.roughness)
-            sums = RowSums.join([sums, more])
-            self._signals = [(fitted, t)]
-            self._seen = (function.width, [(fitted, sums)])
-        return fitted
-
-    def _sampled_size(self, point: Point, function: RowFunction, least: float) -> float:
-        """Return the size that fits a few rows."""
-        operator, rows = self.operator(), np.arange(0, self.n_rows, max(1, self.n_rows // _SAMPLED))
-        scores = operator.dot(operator.centred(self._blocks.rows(rows)), operator.narrow(point))
-        total = float(self.masses[rows].sum())
-        if not total > 0.0:
-            return least
-        t = function.signal(scores + point.intercept, self.data.y[rows])
-        return function.best_size(t, self.masses[rows] / total, least)
 
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
         known = [self._find(point, width) for point in points]
@@ -346,71 +293,30 @@ class MemoryOracle(Oracle):
             return 1.0
         return target_spread(self.data.y, self.masses)
 
-    def constant(self, width: float) -> float:
-        if not self.problem.fit_intercept:
-            return 0.0
-        loss, y, masses = SmoothedLoss(self.problem.loss, width), self.data.y, self.masses
-        if self.problem.is_classification:
-            shares = np.array([masses[y < 0.0].sum(), masses[y > 0.0].sum()])
-            signs = np.array([-1.0, 1.0])
-
-            def slope(intercept: float) -> float:
-                return float((shares * signs) @ loss.value_and_slope(signs * intercept)[1])
-
-            middle, reach = 0.0, 1.0
-        else:
-
-            def slope(intercept: float) -> float:
-                return float(masses @ loss.value_and_slope(intercept - y)[1])
-
-            middle, reach = float(masses @ y), self.typical_signal()
-        low, high = middle - reach, middle + reach
-        for _ in range(60):
-            if slope(low) <= 0.0 <= slope(high):
-                return float(brentq(slope, low, high, xtol=1e-14 * reach))
-            low, high = middle - 2.0 * (middle - low), middle + 2.0 * (high - middle)
-        return middle
+    def constant(self) -> float:
+        return best_constant(self.problem.loss, self.data.y, self.masses) if self.problem.fit_intercept else 0.0
 
     def with_problem(self, problem: Problem) -> MemoryOracle:
         return MemoryOracle(problem, self.data, self.columns)
 
     def _find_columns(self) -> ColumnScaling:
-        m = self.n_features
+        """Return the means of the columns, zero without an intercept, and their root mean squares about them."""
         centred = self.problem.fit_intercept
         if self._blocks.sparse:
             mean, square = self._blocks.moments(self.masses)
-            if np.isfinite(square).all():  # the certificate asks for them again, and would copy blocks of rows
-                self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
-            centre = mean if centred else np.zeros(m)
+            centre = mean if centred else np.zeros_like(mean)
             spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
         else:
-            mean, square = self._quick_moments()
-            centre = mean if centred else np.zeros(m)
-            spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
-            if not (spread > _CANCELLED * np.sqrt(square)).all():  # digits are lost to an offset, or to overflow
-                centre, spread = self._moments(centred)
+            centre, spread = self._moments(centred)
+            square = spread**2 + centre**2
+        if np.isfinite(square).all():  # the certificate asks for them again
+            self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
         return ColumnScaling(centre, np.where(spread > tiny, spread, 1.0))
 
-    def _quick_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the means of dense columns and of their squares from one pass, in the precision of the data.
-
-        The certificate asks for the squares again; whoever has too few digits gets them from the rows.
-        """
-        masses = self.masses.astype(np.float32) if self._blocks.single else self.masses
-
-        def work(part: slice, block: Any) -> FloatArray:
-            return np.array([masses[part] @ block, masses[part] @ (block * block)], dtype=np.float64)
-
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            mean, square = np.sum(self.map_blocks(work), axis=0)
-        if np.isfinite(square).all() and (square > _LEAST_SQUARE).all():
-            self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
-        return mean, square
-
     def _moments(self, centred: bool) -> tuple[FloatArray, FloatArray]:
-        """Return mean (zero where nothing is centred) and root mean square distance from it, over all rows."""
+        """Return mean (zero where nothing is centred) and root mean square distance from it, from two passes."""
         centre = np.zeros(self.n_features)
         if centred:
             parts = self.map_blocks(lambda part, block: self.masses[part] @ np.asarray(block, dtype=np.float64))

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-import scipy.linalg
+from scipy.linalg.lapack import dtrtrs
 from scipy.optimize import brentq
 
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.factor import DampedFactor
 
 # Beyond this many features no matrix of features x features is made.
 MOST_FEATURES = 3000
@@ -67,26 +68,19 @@ class DenseMetric(Metric):
     """``R`` the Cholesky factor of a Hessian."""
 
     def __init__(self, hessian: FloatArray) -> None:
-        scale = np.sqrt(np.maximum(np.diag(hessian), 0.0))
-        self.scale = np.where(scale > 0.0, scale, 1.0)
-        unit = hessian / np.outer(self.scale, self.scale)
-        damping = _DAMPING
-        while True:
-            unit[np.diag_indices_from(unit)] += damping
-            try:
-                self.factor = np.asfortranarray(scipy.linalg.cholesky(unit, check_finite=False))
-                break
-            except scipy.linalg.LinAlgError:
-                damping *= 10.0
+        found = DampedFactor(hessian, shift=_DAMPING)
+        if found.factor is None:
+            raise ValueError("the Hessian of the sample holds numbers that are not finite")
+        self.scale, self.lower = found.scale, found.factor
 
     def inward(self, x: FloatArray) -> FloatArray:
-        return np.asarray(self.factor @ (x * self.scale))
+        return np.asarray(self.lower.T @ (x * self.scale))
 
     def outward(self, z: FloatArray) -> FloatArray:
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, z, check_finite=False)) / self.scale
+        return np.asarray(dtrtrs(self.lower, z, lower=1, trans=1)[0] / self.scale)
 
     def gradient(self, g: FloatArray) -> FloatArray:
-        return np.asarray(scipy.linalg.solve_triangular(self.factor, g / self.scale, trans="T", check_finite=False))
+        return np.asarray(dtrtrs(self.lower, g / self.scale, lower=1)[0])
 
 
 class Hessian(ABC):

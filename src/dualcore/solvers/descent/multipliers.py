@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
+from scipy.sparse.linalg import LinearOperator, cg
 
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
@@ -253,22 +254,17 @@ class Multipliers:
 def conjugate_gradient(
     product: Callable[[FloatArray], FloatArray], right: FloatArray, metric: FloatArray
 ) -> tuple[FloatArray, int]:
-    """Solve ``product(x) = right`` roughly, preconditioned by a diagonal; return the solution and the products taken.
+    """Solve ``product(x) = right`` roughly; return the solution and the products taken.
 
-    scipy's measures the residual without the metric, in which alone its parts have the same unit.
+    The residual is measured in a diagonal metric, in which alone its parts have the same unit.
     """
-    step, residual = np.zeros_like(right), right.copy()
-    turned = residual / metric
-    direction, size = turned, float(residual @ turned)
-    least, count = _RESIDUAL**2 * size, 0
-    while size > least and count < _STEPS:
-        image = product(direction)
-        bent = float(direction @ image)
-        if not bent > 0.0:
-            break
-        step += (size / bent) * direction
-        residual -= (size / bent) * image
-        turned = residual / metric
-        size, before = float(residual @ turned), size
-        direction, count = turned + (size / before) * direction, count + 1
-    return (step if count else direction), count
+    count, roots = 0, np.sqrt(metric)
+
+    def scaled(z: FloatArray) -> FloatArray:
+        nonlocal count
+        count += 1
+        return product(z / roots) / roots
+
+    operator = LinearOperator((right.size, right.size), matvec=scaled, dtype=np.float64)
+    found = cg(operator, right / roots, rtol=_RESIDUAL, maxiter=_STEPS)[0]
+    return found / roots, count

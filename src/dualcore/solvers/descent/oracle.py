@@ -114,7 +114,7 @@ class Oracle(ABC):
         """Return how large a margin or a residual typically is, for the first width."""
 
     @abstractmethod
-    def constant(self, width: float) -> float:
+    def constant(self) -> float:
         """Return the best intercept of a model without coefficients, flips apart."""
 
     @abstractmethod

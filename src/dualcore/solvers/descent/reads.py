@@ -213,8 +213,8 @@ class ReadsOracle(Oracle):
     def typical_signal(self) -> float:
         return self.sampled.typical_signal()
 
-    def constant(self, width: float) -> float:
-        return self.sampled.constant(width)
+    def constant(self) -> float:
+        return self.sampled.constant()
 
     def with_problem(self, problem: Problem) -> Oracle:
         return MemoryOracle(problem, self.pilot, self.columns)

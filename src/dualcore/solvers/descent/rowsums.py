@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 from dualcore.certificates import DualPoint
@@ -164,27 +163,6 @@ class RowFunction:
                 flipped = float(masses[near] @ share)
                 roughness += self.flip_width * float(masses[near] @ (share * (1.0 - share)))
         return RowParts(float(masses @ value), slope, flipped, roughness)
-
-    def resized(
-        self, t: FloatArray, masses: FloatArray, old: float, new: float
-    ) -> tuple[RowParts, npt.NDArray[np.int64]]:
-        """Return by how much `parts` change from one size to another, and the rows whose slopes those are.
-
-        Rows that flip at neither size do not depend on it.
-        """
-        rows = np.flatnonzero(t > self._least_flipped(min(old, new)))
-        value, slope = self.loss.value_and_slope(t[rows])
-        flipped, flip_slope = self.loss.value_and_slope(-t[rows])
-        rate, held = self.label_cost * self.lipschitz, masses[rows]
-        ends = []
-        for size in (old, new):
-            gain = flipped - value - rate * size
-            share = self.share(gain)
-            added = self.flip_width * share * share + np.maximum(gain - self.flip_width, 0.0)
-            ends.append((added, share, self.flip_width * share * (1.0 - share)))
-        added, share, rough = (last - first for first, last in zip(*ends, strict=True))
-        change = RowParts(float(held @ added), -share * (slope + flip_slope), float(held @ share), float(held @ rough))
-        return change, rows
 
     def share(self, gain: FloatArray) -> FloatArray:
         """Return which share of a row flips, from what the flip gains."""

@@ -21,9 +21,6 @@ from dualcore.solvers.descent.proximal import proximal_newton
 from dualcore.solvers.descent.quasinewton import leave_origin, quasi_newton
 from dualcore.solvers.descent.rowsums import Point
 
-# A method for the Euclidean norm off the origin: see `quasi_newton`.
-SmoothStep = Callable[[Objective, Valued, Callable[[Valued], bool], int, Hessian], Valued]
-
 # Evaluations in what `solve` counts as one iteration.
 _ROUND = 50
 # The rows must be this many times those of a sample for a solve on the sample to pay.
@@ -90,13 +87,7 @@ def best_of(loop: Continuation, iterations: int) -> RawSolution:
     )
 
 
-def descend(
-    oracle: Oracle,
-    loop: Continuation,
-    start: Point | None,
-    rng: np.random.Generator,
-    smooth_step: SmoothStep = quasi_newton,
-) -> None:
+def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:
     """Minimise the risk on an oracle's data.
 
     A smooth risk is descended in the scaled columns as they are, and in the metric of a sample only where that is slow.
@@ -138,7 +129,7 @@ def descend(
         nonlocal known, smooth
         hessian, known = known or hessian_at(objective, here, width), None
         if smooth:
-            found = smooth_step(objective, here, enough, most, hessian)
+            found = quasi_newton(objective, here, enough, most, hessian)
             if objective.norm.dual(found.point.coef) >= objective.floor * (1.0 + _CLEAR):
                 return found
             # Here or nearby the price of the target begins to count, and the risk has an edge.
@@ -153,7 +144,7 @@ def descend(
 
     if here is None or not here.coef.any():
         objective = Objective(oracle, width)
-        [at] = objective.at([Point(np.zeros(m), oracle.constant(width), objective.floor)], fit_size=True)
+        [at] = objective.at([Point(np.zeros(m), oracle.constant(), objective.floor)], fit_size=True)
         if (width > 0.0 and problem.loss.kinks) or objective.norm.value(at.coef) <= at.size:
             loop.certify(at, width)
             if loop.is_done():

@@ -47,24 +47,24 @@ def sample_gram(design: ClassDesign) -> FloatArray | None:
 
 
 class ClassMetric(NamedTuple):
-    """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about the second derivative; a scale for levels.
+    """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about their curvature; a scale for intercepts.
 
     ``factor`` is R, of shape (m, m), or its diagonal, of shape (m,).
     """
 
     factor: FloatArray
-    level: float
+    intercept: float
     shape: tuple[int, int]
 
     @classmethod
     def of(cls, design: ClassDesign, gram: FloatArray | None, curvature: float, extra: FloatArray) -> ClassMetric:
         """Put the mean curvature of the loss and what radius and ridge add, shape (m,), together."""
-        level = float(np.sqrt(curvature))
+        intercept = float(np.sqrt(curvature))
         if gram is None:
-            return cls(np.sqrt(curvature * (1.0 + _DAMPING) + extra), level, design.shape)
+            return cls(np.sqrt(curvature * (1.0 + _DAMPING) + extra), intercept, design.shape)
         matrix = curvature * gram + np.diag(extra)
         matrix += _DAMPING * curvature * np.eye(len(matrix))
-        return cls(np.asfortranarray(np.triu(cho_factor(matrix)[0])), level, design.shape)
+        return cls(np.asfortranarray(np.triu(cho_factor(matrix)[0])), intercept, design.shape)
 
     def outward(self, z: FloatArray) -> FloatArray:
         """Return the model of coordinates."""
@@ -78,7 +78,7 @@ class ClassMetric(NamedTuple):
         """Return the coordinates of a model."""
         z, m = W.copy(), len(self.factor)
         z[:, :m] = z[:, :m] * self.factor if self.factor.ndim == 1 else z[:, :m] @ self.factor.T
-        z[:, m:] *= self.level
+        z[:, m:] *= self.intercept
         return z.ravel()
 
     def _divided(self, given: FloatArray, *, trans: int) -> FloatArray:
@@ -87,5 +87,5 @@ class ClassMetric(NamedTuple):
             out[:, :m] /= self.factor
         else:
             out[:, :m] = dtrtrs(self.factor, out[:, :m].T, trans=trans)[0].T
-        out[:, m:] /= self.level
+        out[:, m:] /= self.intercept
         return out

@@ -1,7 +1,7 @@
 """Newton's method for softmax problems, through small cone programs that hold few rows or none.
 
 One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the
-differences of coefficients and the rows near a change of label, enters a cone program as it is. Its solution is the
+differences of coefficients and the rows near a label flip, enters a cone program as it is. Its solution is the
 next model; its multipliers, with the probabilities moved to first order, are a dual point.
 """
 
@@ -34,7 +34,7 @@ _MOST_AXES = 400
 
 
 class Expansion(NamedTuple):
-    """The mean loss to second order, and what decides on changes of label."""
+    """The mean loss to second order, and what decides on label flips."""
 
     gradient: FloatArray
     curvature: FloatArray
@@ -44,7 +44,7 @@ class Expansion(NamedTuple):
 
 
 class OpenRows(NamedTuple):
-    """Rows near a change of label, with one entry for every label they may take, entries in row order.
+    """Rows near a label flip, with one entry for every label they may take, entries in row order.
 
     ``row``, ``label``, ``gain`` (entries,): what taking the label adds to the loss; ``place`` (entries,): which of
     ``features`` (rows, width) belongs to the entry.
@@ -104,8 +104,8 @@ def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *
     wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
     excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
-    tilt = _correct(here.curvature, factor, change, excess, flat)
-    return NewtonStep(change.reshape(W.shape) @ basis.T, tilt.reshape(W.shape) @ basis.T, flips, transport)
+    correction = _correct(here.curvature, factor, change, excess, flat)
+    return NewtonStep(change.reshape(W.shape) @ basis.T, correction.reshape(W.shape) @ basis.T, flips, transport)
 
 
 def _prices(design: ClassDesign) -> FloatArray:
@@ -119,17 +119,17 @@ def _correct(
 
     Without curvature there is nothing to correct: moves there, however long, only cost digits.
     """
-    tilt = change.copy()
+    correction = change.copy()
     if excess.size > _MOST_AXES:
         for _ in range(3):
-            tilt -= cho_solve(factor, excess + curvature @ tilt)
-        return tilt
+            correction -= cho_solve(factor, excess + curvature @ correction)
+        return correction
     values, axes = np.linalg.eigh(curvature)
     curved = values > flat * values[-1]
     values, axes = values[curved], axes[:, curved]
     for _ in range(3):
-        tilt -= axes @ ((axes.T @ (excess + curvature @ tilt)) / values)
-    return tilt
+        correction -= axes @ ((axes.T @ (excess + curvature @ correction)) / values)
+    return correction
 
 
 def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: FloatArray) -> Affine:
@@ -189,7 +189,7 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
 
 
 def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
-    """Return ``sum_i w_i (e_y - u_i) x_i``, what changes of label add to the gradient, in the basis."""
+    """Return ``sum_i w_i (e_y - u_i) x_i``, what label flips add to the gradient, in the basis."""
     out = np.zeros(design.shape)
     if flips.row.size:
         rows, index = np.unique(flips.row, return_inverse=True)
@@ -205,7 +205,7 @@ def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
 def _choose_open(
     design: ClassDesign, W: FloatArray, here: Expansion, multiplier: float, limit: int
 ) -> tuple[Flips, OpenRows]:
-    """Decide the rows far from any change of label; leave the nearest ``limit`` of them to the cone program.
+    """Decide the rows far from any label flip; leave the nearest ``limit`` of them to the cone program.
 
     ``multiplier`` is that of the risk at ``W``: the mass that gains more than its price is then affordable.
     """

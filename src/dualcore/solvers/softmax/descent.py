@@ -24,36 +24,36 @@ from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
 
-# Relative widths: the first, and the factor from round to round.
+# Relative width of the smoothing in the first round, and its factor from round to round.
 _FIRST_WIDTH, _NARROWER = 0.1, 0.5
-# Evaluations of a round, at least and at most; it ends where steps gain less than this share of the smoothing's slack.
+# Evaluations of a round, at least and at most. A round ends where a step is expected to gain less than this share of
+# the gap that the smoothing leaves.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
-# The same where changes of label spend the radius: what is left of the gradient is priced then, not scaled away.
+# The same where label flips spend the radius: the bound then pays for what is left of the gradient.
 _MOST_PRICED, _DONE_PRICED = 120, 1e-3
-# Where the bound loses more to what is left of the gradient than the smoothing leaves open, rounds end at that many
-# times less, down to the least factor, and may take as many evaluations as priced ones.
+# Where the bound loses more to what is left of the gradient than to the smoothing, rounds end at this share of the
+# gain, again and again down to the least share, and may take as many evaluations as with label flips.
 _STRICTER, _STRICTEST = 0.3, 1e-6
-# The same with a linear term from other rows: their gradient is priced, and an evaluation here costs no read.
-_DONE_LEANING = 1e-3
-# The factor on the width of the widest difference above which changes of label leave enough of the radius.
+# The share of the gap at which a round ends with a linear correction: its evaluations cost no read.
+_DONE_CORRECTED = 1e-3
+# The factor on the width of the widest difference above which label flips leave enough of the radius.
 _AMPLE = 0.5
-# The share of the newest dual point in the mean of all of them.
+# Weight of the newest dual point in the running mean of the dual points.
 _NEWEST = 0.5
-# A round with less progress than this, so often in a row, ends the run.
+# Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
 _PATIENCE, _PROGRESS = 20, 0.9
-# Without a bound rounds that lower the risk by less than this share of the tolerance, so many in a row, end the run.
-_SETTLED, _IDLE = 0.1, 4
-# Rows a feature of the sample that gives the start, and at least; relative gap asked of it.
-_START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
-# Relative gap asked of the problem without changes of label, which gives the start with them.
+# Without a bound: rounds in a row that lower the risk by less than this share of the tolerance, after which it ends.
+_LEAST_GAIN, _IDLE = 0.1, 4
+# Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it; and how many times
+# as many rows make it worth while.
+_START_ROWS, _START_FEWEST, _START_TOL, _WORTH = 5, 2000, 1e-2, 4
+# Relative gap asked of the problem without label flips, which gives the start with them.
 _START_UNCHANGED = 0.3
-# A sample is worth solving if the rows are so many times as many.
-_WORTH = 4
-# Share of the gap of a known model that a better bound could still close, below which none is looked for.
+# To certify a known model: the share of its gap that a better bound could still close, below which none is computed.
 ENOUGH = 0.02
 # Lengths of the first step that are tried.
 _TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
-# The metric is renewed once the mean curvature of the loss, or of the rest, has changed by this factor.
+# The metric is renewed once the mean curvature of the loss, or of the penalties, has changed by this factor.
 _CHANGED = 2.0
 
 
@@ -139,7 +139,7 @@ class ClassDescent:
             here = self._round(here, metric, memory)
             if self._is_over(here):
                 break
-            self.scale = self._size(here) or self.scale
+            self.scale = self._expected_width(here) or self.scale
             capped = self.risk.at(self._capped(here), self.width, self.scale)
             if self._keep(capped):
                 break
@@ -149,7 +149,7 @@ class ClassDescent:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
         before = self.upper
         self._bound(here)
-        self._idle = self._idle + 1 if before - self.upper <= _SETTLED * self.tol * self.upper else 0
+        self._idle = self._idle + 1 if before - self.upper <= _LEAST_GAIN * self.tol * self.upper else 0
         if self.closed or self.exhausted or (self._idle >= _IDLE and np.isinf(self.lower.value)):
             return True
         gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
@@ -172,9 +172,9 @@ class ClassDescent:
         return here.W
 
     def _start_on_sample(self) -> bool:
-        """Solve on a sample of the rows, if they are many; priors and widths come from there too."""
-        design = self.design
-        if self.W[:, : self.risk.price.size].any():
+        """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
+        design, risk = self.design, self.risk
+        if self.W[:, : risk.price.size].any():
             return False
         chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
         if _WORTH * chosen.size > design.data.rows.n:
@@ -183,17 +183,12 @@ class ClassDescent:
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
         small = ClassDescent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
         small.run()
-        risk = self.risk
-        if not self.W[:, : risk.price.size].any() or (
-            risk.at(small.W, small.width, small.scale).risk < risk.at(self.W, small.width, small.scale).risk
-        ):
-            self.W = small.W
-        self.scale, self.width = small.scale, small.width
+        self.W, self.scale, self.width = small.W, small.scale, small.width
         risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
         return True
 
     def _start_unchanged(self) -> bool:
-        """Solve without changes of label, if there is no start: smoothed changes of all labels can lead far astray.
+        """Solve without label flips, if there is no start: from zero, smoothed flips of all labels can lead far astray.
 
         With the l1 norm it takes longer, by measurement.
         """
@@ -208,7 +203,7 @@ class ClassDescent:
         self.W, self.scale, self.width, risk.widest = plain.W, plain.scale, plain.width, plain.risk.widest
         return True
 
-    def _size(self, here: SmoothRiskValue) -> float:
+    def _expected_width(self, here: SmoothRiskValue) -> float:
         """Return about how large the widest difference will be in the end: as large as the pairs with shares are."""
         U = self.risk.unit(here.W)
         return max(float((here.found.gradient * U).sum()), 0.1 * self.risk.widest.exact(U))
@@ -243,13 +238,13 @@ class ClassDescent:
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
         most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
-        if self.risk.lean is not None:
-            enough = _DONE_LEANING
+        if self.risk.correction is not None:
+            enough = _DONE_CORRECTED
         if self.strictness < 1.0:
             most, enough = _MOST_PRICED, self.strictness * enough
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
-            left = max(self.risk.slack(here), 0.2 * self.tol * here.risk)
+            left = max(self.risk.smoothing_gap(here), 0.2 * self.tol * here.risk)
             self.converged = 0.5 * float(gradient @ gradient) <= enough * left
             if done >= most or (done >= _FEWEST and self.converged):
                 break
@@ -315,7 +310,7 @@ def _differ(one: float, other: float) -> bool:
 
 
 def _mean_curvature(at: SmoothRiskValue, design: ClassDesign) -> float:
-    """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed changes of label add to it."""
+    """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed label flips add to it."""
     scores = at.scores - at.scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     chances /= chances.sum(axis=1, keepdims=True)

@@ -13,16 +13,16 @@ from dualcore.certificates.softmax.products import ClassProducts, empty_scores
 from dualcore.certificates.softmax.widest import SmoothedMaximum, widest_for
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["Lean", "SmoothRisk", "SmoothRiskValue"]
+__all__ = ["LinearCorrection", "SmoothRisk", "SmoothRiskValue"]
 
-# The width of a change of label, in scores, for a width of one of the widest difference, which is relative.
+# The width of a label flip, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 12.0
 # A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The share
 # times the width stays in the smoothed risk for good, so it is at most this part of the gap.
 _FLOOR, _LEFT_OPEN = 1e-3, 0.3
 # The prior that a label stays, at first.
 _STAYS = 0.9
-# Shares of the radius that changes of label leave: next to none, and enough for the whole width.
+# Shares of the radius that label flips leave: next to none, and enough for the whole width.
 _SPENT, _AMPLE = 1e-6, 0.1
 # Least factor on the width of a widest difference that has next to no budget.
 _NARROWEST = 0.01
@@ -48,7 +48,7 @@ class SmoothRiskValue(NamedTuple):
     label_width: float
 
 
-class Lean(NamedTuple):
+class LinearCorrection(NamedTuple):
     """A linear term and a damping around a model, for rows that stand for others.
 
     ``linear`` of shape (K, width) is what the gradient of all rows has beyond that of these. A change of coefficients
@@ -63,19 +63,19 @@ class Lean(NamedTuple):
     def at(self, W: FloatArray) -> tuple[float, FloatArray]:
         """Return value and gradient."""
         apart = W - self.centre
-        pull = self.damping * apart
+        force = self.damping * apart
         if self.gram is not None:
-            pull[:, : len(self.gram)] = self.damping * (apart[:, : len(self.gram)] @ self.gram)
-        return float((self.linear * apart).sum()) + 0.5 * float((pull * apart).sum()), self.linear + pull
+            force[:, : len(self.gram)] = self.damping * (apart[:, : len(self.gram)] @ self.gram)
+        return float((self.linear * apart).sum()) + 0.5 * float((force * apart).sum()), self.linear + force
 
 
 class SmoothRisk:
-    """The mean loss, the smoothed changes of label and the smoothed widest difference.
+    """The mean loss, the smoothed label flips and the smoothed widest difference.
 
         F(W) = min over nu >= 0 of  sigma (kappa_mu + nu) + sum_i w_i (l_i + f_i(kappa_mu + nu)) + ridge
 
     with ``f_i = v log(pi_iy + sum_{k != y} pi_ik exp((s_y - s_k - lam gamma) / v))``, which tends to the gain of the
-    best change of label. Convex and smooth in W; priors ``pi`` are renewed as those of the widest difference are.
+    best label flip. Convex and smooth in W; priors ``pi`` are renewed as those of the widest difference are.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class SmoothRisk:
         #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
         self.narrow = 1.0
         #: what is added to the risk; None for nothing
-        self.lean: Lean | None = None
+        self.correction: LinearCorrection | None = None
         self.n_evaluations = 0
         self._multiplier = 0.0
 
@@ -105,7 +105,7 @@ class SmoothRisk:
         """Return the coefficients in units without prices, 0 where a feature cannot move."""
         return np.asarray(W[:, : self.price.size] * self.inverse)
 
-    def at(self, W: FloatArray, width: float, scale: float, *, wide: bool = False) -> SmoothRiskValue:
+    def at(self, W: FloatArray, width: float, scale: float) -> SmoothRiskValue:
         """Return value and gradient.
 
         Parameters
@@ -115,8 +115,6 @@ class SmoothRisk:
             Relative width of all that is smoothed.
         scale : float
             About how large the widest difference is.
-        wide : bool, default=False
-            Whether float32 rows are widened.
         """
         self.n_evaluations += 1
         U, absolute = self.unit(W), width * scale * self.narrow
@@ -125,15 +123,15 @@ class SmoothRisk:
         apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
         penalty = 0.5 * float((self.design.ridge * apart * apart).sum())
         if self.problem.family.flips:
-            value, risk, budget, moment, scores, labels = self._with_flips(W, found.value, size, width, wide)
+            value, risk, budget, moment, scores, labels = self._with_flips(W, found.value, size, width)
         else:
-            loss, moment, scores = self._without(W, wide)
+            loss, moment, scores = self._without(W)
             value, risk = loss + self.problem.radius * found.value, loss + self.problem.radius * size
             budget, labels = self.problem.radius, None
         gradient = moment + self.design.ridge * apart
         gradient[:, : self.price.size] += budget * found.gradient * self.inverse
-        if self.lean is not None:
-            added, slope = self.lean.at(W)
+        if self.correction is not None:
+            added, slope = self.correction.at(W)
             penalty, gradient = penalty + added, gradient + slope
         return SmoothRiskValue(
             W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
@@ -159,14 +157,14 @@ class SmoothRisk:
             prior = np.maximum(at.labels, _floor(gap, at.label_width) / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)
 
-    def slack(self, at: SmoothRiskValue) -> float:
+    def smoothing_gap(self, at: SmoothRiskValue) -> float:
         """Return what the smoothing leaves open: the exact risk less the smoothed one's dual value."""
         U = self.unit(at.W)
         held = float((at.found.gradient * U).sum())
         out = at.budget * (self.widest.exact(U) - held)
         return max(out, at.risk - at.value, 0.0)
 
-    def _without(self, W: FloatArray, wide: bool) -> tuple[float, FloatArray, FloatArray]:
+    def _without(self, W: FloatArray, *, wide: bool = False) -> tuple[float, FloatArray, FloatArray]:
         scores, code, masses = empty_scores(self.every.size, W.shape[0]), self.design.code, self.masses
         loss = 0.0
 
@@ -183,12 +181,12 @@ class SmoothRisk:
         return loss, moment, scores
 
     def _with_flips(
-        self, W: FloatArray, smooth: float, size: float, width: float, wide: bool
+        self, W: FloatArray, smooth: float, size: float, width: float
     ) -> tuple[float, float, float, FloatArray, FloatArray, FloatArray]:
         """Scores first: how many labels change decides on the multiplier, and so on every slope."""
         problem, masses, code = self.problem, self.masses, self.design.code
         gamma = problem.geometry.label_cost
-        scores = self.products.scores(W, wide=wide)
+        scores = self.products.scores(W, wide=False)
         loss, chances = _losses(scores, code)
         gain = scores[self.every, code] - scores.min(axis=1)
         mean_loss = float(masses @ loss)
@@ -200,13 +198,13 @@ class SmoothRisk:
         value = problem.radius * multiplier + mean_loss + flips
         chances -= labels
         chances *= masses[:, None]
-        moment = self.products.moment(chances, wide=wide)
+        moment = self.products.moment(chances, wide=False)
         return value, risk, max(problem.radius - spent, 0.0), moment, scores, labels
 
     def _flip(
         self, scores: FloatArray, gain: FloatArray, least: float, width: float
     ) -> tuple[float, float, FloatArray]:
-        """Return the multiplier, the mean of what changes of label add, and the labels, shape (n, K)."""
+        """Return the multiplier, the mean of what label flips add, and the labels, shape (n, K)."""
         gamma, radius, code = self.problem.geometry.label_cost, self.problem.radius, self.design.code
         near = np.flatnonzero((gain > gamma * least - 30.0 * width) & (self.masses > 0.0))
         if not near.size:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from dualcore import (
     Anchor,
-    DualCoreset,
+    GridCoreset,
     ImportanceCoreset,
     LayeredCoreset,
     Problem,
@@ -153,7 +153,7 @@ def test_layered_is_dual_where_labels_cannot_flip(loss):
     X, labels, targets = sample()
     y = labels if problem.is_classification else targets
     layered = LayeredCoreset(size=50, random_state=2).build(problem, X, y)
-    dual = DualCoreset(size=50, calibrate=False, focus=False, random_state=2).build(problem, X, y)
+    dual = GridCoreset(size=50, random_state=2).build(problem, X, y)
     np.testing.assert_array_equal(layered.indices, dual.indices)
     np.testing.assert_allclose(layered.weights, dual.weights, rtol=1e-13)
 
@@ -166,7 +166,7 @@ def test_layered_and_dual_part_ways_where_labels_flip():
     plain = problem.loss.value(y * (X @ anchor.coef))
     assert (h > plain).mean() > 0.1
     layered = LayeredCoreset(size=50, anchor=anchor, random_state=2).build(problem, X, y)
-    dual = DualCoreset(size=50, calibrate=False, focus=False, anchor=anchor, random_state=2).build(problem, X, y)
+    dual = GridCoreset(size=50, anchor=anchor, random_state=2).build(problem, X, y)
     assert dual.details["cells"] == build_grid(h, h).n_cells
     assert not np.array_equal(layered.indices, dual.indices)
 
@@ -174,10 +174,8 @@ def test_layered_and_dual_part_ways_where_labels_flip():
 def test_all_samplers_of_one_seed_share_their_pilot_anchor():
     X, y, _ = sample()
     layered = LayeredCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
-    dual = DualCoreset(size=50, calibrate=False, focus=False, random_state=2).build(LOGISTIC, X, y)
-    ours = DualCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
+    dual = GridCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
     np.testing.assert_array_equal(layered.anchor.coef, dual.anchor.coef)
-    np.testing.assert_allclose(ours.anchor.coef, dual.anchor.coef, atol=1e-3)
 
 
 # A class is never lost without a word
@@ -218,7 +216,7 @@ def test_one_row_becomes_two_with_a_warning(sampler):
     assert set(coreset.y) == {-1.0, 1.0}
 
 
-@pytest.mark.parametrize("written", [LayeredCoreset(size=20), DualCoreset(size=20, calibrate=False, focus=False)])
+@pytest.mark.parametrize("written", [LayeredCoreset(size=20), GridCoreset(size=20)])
 def test_a_rare_class_on_which_the_anchor_does_well_is_not_lost_in_silence(written):
     """Layers look at the loss alone: rare rows of small loss share a layer with thousands of the other class."""
     X, y = rare()

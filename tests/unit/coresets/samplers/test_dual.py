@@ -1,14 +1,13 @@
-"""`DualCoreset`: Algorithm 1 as written, calibration, what is refused."""
+"""`DualCoreset`: seeds, containers, weights, what is refused."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from dualcore import Anchor, Coreset, DualCoreset, Problem, fit_coreset, grid_coreset, solve
+from dualcore import DualCoreset, Problem, fit_coreset, solve
 from dualcore.coresets.refine import as_sampler
-from dualcore.data.sources import ArraySource
-from pairs import every_value
 
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
@@ -22,69 +21,6 @@ def sample(n: int = 1200, m: int = 3, seed: int = 0, *, labels: bool = True) -> 
     return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0) if labels else score + rng.normal(size=n)
 
 
-def means(problem: Problem, anchor: Anchor, X, y, weights=None) -> np.ndarray:
-    """Mean ``h`` and its mean gradient in (theta, b, lambda) at the anchor."""
-    h = problem.h(anchor.coef, anchor.intercept, anchor.multiplier, X, y)
-    # `Problem.gradient` adds the ridge and the price of the multiplier, which do not depend on the rows.
-    slope = problem.gradient(anchor.coef, anchor.intercept, X, y, weights, multiplier=anchor.multiplier)
-    mean = h.mean() if weights is None else weights @ h
-    return np.concatenate([[mean, slope.intercept, slope.multiplier], slope.coef])
-
-
-# Algorithm 1 as written
-
-
-@pytest.mark.parametrize("problem", [LOGISTIC, HINGE, HUBER], ids=lambda problem: problem.loss.name)
-def test_algorithm_one_is_the_grid_of_h_at_the_anchor(problem):
-    X, y = sample(labels=problem.is_classification)
-    anchor = solve(problem, X[:200], y[:200])
-    coreset = DualCoreset(size=60, calibrate=False, focus=False, anchor=anchor, random_state=4).build(problem, X, y)
-    h = problem.h(anchor.coef, anchor.intercept, anchor.dual_variable, X, y)
-    if problem.is_classification:
-        stays = problem.loss.value(y * (X @ anchor.coef + anchor.intercept))
-        assert (h > stays + 1e-9).mean() > 0.05  # flips are active: h is not the plain loss
-    expected = grid_coreset(h, h, size=60, slack=float(h.mean()), random_state=0)
-    assert coreset.details["cells"] == expected.grid.n_cells
-    cell = expected.grid.cell[coreset.indices]
-    np.testing.assert_array_equal(np.bincount(cell, minlength=expected.draws.size), expected.draws)
-    np.testing.assert_allclose(coreset.weights, expected.grid.counts[cell] / (1200 * expected.draws[cell]), rtol=1e-12)
-
-
-def test_algorithm_one_reads_once_more_only_to_score():
-    X, y = sample()
-    source = ArraySource(X, y)
-    sampler = DualCoreset(size=60, calibrate=False, focus=False, random_state=0)
-    sampler.build(LOGISTIC, source)
-    assert source.n_reads == 1
-    assert sampler.fit(LOGISTIC, X, y).certificate.n_reads == 2
-
-
-# Calibration
-
-
-@every_value(
-    pytest.mark.parametrize("problem", [LOGISTIC, HINGE, HUBER], ids=lambda problem: problem.loss.name),
-    focus=[True, False],
-)
-def test_mean_and_gradient_of_h_at_the_anchor_are_reproduced(problem, focus):
-    X, y = sample(labels=problem.is_classification)
-    anchor = solve(problem, X[:200], y[:200])
-    coreset = DualCoreset(size=150, focus=focus, anchor=anchor, random_state=4).build(problem, X, y)
-    full = means(problem, coreset.anchor, X, y)
-    few = means(problem, coreset.anchor, coreset.X, coreset.y, coreset.weights)
-    np.testing.assert_allclose(few, full, atol=1e-8)
-    assert coreset.details["calibration_residual"] <= 1e-7
-    loose = DualCoreset(size=150, focus=focus, calibrate=False, anchor=anchor, random_state=4)
-    if focus:  # without focus this is Algorithm 1
-        other = loose.build(problem, X, y)
-        assert np.abs(means(problem, anchor_of(other), other.X, other.y, other.weights) - full).max() > 1e-4
-
-
-def anchor_of(coreset: Coreset) -> Anchor:
-    assert coreset.anchor is not None
-    return coreset.anchor
-
-
 def test_the_mass_of_the_classes_is_reproduced():
     X, y = sample()
     coreset = DualCoreset(size=150, random_state=4).build(LOGISTIC, X, y)
@@ -92,36 +28,49 @@ def test_the_mass_of_the_classes_is_reproduced():
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 10, 20])
-def test_fewer_rows_than_moments_still_make_a_coreset(size):
+def test_fewer_rows_than_the_model_needs_still_make_a_coreset(size):
     X, y = sample(m=30)
     coreset = DualCoreset(size=size, random_state=1).build(LOGISTIC, X, y)
     assert 1 < len(coreset) <= size
     assert set(coreset.y) == {-1.0, 1.0}
     assert (coreset.weights > 0.0).all()
     assert coreset.weights.sum() == pytest.approx(1.0, abs=1e-14)
-    assert np.isfinite(coreset.details["calibration_residual"])
+    assert "too few to reproduce the model" in coreset.details["message"]
 
 
-def test_calibration_beats_the_plain_draw_near_the_anchor():
-    """Mean over 10 seeds of the largest relative error at 30 models within a tenth of the anchor's norm."""
-    X, y = sample(4000)
-    anchor = solve(LOGISTIC, X[:300], y[:300])
-    errors = [
-        np.mean(
-            [
-                DualCoreset(size=200, calibrate=calibrate, focus=False, anchor=anchor, random_state=seed)
-                .build(LOGISTIC, X, y)
-                .measure(LOGISTIC, X, y, queries=30, ascents=0)
-                .epsilon
-                for seed in range(10)
-            ]
-        )
-        for calibrate in (True, False)
-    ]
-    assert errors[0] < 0.5 * errors[1]
+# Seeds, containers, weights
 
 
-# Weights
+def test_the_seed_decides():
+    X, y = sample()
+    one, same, other = (DualCoreset(size=80, random_state=seed).build(LOGISTIC, X, y) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.indices, same.indices)
+    np.testing.assert_array_equal(one.weights, same.weights)
+    assert not np.array_equal(one.indices, other.indices)
+
+
+def test_sparse_is_dense():
+    X, y = sample()
+    X = np.where(np.abs(X) > 0.4, X, 0.0)
+    problem = Problem("logistic", radius=0.1)
+    dense = DualCoreset(size=80, random_state=1).fit(problem, X, y)
+    sparse = DualCoreset(size=80, random_state=1).fit(problem, sp.csr_matrix(X), y)
+    np.testing.assert_allclose(sparse.solution.coef, dense.solution.coef, atol=1e-6)
+    assert len(sparse.coreset) == len(dense.coreset)
+    assert max(abs(sparse.coreset.excess), abs(dense.coreset.excess)) <= 1e-6
+    rows = sparse.coreset.indices
+    np.testing.assert_array_equal(sparse.coreset.X.toarray(), X[rows])
+
+
+def test_inputs_are_left_alone():
+    X, y = sample()
+    weights = np.ones(len(y))
+    before = X.copy(), y.copy(), weights.copy()
+    for array in (X, y, weights):
+        array.flags.writeable = False
+    DualCoreset(size=80, rounds=2, random_state=1).fit(LOGISTIC, X, y, weights)
+    for array, copy in zip((X, y, weights), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
 
 
 def test_equal_weights_are_no_weights():
@@ -132,42 +81,28 @@ def test_equal_weights_are_no_weights():
     np.testing.assert_allclose(plain.weights, equal.weights, rtol=1e-6)
 
 
-def test_weighted_moments_are_reproduced():
+def test_rows_without_weight_take_no_place_in_the_coreset():
     X, y = sample()
-    weights = np.random.default_rng(0).uniform(0.1, 3.0, size=len(y))
-    anchor = solve(LOGISTIC, X[:200], y[:200])
-    coreset = DualCoreset(size=150, anchor=anchor, random_state=4).build(LOGISTIC, X, y, weights)
-    full = means(LOGISTIC, coreset.anchor, X, y, weights / weights.sum())
-    few = means(LOGISTIC, coreset.anchor, coreset.X, coreset.y, coreset.weights)
-    np.testing.assert_allclose(few, full, atol=1e-8)
-
-
-# Anchors
-
-
-@pytest.mark.parametrize(
-    ("anchor", "error", "message"),
-    [
-        (Anchor(np.ones(2), 0.0, 9.0), ValueError, "2 coefficients but X has 3"),
-        (Anchor(np.ones(3), 0.0, 0.5), ValueError, r"multiplier 0.5 is below kappa = 1.73\d*: h is infinite"),
-        ((np.ones(3), 0.0), TypeError, "must be an Anchor or a Solution, got tuple"),
-    ],
-)
-def test_what_is_no_anchor_is_refused(anchor, error, message):
-    X, y = sample()
-    for options in ({}, {"calibrate": False, "focus": False}):
-        with pytest.raises(error, match=message):
-            DualCoreset(size=80, anchor=anchor, **options).build(LOGISTIC, X, y)
-
-
-@pytest.mark.parametrize("options", [{}, {"calibrate": False, "focus": False}])
-def test_an_anchor_that_is_not_finite_is_refused(options):
-    X, y = sample()
-    with pytest.raises(ValueError, match="finite"):
-        DualCoreset(size=80, anchor=Anchor(np.full(3, np.nan), 0.0, 9.0), **options).build(LOGISTIC, X, y)
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, size=len(y))
+    weights[np.arange(len(y)) % 2 == 0] = 0.0
+    coreset = DualCoreset(size=80, random_state=1).build(LOGISTIC, X, y, weights)
+    assert (weights[coreset.indices] > 0.0).all()
+    assert len(coreset) >= 75
 
 
 # All rows
+
+
+@pytest.mark.parametrize("size", [1.0, 1200, 5000])
+@pytest.mark.parametrize("options", [{}, {"rounds": 3}])
+def test_a_coreset_of_all_rows_is_the_data(size, options):
+    X, y = sample()
+    coreset = DualCoreset(size=size, random_state=0, **options).build(LOGISTIC, X, y)
+    np.testing.assert_array_equal(coreset.indices, np.arange(1200))
+    np.testing.assert_array_equal(coreset.X, X)
+    np.testing.assert_allclose(coreset.weights, 1.0 / 1200, rtol=1e-13)
+    fit = DualCoreset(size=size, random_state=0, **options).fit(LOGISTIC, X, y)
+    assert fit.solution.value == pytest.approx(solve(LOGISTIC, X, y).value, rel=1e-6)
 
 
 def test_the_certificate_of_all_rows_is_as_good_as_the_solver():
@@ -188,12 +123,6 @@ def test_the_certificate_of_all_rows_is_as_good_as_the_solver():
         ({"rounds": 2.0}, "rounds must be a whole number"),
         ({"target_gap": 0.0}, "target_gap must be positive"),
         ({"target_gap": np.nan}, "target_gap must be positive"),
-        ({"epsilon": 0.0, "parameter_radius": 1.0}, "strictly between 0 and 1"),
-        ({"epsilon": 1.0, "parameter_radius": 1.0}, "strictly between 0 and 1"),
-        ({"epsilon": 0.1}, "needs a positive parameter_radius"),
-        ({"epsilon": 0.1, "parameter_radius": -1.0}, "needs a positive parameter_radius"),
-        ({"calibrate": False, "focus": False, "rounds": 2}, "Algorithm 1 draws once"),
-        ({"size": None}, "size is None"),
         ({"size": 0}, "at least one row"),
     ],
 )
@@ -215,7 +144,7 @@ def test_one_row_is_enough_for_a_target():
 # The one call behind the estimators
 
 
-def test_a_number_is_a_calibrated_refined_coreset():
+def test_a_number_is_the_size_of_a_dual_coreset():
     sampler = as_sampler(0.1, 7)
     assert sampler == DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=7)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dualcore import Anchor, DualCoreset, Problem
+from dualcore import Anchor, GridCoreset, Problem
 from dualcore.coresets.samplers.grid import build_grid
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
 
@@ -109,7 +109,7 @@ def test_a_smaller_epsilon_a_larger_region_ask_for_more(epsilon):
 
 def test_a_vacuous_guarantee_is_said_to_be_vacuous_and_takes_every_row():
     X, y = sample(300)
-    coreset = DualCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(PROBLEM, X, y)
+    coreset = GridCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(PROBLEM, X, y)
     sizes = coreset.details["sizes"]
     assert sizes["vacuous"]
     assert min(sizes["asked"].values()) >= 300
@@ -126,7 +126,7 @@ def test_a_guarantee_that_says_something_is_kept():
     anchor = Anchor(np.array([0.2, 0.1]), 0.05, 0.3)
     rng = np.random.default_rng(5)
     for seed in range(20):
-        sampler = DualCoreset(epsilon=0.3, parameter_radius=radius, anchor=anchor, random_state=seed)
+        sampler = GridCoreset(epsilon=0.3, parameter_radius=radius, anchor=anchor, random_state=seed)
         coreset = sampler.build(problem, X, y)
         assert not coreset.details["sizes"]["vacuous"]
         assert len(coreset) == coreset.details["sizes"]["asked"][coreset.details["sizes"]["chosen"]] < 4000
@@ -149,14 +149,14 @@ def test_the_guarantee_is_kept_where_one_row_weighs_as_much_as_all_others():
     weights[0] = n - 1.0
     y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
     X = ((1.0 - h) * y)[:, None]
-    sampler = DualCoreset(epsilon=0.1, parameter_radius=1e-9, anchor=Anchor(np.ones(1), 0.0, 1.0), random_state=0)
+    sampler = GridCoreset(epsilon=0.1, parameter_radius=1e-9, anchor=Anchor(np.ones(1), 0.0, 1.0), random_state=0)
     coreset = sampler.build(Problem("hinge", radius=0.1), X, y, weights)
     assert coreset.weights @ h[coreset.indices] == pytest.approx(weights @ h / weights.sum(), rel=0.1)
 
 
 def test_without_a_size_the_pilot_has_one_of_its_own():
     X, y = sample(600)
-    coreset = DualCoreset(size=None, epsilon=0.2, parameter_radius=0.1, random_state=0).build(PROBLEM, X, y)
+    coreset = GridCoreset(size=None, epsilon=0.2, parameter_radius=0.1, random_state=0).build(PROBLEM, X, y)
     assert coreset.anchor is not None
     assert len(coreset) == 600
 
@@ -164,4 +164,4 @@ def test_without_a_size_the_pilot_has_one_of_its_own():
 def test_the_squared_losses_have_no_such_bound():
     X, y = sample(300)
     with pytest.raises(ValueError, match="order 1"):
-        DualCoreset(epsilon=0.2, parameter_radius=0.1, random_state=0).build(Problem("squared_hinge", radius=0.1), X, y)
+        GridCoreset(epsilon=0.2, parameter_radius=0.1, random_state=0).build(Problem("squared_hinge", radius=0.1), X, y)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from dualcore.coresets.samplers.calibrate import calibrate
+from dualcore.coresets.calibrate import calibrate
 
 
 def problem_of(seed: int, size: int, k: int, shift: float = 0.3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -211,6 +211,8 @@ def _dual_newton(
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
             share *= 0.5
             trial = dual(nu + share * step)
+        if share <= 1e-6:  # rounding is all that is left
+            break
         nu = nu + share * step
         value, lift, gradient = trial
     return nu, lift, float(np.abs(gradient).max())

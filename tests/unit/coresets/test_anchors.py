@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
-from dualcore.coresets.samplers.anchors import pilot_anchor, pilot_sample
+from dualcore.coresets.anchors import pilot_anchor, pilot_sample
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource
 

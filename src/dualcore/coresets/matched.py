@@ -1,0 +1,253 @@
+r"""What a coreset matches so that a model is its optimum: the optimality conditions of the model, row by row.
+
+The training problem is ``min sigma^p lam + sum_i w_i h_i(theta, b, lam) + ridge`` over ``lam >= kappa(theta)``. It is
+jointly convex. A model is optimal for weighted rows if and only if the sums
+
+.. math:: \Big( \sum_i w_i s_i x'_i, \quad \sum_i w_i s_i, \quad \sum_i w_i \, \text{spent}_i \Big)
+
+of slopes times moved rows, slopes and transport have values that depend on the model alone: the first is minus a
+subgradient of ridge and dual norm, the second is 0, the third is what the budget leaves. So rows and weights with these
+sums have the model as their optimum, whatever else they are. The mean of ``h`` is matched too: the risk then has the
+same value, and for powers its derivative in the dual norm is a multiple of it.
+
+The target is what the *conditions* ask for, not what the data have. A model that is not quite optimal on the data is
+exactly optimal for the coreset: a coreset with the gradient of the data would move away from it, by its own, poorer
+curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from dualcore.data.arrays import FloatArray
+from dualcore.problem import Anchor, Problem
+from dualcore.reading.closed import kink_distance
+from dualcore.reading.reading import Reading
+
+# A multiplier that exceeds kappa by less than this is at kappa.
+_AT_KAPPA = 1e-9
+
+
+class At(NamedTuple):
+    """A problem and a model of it: the pair whose optimality conditions are matched."""
+
+    problem: Problem
+    anchor: Anchor
+
+
+class Curvature(NamedTuple):
+    """Products ``(u . z)(v . z)`` of rows ``z`` in the metric of the Hessian, weighted by the curvature of the loss.
+
+    Matching their means gives the coreset second derivatives like those of all rows. ``left`` and ``right`` have the
+    shape (m + 1, n_products) and hold ``u`` and ``v`` in the units of the columns; ``width`` is that within which rows
+    count as curved where the loss has kinks.
+    """
+
+    at: At
+    left: FloatArray
+    right: FloatArray
+    width: float
+
+    @classmethod
+    def draw(cls, at: At, X: Any, y: FloatArray, weights: FloatArray, centre: FloatArray, n: int, seed: int) -> Any:
+        """Return random products, in the metric of some weighted rows."""
+        width = _spread(at, X, y, weights)
+        rows = _with_one(X, centre) * np.sqrt(_curvatures(at, X, y, width))[:, None]
+        gram = (rows * weights[:, None]).T @ rows
+        scale = 1.0 / np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
+        values, vectors = np.linalg.eigh(gram * scale * scale[:, None])
+        kept = values > 1e-10 * values[-1]
+        metric = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+        rng = np.random.Generator(np.random.Philox(key=seed))
+        left, right = rng.standard_normal((2, metric.shape[1], n))
+        return cls(at, metric @ left, metric @ right, width)
+
+    def values(self, X: Any, y: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return the products of each row, shape (n, n_products)."""
+        rows = _with_one(X, centre)
+        return (rows @ self.left) * (rows @ self.right) * _curvatures(self.at, X, y, self.width)[:, None]
+
+
+def _with_one(X: Any, centre: FloatArray) -> FloatArray:
+    dense = X.toarray() if sp.issparse(X) else X
+    return np.column_stack([dense - centre, np.ones(len(dense))])
+
+
+def _spread(at: At, X: Any, y: FloatArray, weights: FloatArray) -> float:
+    if not at.problem.family.is_closed:
+        return 1.0
+    t = at.problem.family.signal_at(at.anchor, X, y)
+    return 0.3 * max(float(np.sqrt(weights @ (t - weights @ t) ** 2)), 1e-12)
+
+
+def _curvatures(at: At, X: Any, y: FloatArray, width: float) -> FloatArray:
+    """Return the second derivative of ``h`` in the score: of the loss, or of a kink as wide as that."""
+    problem, anchor = at
+    if not problem.family.is_closed or not problem.loss.is_lipschitz:
+        return np.ones(y.size)
+    t = problem.family.signal_at(anchor, X, y)
+    if not problem.loss.kinks:
+        return np.maximum(problem.loss.curvature(t), 1e-6)
+    distance = kink_distance(problem, anchor.multiplier, t)
+    return np.maximum(1.0 - np.asarray(distance) / width, 1e-3)
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The matched numbers of a row at one or several models.
+
+    ``centre`` (m,) is subtracted from the columns: offsets would cost digits. It is zero where there is no intercept.
+    ``distance_factor`` multiplies distances from the kinks of models after the first: larger where these matter less.
+    """
+
+    models: tuple[At, ...]
+    centre: FloatArray
+    curvature: Curvature | None = None
+    distance_factor: float = 1.0
+
+    @property
+    def problem(self) -> Problem:
+        """The first problem: all have its loss, geometry and classes."""
+        return self.models[0].problem
+
+    @property
+    def n_scores(self) -> int:
+        """Scores with a slope of their own: the slopes of many classes sum to zero."""
+        k = self.problem.family.n_outputs
+        return k if k == 1 else k - 1
+
+    @property
+    def n_strata(self) -> int:
+        """Classes whose masses are matched, but for one: all masses together are one."""
+        return max(len(self.problem.family.strata) - 1, 0)
+
+    @property
+    def n_for_model(self) -> int:
+        """Numbers for each model: ``h``, transport, derivative in the dual norm, slopes, slopes times rows."""
+        return 3 + self.n_scores * (self.centre.size + 1)
+
+    @property
+    def n_columns(self) -> int:
+        """Numbers of a row."""
+        products = 0 if self.curvature is None else self.curvature.left.shape[1]
+        return self.n_strata + len(self.models) * self.n_for_model + products
+
+    def values(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return the numbers of each row, shape (n, n_columns)."""
+        out = np.empty((y.size, self.n_columns))
+        if self.n_strata:
+            out[:, : self.n_strata] = self.problem.family.stratum(y)[:, None] == np.arange(1, self.n_strata + 1)
+        first = self.n_strata
+        for at in self.models:
+            self._fill(out[:, first : first + self.n_for_model], at, X, y)
+            first += self.n_for_model
+        if self.curvature is not None:
+            out[:, first:] = self.curvature.values(X, y, self.centre)
+        return out
+
+    def _fill(self, out: FloatArray, at: At, X: Any, y: FloatArray) -> None:
+        problem, anchor = at
+        family, k, m = problem.family, self.n_scores, self.centre.size
+        found = family.rows(anchor, X, y)
+        slope = found.slope if found.slope.ndim == 2 else found.slope[:, None]
+        out[:, 0], out[:, 1], out[:, 2] = found.upper, found.spent, 0.0
+        if not family.linear_in_multiplier:
+            t = family.signal_at(anchor, X, y)
+            out[:, 2] = family.form.partials(t, anchor.multiplier, family.size(anchor.coef)).size
+        out[:, 3 : 3 + k] = slope[:, :k]
+        moved = found.moved.toarray() if sp.issparse(found.moved) else np.asarray(found.moved)
+        moved = moved - self.centre
+        for score in range(k):
+            np.multiply(moved, slope[:, score : score + 1], out=out[:, 3 + k + score * m : 3 + k + (score + 1) * m])
+        if not problem.fit_intercept:
+            out[:, 3 : 3 + k] = 0.0  # without an intercept the sum of slopes is free
+
+    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
+        """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
+        nearest: FloatArray | None = None
+        for number, (problem, anchor) in enumerate(self.models):
+            if not problem.family.is_closed:
+                return None
+            t = problem.family.signal_at(anchor, X, y)
+            here = kink_distance(problem, anchor.multiplier, t)
+            if here is not None:
+                here = here if number == 0 else self.distance_factor * here
+                nearest = here if nearest is None else np.minimum(nearest, here)
+        return nearest
+
+    def shifted(self, step: float) -> Matched:
+        """Return what is matched where all scores of the models are larger by ``step``: the other side of a kink."""
+        models = tuple(
+            At(problem, replace(anchor, intercept=anchor.intercept + step)) for problem, anchor in self.models
+        )
+        return replace(self, models=models)
+
+    def targets(self, means: FloatArray, n_models: int = 1) -> FloatArray:
+        """Return the sums that make the first models optimal, nearest to the ``means`` over all rows.
+
+        Those of other models, and what does not depend on a model, are the means; shape (n_columns,).
+        """
+        out, first = means.copy(), self.n_strata
+        for at in self.models[:n_models]:
+            part = slice(first, first + self.n_for_model)
+            out[part] = self._target(at, means[part])
+            first += self.n_for_model
+        return out
+
+    def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
+
+        Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
+        """
+        out, used = means.copy(), np.zeros(means.size, dtype=bool)
+        used[: self.n_strata] = True
+        k, first = self.n_scores, self.n_strata
+        for reading in readings:
+            at = slice(first, first + self.n_for_model)
+            slope = np.atleast_1d(reading.slope)[:k]
+            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
+            out[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
+            used[at] = True
+            used[first + 1] = self.problem.family.linear_in_multiplier
+            used[first + 2] = False
+            first += self.n_for_model
+        return out, used
+
+    def _target(self, at: At, mean: FloatArray) -> FloatArray:
+        problem, anchor = at
+        family, k, m = problem.family, self.n_scores, self.centre.size
+        out = mean.copy()
+        h, spent, in_size = mean[:3]
+        if problem.radius == 0.0:
+            budget = 0.0
+        elif family.linear_in_multiplier:
+            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + _AT_KAPPA)
+            out[1] = min(spent, problem.radius) if at_kappa else problem.radius
+            budget = problem.radius - out[1]
+        else:
+            out[1] = problem.price
+            if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
+                out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
+            budget = out[2]
+        slope = np.zeros(k) if problem.fit_intercept else mean[3 : 3 + k]
+        out[3 : 3 + k] = slope
+        moment = mean[3 + k :].reshape(k, m) + mean[3 : 3 + k, None] * self.centre
+        moment = moment if family.n_outputs == 1 else np.vstack([moment, -moment.sum(axis=0)])
+        moment = moment.reshape(anchor.coef.shape)
+        ridge = problem.ridge * anchor.coef
+        asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
+        out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
+        return out
+
+
+def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
+    """Return about the means of the columns, from some weighted rows; zero where no intercept absorbs them."""
+    if not problem.fit_intercept:
+        return np.zeros(X.shape[1])
+    return np.asarray(X.T @ weights, dtype=np.float64).ravel()

@@ -1,0 +1,354 @@
+r"""Recombination: a few weighted rows that have the same weighted sums as all rows.
+
+**Caratheodory.** A mean of vectors in ``R^d`` is a convex combination of at most ``d + 1`` of them. The proof is an
+algorithm: more vectors than that are affinely dependent, so weights can move along the dependence, without a change of
+any sum, until one of them is zero. `eliminate` does this for a few vectors. Many are cut into ``2 (d + 1)`` groups;
+eliminating half of the *group means* halves the number of rows (Litterer and Lyons 2012; Tchernychova 2015; Maalouf,
+Jubran and Feldman 2019), which costs O(n d + d^3 log(n / d)) in all.
+
+Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows.
+Rows are therefore reduced in leaves of fixed row numbers, and leaves are merged along the binary tree of `TreeSum`. The
+result does not depend on how the data were cut into chunks, nor on the order of merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import row_keys
+from dualcore.data.sources import Chunk, Source
+from dualcore.data.sources.chunk import stack_rows
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sums import TreeSum
+
+# Directions with a smaller share of the largest variance cannot be told from rounding of the Gram matrix.
+_NO_VARIANCE = 1e-14
+# The same of one set of vectors, after the change of basis, in standard deviations.
+_DEPENDENT = 1e-11
+# Directions of an elimination that are updated at a time; the others follow in one product.
+_PANEL = 32
+# Rows left by a reduction, for each matched number. More than one, so that weights can still move to a new target.
+_SPARE = 4
+# Numbers in a leaf, and its rows for each matched number: smaller leaves spend their time on eliminations.
+_LEAF_NUMBERS, _LEAF_FACTOR = 1 << 19, 8
+
+
+class Features(Protocol):
+    """The numbers whose weighted sums are matched."""
+
+    @property
+    def n_columns(self) -> int:
+        """How many numbers there are for each row."""
+
+    def values(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return the numbers of each row, shape (n, n_columns)."""
+
+    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
+        """Return how far each row is from the nearest kink, shape (n,); None where there is none."""
+
+
+class Basis(NamedTuple):
+    """An affine map of the matched numbers to uncorrelated ones of variance 1, the same for all rows.
+
+    Deciding group by group which numbers are dependent would lose digits where several anchors are stacked.
+    """
+
+    centre: FloatArray  # (d,)
+    transform: FloatArray  # (d, rank)
+
+    @classmethod
+    def of(cls, mean: FloatArray, second: FloatArray) -> Basis:
+        """Return the basis from the mean, shape (d,), and the mean outer product, shape (d, d), over all rows."""
+        covariance = second - np.outer(mean, mean)
+        deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
+        varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
+        scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
+        variances, vectors = np.linalg.eigh(covariance * scale * scale[:, None])
+        kept = variances > _NO_VARIANCE * max(float(variances[-1]), 1e-300)
+        return cls(mean, scale[:, None] * vectors[:, kept] / np.sqrt(variances[kept]))
+
+    @property
+    def rank(self) -> int:
+        """How many independent numbers there are; one row more than that is always enough."""
+        return int(self.transform.shape[1])
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        """Return the uncorrelated numbers, after a leading one for the mass; shape (n, 1 + rank)."""
+        out = np.empty((len(values), 1 + self.rank))
+        out[:, 0] = 1.0
+        np.matmul(values - self.centre, self.transform, out=out[:, 1:])
+        return out
+
+
+def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float = np.inf) -> FloatArray:
+    """Return weights with the same sums ``values.T @ weights``, all but ``rank(values)`` of them at a limit.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, d)
+    weights : ndarray of shape (n,)
+        Positive, at most ``most``.
+    most : ndarray of shape (n,) or float
+        Largest new weights; the smallest is 0.
+
+    Examples
+    --------
+    >>> values = np.column_stack([np.ones(5), np.arange(5.0)])
+    >>> new = eliminate(values, np.full(5, 0.2))
+    >>> int(np.count_nonzero(new)), round(float(new @ values[:, 1]), 12)
+    (2, 2.0)
+    """
+    weights, upper = weights.copy(), np.broadcast_to(np.asarray(most, dtype=np.float64), weights.shape)
+    null = _null_space(values)
+    while len(null):
+        panel, null = null[:_PANEL], null[_PANEL:]
+        fixed: list[int] = []
+        for k in range(len(panel)):
+            row = _to_limit(panel[k], weights, upper)
+            if row is None:
+                panel[k] = 0.0
+                continue
+            fixed.append(row)
+            panel[k] /= panel[k, row]
+            others = np.arange(len(panel)) != k
+            panel[others] -= np.outer(panel[others, row], panel[k])
+            panel[others, row] = 0.0
+        if fixed and len(null):  # the other directions leave these weights where they are
+            used = panel[panel.any(axis=1)]
+            null = null - null[:, fixed] @ used
+            null[:, fixed] = 0.0
+    return weights
+
+
+def _null_space(values: FloatArray) -> FloatArray:
+    """Return orthonormal directions along which weights leave the sums as they are, shape (n - rank, n)."""
+    n, d = values.shape
+    q, r = np.linalg.qr(values, mode="complete")
+    diagonal = np.abs(np.diagonal(r))
+    rank = min(n, d)
+    if not diagonal.min(initial=np.inf) > _DEPENDENT * diagonal.max(initial=0.0):
+        q, r, _ = scipy.linalg.qr(values, pivoting=True)
+        diagonal = np.abs(np.diagonal(r))
+        rank = int(np.count_nonzero(diagonal > _DEPENDENT * diagonal[0]))
+    return np.ascontiguousarray(q[:, rank:].T)
+
+
+def _to_limit(direction: FloatArray, weights: FloatArray, upper: FloatArray) -> int | None:
+    """Move the weights, in place, along a direction to the nearest limit of one of them; return which that is."""
+    size = np.abs(direction)
+    moving = np.flatnonzero(size > 1e-12 * size.max(initial=0.0))
+    if not moving.size:
+        return None
+    step, below, above = direction[moving], weights[moving], upper[moving] - weights[moving]
+    down, up = (np.where(sign * step > 0.0, above, below) / size[moving] for sign in (-1.0, 1.0))
+    sign, room = (-1.0, down) if down.min() <= up.min() else (1.0, up)
+    row = int(moving[int(np.argmin(room))])
+    weights += sign * float(room.min()) * direction
+    np.clip(weights, 0.0, upper, out=weights)
+    weights[row] = 0.0 if sign * direction[row] < 0.0 else upper[row]
+    return row
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Weighted rows that have the sums of more rows; two of them add up to a pool of all their rows.
+
+    ``rows`` (k,) are global numbers in the order of their keys, ``values`` (k, d) the matched numbers.
+    """
+
+    basis: Basis
+    rows: npt.NDArray[np.int64]
+    weights: FloatArray
+    values: FloatArray
+    X: Any
+    y: FloatArray
+
+    def __len__(self) -> int:
+        return int(self.rows.size)
+
+    def pick(self, chosen: npt.NDArray[Any], weights: FloatArray | None = None) -> Pool:
+        """Return some of the rows, with new weights if there are any."""
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            weights=self.weights[chosen] if weights is None else weights,
+            values=self.values[chosen],
+            X=self.X[chosen],
+            y=self.y[chosen],
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Pool]) -> Pool:
+        """Return the rows of all parts, which are of one basis."""
+        if len(parts) == 1:
+            return parts[0]
+        rows, weights, values, y = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "weights", "values", "y")
+        )
+        return Pool(parts[0].basis, rows, weights, values, stack_rows([part.X for part in parts]), y)
+
+    def __add__(self, other: Pool) -> Pool:
+        # Rows of both parts alternate, so that every group has some of each.
+        joined = Pool.join([self, other])
+        ranks = np.concatenate([np.arange(len(self)) / len(self), np.arange(len(other)) / len(other)])
+        return joined.pick(np.argsort(ranks, kind="stable")).reduced()
+
+    def reduced(self, most: int = 0) -> Pool:
+        """Return about four rows for each independent number, or ``most`` if these are more, with the same sums."""
+        pool, n_groups = self, 2 * (self.basis.rank + 1)
+        while len(pool) > max(_SPARE * (self.basis.rank + 1), most):
+            pool = pool._halved(n_groups)
+        return pool
+
+    def _halved(self, n_groups: int) -> Pool:
+        """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
+        group = np.arange(len(self)) % n_groups
+        whole = len(self) // n_groups * n_groups
+        d = self.values.shape[1]
+        weighted = self.weights[:, None] * (self.values - self.basis.centre)
+        sums = weighted[:whole].reshape(-1, n_groups, d).sum(axis=0)
+        sums[: len(self) - whole] += weighted[whole:]
+        masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
+        means = np.empty((n_groups, 1 + self.basis.rank))
+        means[:, 0] = 1.0
+        np.matmul(sums / masses[:, None], self.basis.transform, out=means[:, 1:])
+        factors = eliminate(means, masses) / masses
+        kept = np.flatnonzero(factors[group] > 0.0)
+        return self.pick(kept, self.weights[kept] * factors[group[kept]])
+
+
+def in_key_order(
+    seed: int, rows: npt.NDArray[np.int64], X: Any, y: FloatArray, masses: FloatArray
+) -> tuple[npt.NDArray[np.int64], Any, FloatArray, FloatArray]:
+    """Return rows in the order of their keys, without those of no mass, which stand for nothing."""
+    order = np.argsort(np.where(masses > 0.0, row_keys(seed, rows), np.inf))[: np.count_nonzero(masses)]
+    return rows[order], X[order], y[order], masses[order]
+
+
+def leaf_of(n_columns: int) -> int:
+    """Return the rows of a leaf: a power of two that depends on the number of matched numbers alone.
+
+    Examples
+    --------
+    >>> leaf_of(24), leaf_of(112), leaf_of(800)
+    (16384, 4096, 8192)
+    """
+    wanted = max(_LEAF_NUMBERS // max(n_columns, 1), 1)
+    return max(1 << (wanted.bit_length() - 1), 1 << (_LEAF_FACTOR * n_columns - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class _MomentRead(LeafRead[TreeSum]):
+    """Sums of the matched numbers, and of their products with each other if these are wanted."""
+
+    features: Features
+    products: bool
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        return leaf_of(self.features.n_columns)
+
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        leaf, table = self.leaf_of(chunk), []
+        for part in chunk.cut(leaf):
+            values = self.features.values(part.X, part.y)
+            masses = part.masses(self.total)
+            squares = ((masses[:, None] * values).T @ values).ravel() if self.products else np.empty(0)
+            table.append(np.concatenate([masses @ values, squares]))
+        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
+
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        return TreeSum.join(found)
+
+
+def find_basis(source: Source, features: Features) -> Basis:
+    """Return one basis for all rows: one read."""
+    d = features.n_columns
+    sums = _MomentRead(source.n_rows, source.total_weight, features, True).over(source).total()
+    return Basis.of(sums[:d], sums[d:].reshape(d, d))
+
+
+def find_means(source: Source, features: Features) -> FloatArray:
+    """Return the means of the matched numbers over all rows, shape (d,): one read."""
+    return _MomentRead(source.n_rows, source.total_weight, features, False).over(source).total()
+
+
+class NearRule(NamedTuple):
+    """Which rows are kept apart with their own masses: those within ``width`` of a kink, a few of each leaf."""
+
+    width: float
+    per_leaf: int
+
+
+class Recombined(NamedTuple):
+    """All rows, reduced: a pool, and the rows near kinks, nearest first, which the pool does not hold."""
+
+    pool: Pool
+    near: Pool
+    distances: FloatArray
+
+
+class _Found(NamedTuple):
+    tree: TreeSum  # of pools
+    near: list[tuple[Pool, FloatArray]]
+
+
+@dataclass(frozen=True)
+class _PoolRead(LeafRead[_Found]):
+    """Pools of leaves, merged along the tree of leaves."""
+
+    features: Features
+    basis: Basis
+    near: NearRule
+    seed: int
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        return leaf_of(self.features.n_columns)
+
+    def sums_of(self, chunk: Chunk) -> _Found:
+        leaf, trees, near = self.leaf_of(chunk), [], []
+        for part in chunk.cut(leaf):
+            rows = np.arange(part.start, part.start + part.y.size)
+            rows, X, y, masses = in_key_order(self.seed, rows, part.X, part.y, part.masses(self.total))
+            pool = Pool(self.basis, rows, masses, self.features.values(X, y), X, y)
+            if self.near.per_leaf:
+                distances = self.features.distances(X, y)
+                if distances is not None:
+                    close = np.flatnonzero(distances < self.near.width)
+                    close = close[np.lexsort((pool.rows[close], distances[close]))][: self.near.per_leaf]
+                    if close.size:
+                        near.append((pool.pick(close), distances[close]))
+                        pool = pool.pick(np.delete(np.arange(len(pool)), close))
+            if len(pool):
+                trees.append(TreeSum({(0, part.start // leaf): pool.reduced()}))  # type: ignore[dict-item]
+        return _Found(TreeSum.join(trees), near)
+
+    def join(self, found: list[_Found]) -> _Found:
+        return _Found(TreeSum.join(each.tree for each in found), [near for each in found for near in each.near])
+
+
+def recombine(source: Source, features: Features, basis: Basis, near: NearRule, seed: int) -> Recombined:
+    """Return a few rows with the weighted sums of all rows, and the rows near a kink as they are: one read.
+
+    There are about four rows for each independent number, and as many for each bit of the number of leaves.
+    """
+    tree, close = _PoolRead(source.n_rows, source.total_weight, features, basis, near, seed).over(source)
+    empty = np.empty(0, dtype=np.int64)
+    nodes: list[Any] = [tree.nodes[place] for place in sorted(tree.nodes, key=lambda place: place[1] << place[0])]
+    if nodes:
+        pool = nodes[0]
+        for node in nodes[1:]:
+            pool = pool + node
+    else:
+        pool = close[0][0].pick(empty)
+    if not close:
+        return Recombined(pool, pool.pick(empty), np.empty(0))
+    kept, distances = Pool.join([part for part, _ in close]), np.concatenate([each for _, each in close])
+    order = np.lexsort((kept.rows, distances))
+    return Recombined(pool, kept.pick(order), distances[order])

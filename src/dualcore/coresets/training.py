@@ -1,0 +1,261 @@
+r"""Training on a sample that is corrected by reads of all rows.
+
+A *working sample* of a dozen rows or more for each parameter stays in memory. The model that it trains is read on all
+rows: its risk, gradient and certificate. If the certificate is not tight enough, the weights of the sample are moved as
+little as possible so that it has the mean ``h``, gradient and transport of all rows at every model read so far. Then it
+trains the next model. Data that fit the working sample are trained on as they are. Where features are so many that it
+would not fit in memory, gradients of reads train the model (`solve` on a source).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualcore.certificates import Certificate
+from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.reading.closed import ClosedReading, spread_of
+from dualcore.reading.reading import Reading, read
+from dualcore.reading.repair import can_repair, repaired_bounds
+from dualcore.reading.rowdata import rows_in_memory
+from dualcore.reading.summary import Pass
+from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
+from dualcore.solvers.assess import certify_rows
+from dualcore.solvers.pilot import Pilot
+
+# Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
+_ROWS, _ROWS_KINKS = 12, 40
+# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
+_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
+# Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
+_ROUGH = 1e-4
+# Share of the gap asked for; the loop ends when the risk falls by less.
+_STALLED = 0.1
+# Width over which slopes are averaged for the second dual candidate of a read, in standard deviations of the scores.
+_WIDTH = 0.05
+
+
+@dataclass(frozen=True)
+class Round:
+    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+
+    read: int
+    rows: int
+    risk: float
+    upper: float
+    lower: float
+
+    @property
+    def relative_gap(self) -> float:
+        """``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / max(abs(self.upper), np.finfo(float).tiny)
+
+
+Callback = Callable[[Round], None]
+
+
+class Trained(NamedTuple):
+    """A model, what is known of it on all rows, and a sample of these that is in memory."""
+
+    solution: Solution
+    certificate: Certificate
+    history: tuple[Round, ...]
+    rows: Pilot
+
+
+def working_rows(problem: Problem, n_features: int) -> int:
+    """Return how many rows the working sample has; data of no more rows are trained on as they are.
+
+    Examples
+    --------
+    >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
+    (20000, 31400)
+    """
+    n_parameters = problem.family.n_outputs * (n_features + 1)
+    kinks = problem.family.is_closed and problem.form.has_kinks
+    least = (_ROWS_KINKS if kinks else _ROWS) * n_parameters
+    return max(least, min(_CHEAP_ROWS, _CHEAP_NUMBERS // n_features))
+
+
+def train(
+    problem: Problem,
+    source: Source,
+    *,
+    rounds: int,
+    target_gap: float,
+    seed: int,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    warm_start: Solution | None = None,
+    callback: Callback | None = None,
+) -> Trained:
+    """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
+
+    ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
+    """
+    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
+    size = working_rows(problem, source.n_features)
+    if size >= source.n_rows or size * source.n_features > MOST_NUMBERS:
+        return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
+    return _Loop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
+
+
+def _train_all(
+    problem: Problem,
+    source: Source,
+    seed: int,
+    settings: dict[str, Any],
+    target_gap: float,
+    callback: Callback | None,
+) -> Trained:
+    """Train on all rows. Where they are few they are loaded, so that every kind of source gives the same model."""
+    history: list[Round] = []
+    before = source.n_reads
+
+    def tell(done: Iterate) -> None:
+        upper, lower = (history[-1].upper, history[-1].lower) if history else (np.inf, -np.inf)
+        known = min(upper, done.value), max(lower, done.value - done.gap)
+        history.append(Round(done.iteration, source.n_rows, done.value, *known))
+        if callback is not None:
+            callback(history[-1])
+
+    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
+    size = min(max(size, len(problem.family.strata), 1), source.n_rows)
+    rows = pilot_sample(problem, source, size, seed_from(seed, 1))
+    if size == source.n_rows:  # those without weight are left out
+        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
+    else:
+        if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
+            settings = settings | {"tol": max(settings["tol"], target_gap)}
+        solution = solve(problem, source, callback=tell, **settings)
+    reads = max(source.n_reads - before, 1)
+    tell(Iterate(reads, solution.value, solution.gap))
+    history[-1] = replace(history[-1], upper=solution.value, lower=solution.lower_bound)
+    certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
+    return Trained(solution, certificate, tuple(history), rows)
+
+
+class _Loop:
+    """Models of the working sample, each read on all rows, until the certificate is tight."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        source: Source,
+        size: int,
+        seed: int,
+        settings: dict[str, Any],
+        target_gap: float,
+        callback: Callback | None,
+    ) -> None:
+        self.problem, self.source, self.target_gap, self.callback = problem, source, target_gap, callback
+        self.settings = dict(settings)
+        if not problem.family.is_closed:
+            self.settings["tol"] = max(settings["tol"], _ROUGH)
+        self.before = source.n_reads
+        self.rows = pilot_sample(problem, source, size, seed_from(seed, 1))
+        self.centre = centre_of(problem, self.rows.X, self.rows.weights)
+        self.readings: list[Reading] = []
+        self.history: list[Round] = []
+        self.upper, self.lower = np.inf, -np.inf
+
+    def run(self, rounds: int, start: Solution | None) -> Trained:
+        """Return the best model."""
+        working = self.rows
+        best: tuple[Solution, Reading] | None = None
+        for number in range(rounds + 1):
+            solution = start if start is not None and number == 0 else self._solve(working, start)
+            before, reading = self.upper, self._read(solution)
+            start = solution
+            if best is None or reading.risk < best[1].risk:
+                best = solution, reading
+            # Where the risk no longer falls the model is good, and only its bound is not: `_finish` looks for another.
+            if self._tight() or before - self.upper <= _STALLED * self.target_gap * abs(self.upper):
+                break
+            if number == rounds:
+                break
+            working = self._corrected()
+        if best is None:
+            raise RuntimeError("the loop always reads at least once")
+        return self._finish(*best)
+
+    def _solve(self, rows: Pilot, start: Solution | None) -> Solution:
+        return solve_quietly(self.problem, rows, warm_start=start, **self.settings)
+
+    def _read(self, solution: Solution) -> Reading:
+        problem, anchor = self.problem, anchor_at(self.problem, solution)
+        width, sizes = 0.0, self.readings[-1].column_sizes if self.readings else None
+        if problem.family.is_closed and problem.loss.kinks:
+            t = problem.family.signal_at(anchor, self.rows.X, self.rows.y)
+            width = _WIDTH * spread_of(t, self.rows.weights)
+        task = Pass(problem, anchor, width, sized=sizes is None)
+        reading = read(self.source, task, sizes)
+        self.upper = min(self.upper, reading.risk)
+        earlier = [dual for each in self.readings for dual in each.duals]
+        self.lower = min(max(self.lower, reading.lower_bound(self.upper, earlier)), self.upper)
+        self.readings.append(reading)
+        self._tell(reading.risk)
+        return reading
+
+    def _tell(self, risk: float) -> None:
+        done = Round(self.source.n_reads - self.before, len(self.rows.y), risk, self.upper, self.lower)
+        self.history.append(done)
+        if self.callback is not None:
+            self.callback(done)
+
+    def _tight(self) -> bool:
+        return self.history[-1].relative_gap <= self.target_gap
+
+    def _corrected(self) -> Pilot:
+        """Return the sample with weights that have the sums of all rows at every model read so far."""
+        rows = self.rows
+        models = tuple(At(self.problem, reading.anchor) for reading in self.readings)
+        matched = Matched(models, self.centre)
+        values = matched.values(rows.X, rows.y)
+        targets, used = matched.known_sums(rows.weights @ values, self.readings)
+        found = calibrate(rows.weights, values[:, used], targets[used])
+        if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
+            return rows
+        kept = found.weights > 0.0
+        return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept])
+
+    def _finish(self, solution: Solution, best: Reading) -> Trained:
+        """Return the model with everything about all rows; further reads look for a tighter bound where it is loose."""
+        rounding, multiplier = best.rounding, best.multiplier
+        if best.needs_rows:
+            known, multiplier = certify_rows(self.problem, self.source, best.anchor)
+            self.upper, self.lower = known.upper, min(max(self.lower, known.lower), known.upper)
+            rounding = known.rounding
+            self._tell(self.upper)
+        elif not self._tight():
+            for bound in self._closer_bounds(best):
+                self.lower = min(max(self.lower, bound), self.upper)
+                self._tell(self.upper)
+                if self._tight():
+                    break
+        risk, lower = self.upper, self.lower
+        status = Status.OPTIMAL if self._tight() else Status.MAX_ITER
+        solution = replace(
+            solution, value=risk, dual_variable=multiplier, lower_bound=lower, gap=risk - lower, dual=None,
+            rounding=rounding, status=status, n_reads=self.history[-1].read,
+        )  # fmt: skip
+        certificate = Certificate(risk, lower, self.history[-1].read, rounding)
+        return Trained(solution, certificate, tuple(self.history), self.rows)
+
+    def _closer_bounds(self, best: Reading) -> Iterator[float]:
+        """Return bounds that take a read each, as far as there are any for the problem."""
+        if not isinstance(best, ClosedReading) or not can_repair(self.problem, self.source.n_features):
+            return iter(())
+        anchor = replace(best.anchor, multiplier=best.multiplier)
+        t = self.problem.family.signal_at(anchor, self.rows.X, self.rows.y)
+        spread = spread_of(t, self.rows.weights)
+        return repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk))

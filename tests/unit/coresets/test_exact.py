@@ -1,0 +1,140 @@
+"""Exact coresets: rows whose own optimum is the model, for every family; what is measured is what is true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from dualcore import DualCoreset, Problem, UniformCoreset, fit_coreset, solve
+from dualcore.coresets.exact import plan_rows, rows_for
+from dualcore.coresets.matched import At, Matched
+from dualcore.problem import Anchor
+
+
+def table(n: int = 4000, m: int = 6, seed: int = 0, *, labels: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, m)) @ (np.eye(m) + 0.3 * rng.normal(size=(m, m))) + 3.0
+    score = (X - 3.0) @ rng.normal(size=m) + 0.3
+    return X, np.where(score + rng.logistic(size=n) > 0.0, 1.0, -1.0) if labels else score + rng.standard_t(3, size=n)
+
+
+PROBLEMS = {
+    "logistic": Problem("logistic", radius=0.1),
+    "logistic l1 that flips": Problem("logistic", radius=0.05, norm="l1", label_cost=1.0),
+    "logistic linf with ridge": Problem("logistic", radius=0.05, norm="linf", ridge=0.01),
+    "logistic without intercept": Problem("logistic", radius=0.1, fit_intercept=False),
+    "plain": Problem("logistic", ridge=0.01),
+    "hinge": Problem("hinge", radius=0.1),
+    "hinge l1 that flips": Problem("hinge", radius=0.05, norm="l1", label_cost=1.0),
+    "smooth hinge": Problem("smooth_hinge", radius=0.1, label_cost=2.0),
+    "squared hinge": Problem("squared_hinge", radius=0.1),
+    "huber": Problem("huber", radius=0.1, norm="linf"),
+    "pinball": Problem("pinball", quantile=0.9, radius=0.1),
+    "absolute l1": Problem("absolute", radius=0.05, norm="l1", label_cost=3.0),
+    "squared": Problem("squared", radius=0.1),
+}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+def test_the_coreset_alone_gives_back_the_model(problem):
+    X, y = table(labels=problem.is_classification)
+    fit = DualCoreset(random_state=0).fit(problem, X, y, tol=1e-7)
+    coreset = fit.coreset
+    assert len(coreset) <= rows_for(problem, 6) + 10
+    assert coreset.weights.max() <= 0.3
+    alone = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-9)
+    risk = problem.risk(alone.coef, alone.intercept, X, y)
+    assert risk <= fit.certificate.upper * (1.0 + 1e-6)
+    assert coreset.excess == pytest.approx(risk / fit.certificate.upper - 1.0, abs=1e-6)
+    assert coreset.exact_at == (problem.radius,)
+
+
+def test_a_rough_model_is_given_back_as_rough_as_it_is():
+    """The conditions of the model are matched, not the gradient of the data, which would lead elsewhere."""
+    X, y = table(60_000)
+    problem = Problem("logistic", radius=0.1)
+    fit = DualCoreset(rounds=1, target_gap=0.5, random_state=0).fit(problem, X, y)
+    best = solve(problem, X, y).value
+    assert fit.certificate.upper > best * (1.0 + 1e-6)
+    alone = solve(problem, fit.coreset.X, fit.coreset.y, fit.coreset.weights, tol=1e-9)
+    np.testing.assert_allclose(alone.coef, fit.solution.coef, atol=1e-5)
+
+
+def test_more_rows_serve_other_radii():
+    X, y = table()
+    problem = Problem("logistic", radius=0.1)
+    few, many = (DualCoreset(size=size, random_state=0).fit(problem, X, y).coreset for size in (12, 60))
+    assert len(few.exact_at) == 1
+    assert len(many.exact_at) >= 3  # at a tenfold radius there may be nothing to learn
+    assert len(many) > 50
+    at = problem.replace(radius=0.03)
+    best = solve(at, X, y).value
+    risks = []
+    for coreset in (few, many):
+        alone = solve(at, coreset.X, coreset.y, coreset.weights, tol=1e-9)
+        risks.append(at.risk(alone.coef, alone.intercept, X, y) / best - 1.0)
+    assert risks[1] <= 1e-4
+    assert risks[1] < 0.1 * risks[0]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_never_worse_than_a_uniform_sample_of_the_seed(loss):
+    """Heavy tails, a rare class and far too few rows, on which a calibrated draw may collapse."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_t(2, size=(3000, 20))
+    y = np.where(X[:, 0] + rng.normal(size=3000) > 2.0, 1.0, -1.0)
+    problem = Problem(loss, radius=0.02)
+    for size in (8, 20, 60):
+        fit = DualCoreset(size=size, random_state=1).fit(problem, X, y)
+        assert fit.coreset.excess is not None
+        assert fit.coreset.excess <= 20.0
+        if size < rows_for(problem, 20, near=False):
+            assert "too few to reproduce the model" in fit.coreset.details["message"]
+
+
+def test_in_other_hands():
+    """Plain scikit-learn on the rows and weights, beside a uniform sample of as many rows."""
+    X, y = table(20_000)
+    coreset = DualCoreset(size=150, random_state=0).fit(Problem("logistic", radius=0.02), X, y).coreset
+    uniform = UniformCoreset(size=150, random_state=0).build(Problem("logistic", radius=0.02), X, y)
+    whole = LogisticRegression(C=1.0).fit(X, y, np.full(len(y), 150 / len(y)))
+    losses = []
+    for model in (
+        whole,
+        LogisticRegression(C=1.0).fit(coreset.X, coreset.y, 150 * coreset.weights),
+        LogisticRegression(C=1.0).fit(uniform.X, uniform.y, 150 * uniform.weights),
+    ):
+        losses.append(np.logaddexp(0.0, -y * model.decision_function(X)).mean())
+    assert losses[1] - losses[0] < 0.1 * (losses[2] - losses[0])
+
+
+def test_the_target_is_the_condition_of_the_model():
+    """By hand: two rows, logistic loss, l2; the slope moment is minus the radius along the coefficients."""
+    problem = Problem("logistic", radius=0.5)
+    coef = np.array([0.6, 0.8])
+    matched = Matched((At(problem, Anchor(coef, 0.1, 1.0)),), np.zeros(2))
+    means = np.zeros(matched.n_columns)
+    means[1:4] = 0.7, 0.1, 0.0  # mean h, transport, derivative in the norm
+    targets = matched.targets(means)
+    np.testing.assert_allclose(targets[4], 0.0)  # slopes sum to zero
+    np.testing.assert_allclose(targets[5:], -(0.5 - 0.1) * coef)
+
+
+def test_rows_are_planned_within_the_size():
+    problem = Problem("hinge", radius=0.1, label_cost=1.0)
+    for size in range(5, 400, 7):
+        plan = plan_rows(problem, 10, size, None)
+        if plan is None:
+            assert size < 15
+        else:
+            used = 2 + plan.n_models * 13 + plan.n_near + plan.n_products
+            assert used <= size
+
+
+def test_what_is_handed_out_is_what_was_asked_for():
+    X, y = table()
+    fit = fit_coreset(Problem("hinge", radius=0.1), X, y, coreset=0.02, random_state=0)
+    assert len(fit.coreset) <= 80
+    assert fit.coreset.n_reads >= 1
+    assert fit.certificate.relative_gap <= 1e-3
