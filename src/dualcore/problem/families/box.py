@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from math import isfinite
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -25,10 +24,10 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
+from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.boxmoves import TOLERANCE, Best, Path, get_path
-from dualcore.problem.families.boxsums import Places
-from dualcore.problem.families.boxways import bound_ways, has_bounds, search_ways
+from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
+from dualcore.problem.families.mixed import L2Response, LinfResponse, NumberResponse, Response, part_of
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
@@ -40,8 +39,6 @@ __all__ = ["BoxFamily", "MoveDirection"]
 _ROUNDING = 1e-6
 # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
 _MOST_KEPT = 2_000_000
-# Numbers of data that are looked at several times while they are in the cache.
-_CACHED = 131072
 # Whether the score is pushed up, one line for either.
 _UP = np.array([[False], [True]])
 # A radius of this share of the box takes most rows anywhere.
@@ -76,8 +73,6 @@ class BoxFamily(MovingFamily):
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
-    #: whether `bound_ways` holds for its moves
-    ranks_ways: ClassVar[bool] = True
     _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -136,68 +131,13 @@ class BoxFamily(MovingFamily):
         *,
         points: bool = False,
         sides: bool = False,
-        as_searched: bool = False,
     ) -> Moves:
-        looks = (self.is_free or self.is_curved) and not as_searched  # else in the same blocks as it was searched
-        if looks and X.size > 2 * _CACHED and X.shape[0] > 1:
-            step, moved = max(_CACHED // X.shape[1], 1), np.empty(X.shape) if points else None
-            each = []
-            for part in (slice(first, first + step) for first in range(0, X.shape[0], step)):
-                out = None if moved is None else moved[part]
-                each.append(self._moves(X[part], y[part], coef, intercept, multiplier, points, sides, False, out))
-            # A second table of all moved rows would take as long as several looks.
-            rest = [found._replace(X=X[:0]) for found in each] if points else each
-            whole = Moves(*(np.concatenate(parts) for parts in zip(*rest, strict=True)))
-            return whole if moved is None else whole._replace(X=moved)
-        return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
-
-    def _moves(
-        self,
-        X: FloatArray,
-        y: FloatArray,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float,
-        points: bool,
-        sides: bool,
-        as_searched: bool,
-        out: FloatArray | None = None,
-    ) -> Moves:
-        if not as_searched and self._may_rank(X, coef, multiplier):
-            within = True
-            found = self._choose_ranked(X, y, coef, intercept, multiplier)
-        else:
-            pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-            for _, path in pairs:
-                path.is_kept = as_searched
-            within = pairs[0][1].is_within
-            found = self._choose(pairs, multiplier)
+        pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
+        within, found = pairs[0][1].is_within, self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=within, out=out) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=within) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
-
-    def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
-        """Whether bounds of both ways of a residual are known before any search."""
-        has_all_walls = isfinite(float(self.support.high.max() - self.support.low.min()))
-        if not self.ranks_ways or self.is_classification or not has_all_walls:
-            return False
-        return has_bounds(self.loss, self.geometry.norm, coef, multiplier) and self._within(X)
-
-    def _choose_ranked(
-        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
-    ) -> tuple[FloatArray, ...]:
-        """Return the same as `_choose`, with one search for most rows."""
-        residual = X @ coef + intercept - y
-
-        def search(rows: Places | None, push: FloatArray, enough: FloatArray | None = None) -> Best:
-            start, block = (residual, X) if rows is None else (residual[rows], X.take(rows, axis=0))
-            path = self._path(block, coef, push, multiplier, within=True)
-            return path.best(self.loss, start, push, multiplier, enough)
-
-        up, down = bound_ways(self.loss, self.geometry.norm, self._sides(coef.size), X, coef, residual, multiplier)
-        best, push = search_ways(up, down, self.geometry.norm, search)
-        return best.lower, best.upper, best.cost, best.cost, residual + push * best.gain, y, push, best.key
 
     def _choose(self, pairs: list[tuple[MoveDirection, Path]], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
@@ -236,9 +176,6 @@ class BoxFamily(MovingFamily):
         if not self.keeps_order(rows):
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
-        for _, pairs in kept:
-            for _, path in pairs:
-                path.is_kept = True
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
             for part, pairs in kept:
@@ -391,6 +328,31 @@ class BoxFamily(MovingFamily):
         with_it = push[:, None] > 0.0
         return np.where(with_it, up, down), np.where(with_it, down, up)
 
+    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
+        coef, lam = model.coef, model.multiplier
+        low, high = self._sides(coef.size)
+        prices = self.prices(coef.size)
+        if not (self.is_free or self.is_curved):
+            return NumberResponse(X, coef, (low, high), prices, push, sizes, lam, width)
+        movable = np.isfinite(prices) & (low < high)
+        prices = np.where(movable, prices, 1.0)
+        steep, share = np.abs(coef) / prices, np.ones(coef.size)
+        room = np.where(np.isfinite(high - low), high - low, 1.0) * prices
+        if self.is_free:  # the risk has an edge where a coefficient is zero: it is rounded
+            edge = width * part_of(int(movable.sum())) / (self.loss.lipschitz * np.maximum(room, 1e-300))
+            longer = np.sqrt(steep * steep + edge * edge)
+            steep, share = longer - edge, steep / longer
+        at = np.flatnonzero(movable & (steep > 0.0))
+        up = push * coef[at] > 0.0
+        caps = np.where(up, high[at] - X[:, at], X[:, at] - low[at]) * prices[at]
+        signs = np.where(up, 1.0, -1.0) / prices[at]
+        path = get_path(self.geometry.norm, steep[at], np.maximum(caps, 0.0))
+        given = path, signs, at, sizes, lam, coef.size
+        if self.is_curved:
+            return L2Response(3.0 * width * self.radius, *given)
+        stiff = 2.0 * width / max(float(room[movable].max(initial=0.0)) ** 2, 1e-300)
+        return LinfResponse(stiff, share[at], *given)
+
     # What a bundle of planes asks of it
 
     def prices(self, n_features: int) -> FloatArray:
@@ -454,6 +416,34 @@ class BoxFamily(MovingFamily):
         """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its walls."""
         runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
         return max(self.floor(), *runs)
+
+    def soft_kappa(self, coef: FloatArray, width: float) -> tuple[float, FloatArray]:
+        """Return `kappa` or a little more, differentiable in the coefficients, and its derivative.
+
+        The dual norm of the features without limits is rounded: a square root of squares, absolute values, or a
+        smoothed maximum, and so is the larger of the two directions.
+        """
+        name, weights = self.geometry.norm.name, self.prices(coef.size)
+        values, slopes = [self.floor()], [np.zeros(coef.size)]
+        for rate, part in self.runaway(coef):
+            own = np.flatnonzero(part)
+            each, sign = np.abs(part[own]) / weights[own], np.sign(part[own]) / weights[own]
+            if name == "l1":
+                values += (rate * each).tolist()
+                slopes += list(rate * np.eye(coef.size)[own] * sign[:, None])
+                continue
+            slope = np.zeros(coef.size)
+            if name == "l2":
+                length = float(np.sqrt(each @ each + width * width))
+                slope[own] = rate * each * sign / length
+            else:
+                rounded = np.sqrt(each * each + width * width)
+                length, slope[own] = float(rounded.sum()), rate * each / rounded * sign
+            values.append(rate * length if own.size else 0.0)
+            slopes.append(slope)
+        table = np.array(values)
+        share = np.exp((table - table.max()) / width)
+        return float(table.max() + width * np.log(share.sum())), (share / share.sum()) @ np.array(slopes)
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
         """Return a multiplier that no minimiser exceeds: beyond it no row moves or flips."""

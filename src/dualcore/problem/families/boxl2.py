@@ -7,16 +7,14 @@ from math import sqrt
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxl2walls import L2Walls
-from dualcore.problem.families.boxpath import WalledPath
-from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxpath import Best, WalledPath, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
-TOLERANCE = L2Walls.enclosure
+TOLERANCE = 1e-9
 _MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
@@ -35,8 +33,6 @@ class L2Path(WalledPath):
     After k walls ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
     ``S + mu Q``.
     """
-
-    walls = L2Walls
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
@@ -100,7 +96,7 @@ class L2Path(WalledPath):
             self._corner = corner
         return self._corner
 
-    def _at(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def at_key(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and cost at ``mu``."""
         k = count_before(self.ratio, 1, self.m, at, key, falls=False)
         Q = self._later(self.Q, at, k)
@@ -116,7 +112,7 @@ class L2Path(WalledPath):
         for rate in rising_rates(loss, side):
             if multiplier >= rate * self.length:
                 continue
-            key, missed, k = self._stationary(at, multiplier / rate)
+            key, missed, k = self.stationary(at, multiplier / rate)
             Q = self._later(self.Q, at, k)
             gain, cost = self._entry(self.S, at, k) + key * Q, np.sqrt(self._entry(self.T, at, k) + key * key * Q)
             value = loss.value(start + side * gain) - multiplier * cost
@@ -125,7 +121,7 @@ class L2Path(WalledPath):
             found = Best(*(np.where(better, a, b) for a, b in zip(new, found, strict=True)))
         return found
 
-    def _stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
+    def stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
         """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
 
         At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
@@ -168,14 +164,14 @@ class L2Path(WalledPath):
             # Nor beyond the answer to the steepest slope of all. It is often far nearer, and differences of the huge
             # numbers at the other end have no digits.
             least, most = loss.slope_range
-            answer, _, _ = self._stationary(
+            answer, _, _ = self.stationary(
                 at, multiplier / np.maximum(np.where(np.asarray(side) > 0.0, most, -least), _LEAST_SLOPE)
             )
             far = np.minimum(np.maximum(key, beyond), answer * (1.0 + _MARGIN))
-            return np.zeros(at.size), self._at(at, far)[0]
+            return np.zeros(at.size), self.at_key(at, far)[0]
         end = self._entry(self.S, at, np.full(at.size, self.m))
         steepest = np.maximum(side * loss.slope(start + side * end), _LEAST_SLOPE)
-        key, _, k = self._stationary(at, multiplier / steepest)
+        key, _, k = self.stationary(at, multiplier / steepest)
         answer = self._entry(self.S, at, k) + key * self._later(self.Q, at, k)
         moves = steepest * self.length > multiplier
         return np.zeros(at.size), np.where(moves, np.minimum(answer * (1.0 + _MARGIN), end), 0.0)

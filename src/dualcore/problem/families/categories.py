@@ -23,10 +23,12 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows
+from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.box import BoxFamily, MoveDirection
 from dualcore.problem.families.boxmoves import Path
 from dualcore.problem.families.categorypath import CategoryPath, Reach, reach_of
+from dualcore.problem.families.mixed import GroupResponse, NumberResponse, Response
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
@@ -158,7 +160,6 @@ class CategoriesFamily(BoxFamily):
     has_cones = False
     free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
     free_tolerance = 1e-2
-    ranks_ways = False
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.categories is None:
@@ -252,6 +253,21 @@ class CategoriesFamily(BoxFamily):
         caps = walled.caps[:, numbers]
         caps = np.where(np.isfinite(caps), caps, 0.0)
         return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
+
+    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
+        coef, lam = model.coef, model.multiplier
+        low, high = self.support.spread(coef.size)
+        prices = self.prices(coef.size)
+        prices[self.one_hot] = np.inf
+        if not self.has_walls:
+            prices[:] = np.inf
+        numbers = NumberResponse(X, coef, (low, high), prices, push, sizes, lam, width)
+        groups = [
+            (columns, dropped, cost)
+            for columns, dropped, cost in zip(self.columns, self.is_dropped, self.costs.tolist(), strict=True)
+            if np.isfinite(cost)
+        ]
+        return GroupResponse(X, coef, groups, numbers, push, sizes, lam, width)
 
     def may_move(
         self,

@@ -12,6 +12,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
+from dualcore.problem.families.mixed import MixedRows, Mixture, Response, Way, tangents
 from dualcore.problem.forms import Minimum
 
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
@@ -67,12 +68,8 @@ class MovingFamily(Family):
         *,
         points: bool = False,
         sides: bool = False,
-        as_searched: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way.
-
-        Moves that earn the same are chosen ``as_searched``, as by `looks`, or in the fastest way.
-        """
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
 
     @abstractmethod
     def floor(self) -> float:
@@ -101,6 +98,54 @@ class MovingFamily(Family):
         found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)
         return RowDual(found.lower, found.upper, self._slope(found), found.cost, found.X)
 
+    def mixed_rows(self, model: Anchor, X: Any, y: FloatArray, width: float) -> MixedRows:
+        """Return means over the near-optimal moves of the rows of a block, by a smoothed maximum of this width.
+
+        At the minimiser of the smoothed objective the means over all rows meet the optimality conditions; as the width
+        goes to zero it becomes an optimum (`dualcore.solvers.moving.mixture.mixed_anchor` finds it).
+
+        Parameters
+        ----------
+        model : Anchor
+        X : array of shape (n_rows, n_features), dense or sparse
+        y : ndarray of shape (n_rows,)
+        width : float
+            Positive, in units of the loss.
+        """
+        block, y = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64), np.asarray(y)
+        if not self.is_classification:
+            return self.mixture(model, block, y, 0.0, width).rows()
+        zero = np.zeros((5, y.size))
+        out = MixedRows(zero[0], zero[1], np.zeros(block.shape), zero[2], zero[3], zero[4])
+        for label in (-1.0, 1.0):
+            own = np.flatnonzero(y == label)
+            if own.size:
+                for whole, part in zip(out, self.mixture(model, block[own], y[own], label, width).rows(), strict=True):
+                    whole[own] = part
+        return out
+
+    def mixture(self, model: Anchor, X: FloatArray, y: FloatArray, label: float, width: float) -> Mixture:
+        """Return the smoothed maximum of a block whose rows have one label; 0 for targets."""
+        score = X @ model.coef + model.intercept
+        slopes, offsets = tangents(self.loss, width)
+        kinds = [(label, 0.0)] if label else [(1.0, 0.0)]
+        if self.flips:
+            kinds.append((-label, self.geometry.label_cost))
+        ways = []
+        for own_label, price in kinds:
+            for sign in (-1.0, 1.0):
+                own = np.flatnonzero(slopes <= 0.0 if sign < 0.0 else slopes > 0.0)
+                if own.size:
+                    push, sizes = sign * own_label, np.abs(slopes[own])
+                    signal = push * (score if label else score - y)
+                    response = self.respond(X, model, push, sizes, width)
+                    ways.append(Way(push, sizes, offsets[own], signal, price, model.multiplier, response))
+        return Mixture(X, ways, width)
+
+    @abstractmethod
+    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
+        """Return the moves of a block that push the score one way, at slopes of these sizes, smoothed."""
+
     def _slope(self, found: Moves) -> FloatArray:
         """Return the derivative of ``h`` in the score of the moved row."""
         slope = np.asarray(self.loss.slope(found.signal), dtype=np.float64)
@@ -115,15 +160,13 @@ class MovingFamily(Family):
         multiplier: float,
         *,
         points: bool = False,
-        as_searched: bool = False,
     ) -> Iterator[tuple[slice, Moves]]:
-        """Yield the best moves block by block; ``as_searched`` at a multiplier that `search` has found."""
-        as_searched = as_searched and self.keeps_order(rows)
+        """Yield the best moves block by block."""
         for part, X in rows.dense_blocks():
-            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points, as_searched=as_searched)
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
 
     def keeps_order(self, rows: Rows) -> bool:
-        """Whether a search over multipliers keeps what does not change with them; else each look is the fastest."""
+        """Whether a search over multipliers keeps what does not change with them."""
         return True
 
     def looks(
@@ -135,7 +178,7 @@ class MovingFamily(Family):
         """
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier, as_searched=True):
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
                 yield part, found.upper, found.cost
 
         return at
@@ -147,16 +190,16 @@ class MovingFamily(Family):
             return self.paper_bounds(rows, y, *at)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
         if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, *at, as_searched=True):
+            for part, found in self.sweep(rows, y, *at):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
     def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
         rows, y, weights = data
 
-        def at(multiplier: float, *, as_searched: bool = True) -> RowGradient:
+        def at(multiplier: float) -> RowGradient:
             in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
-            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True, as_searched=as_searched)
+            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True)
             for part, found in sweep:
                 masses = 1.0 / y.size if weights is None else weights[part]
                 slope = masses * self._slope(found)
@@ -166,7 +209,7 @@ class MovingFamily(Family):
             return RowGradient(in_coef, in_intercept, cost)
 
         if multiplier is not None:
-            return at(multiplier, as_searched=False)
+            return at(multiplier)
         _, bracket = self.search(*data, coef, intercept)
         low = at(bracket.low)
         if bracket.low < bracket.high:
