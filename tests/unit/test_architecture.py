@@ -45,7 +45,7 @@ MOST = {
     "coresets": (3_775, 84),
     "data": (2_984, 43),
     "estimators": (2_033, 18),
-    "problem": (4_578, 60),
+    "problem": (4_025, 45),
     "reading": (939, 22),
     "solvers": (9_729, 360),
 }

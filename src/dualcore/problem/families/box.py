@@ -24,10 +24,8 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
-from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
-from dualcore.problem.families.mixed import L2Response, LinfResponse, NumberResponse, Response, part_of
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
@@ -328,31 +326,6 @@ class BoxFamily(MovingFamily):
         with_it = push[:, None] > 0.0
         return np.where(with_it, up, down), np.where(with_it, down, up)
 
-    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
-        coef, lam = model.coef, model.multiplier
-        low, high = self._sides(coef.size)
-        prices = self.prices(coef.size)
-        if not (self.is_free or self.is_curved):
-            return NumberResponse(X, coef, (low, high), prices, push, sizes, lam, width)
-        movable = np.isfinite(prices) & (low < high)
-        prices = np.where(movable, prices, 1.0)
-        steep, share = np.abs(coef) / prices, np.ones(coef.size)
-        room = np.where(np.isfinite(high - low), high - low, 1.0) * prices
-        if self.is_free:  # the risk has an edge where a coefficient is zero: it is rounded
-            edge = width * part_of(int(movable.sum())) / (self.loss.lipschitz * np.maximum(room, 1e-300))
-            longer = np.sqrt(steep * steep + edge * edge)
-            steep, share = longer - edge, steep / longer
-        at = np.flatnonzero(movable & (steep > 0.0))
-        up = push * coef[at] > 0.0
-        caps = np.where(up, high[at] - X[:, at], X[:, at] - low[at]) * prices[at]
-        signs = np.where(up, 1.0, -1.0) / prices[at]
-        path = get_path(self.geometry.norm, steep[at], np.maximum(caps, 0.0))
-        given = path, signs, at, sizes, lam, coef.size
-        if self.is_curved:
-            return L2Response(3.0 * width * self.radius, *given)
-        stiff = 2.0 * width / max(float(room[movable].max(initial=0.0)) ** 2, 1e-300)
-        return LinfResponse(stiff, share[at], *given)
-
     # What a bundle of planes asks of it
 
     def prices(self, n_features: int) -> FloatArray:
@@ -416,34 +389,6 @@ class BoxFamily(MovingFamily):
         """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its walls."""
         runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
         return max(self.floor(), *runs)
-
-    def soft_kappa(self, coef: FloatArray, width: float) -> tuple[float, FloatArray]:
-        """Return `kappa` or a little more, differentiable in the coefficients, and its derivative.
-
-        The dual norm of the features without limits is rounded: a square root of squares, absolute values, or a
-        smoothed maximum, and so is the larger of the two directions.
-        """
-        name, weights = self.geometry.norm.name, self.prices(coef.size)
-        values, slopes = [self.floor()], [np.zeros(coef.size)]
-        for rate, part in self.runaway(coef):
-            own = np.flatnonzero(part)
-            each, sign = np.abs(part[own]) / weights[own], np.sign(part[own]) / weights[own]
-            if name == "l1":
-                values += (rate * each).tolist()
-                slopes += list(rate * np.eye(coef.size)[own] * sign[:, None])
-                continue
-            slope = np.zeros(coef.size)
-            if name == "l2":
-                length = float(np.sqrt(each @ each + width * width))
-                slope[own] = rate * each * sign / length
-            else:
-                rounded = np.sqrt(each * each + width * width)
-                length, slope[own] = float(rounded.sum()), rate * each / rounded * sign
-            values.append(rate * length if own.size else 0.0)
-            slopes.append(slope)
-        table = np.array(values)
-        share = np.exp((table - table.max()) / width)
-        return float(table.max() + width * np.log(share.sum())), (share / share.sum()) @ np.array(slopes)
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
         """Return a multiplier that no minimiser exceeds: beyond it no row moves or flips."""

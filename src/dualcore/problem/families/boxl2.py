@@ -96,7 +96,7 @@ class L2Path(WalledPath):
             self._corner = corner
         return self._corner
 
-    def at_key(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _at(self, at: Places, key: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gain and cost at ``mu``."""
         k = count_before(self.ratio, 1, self.m, at, key, falls=False)
         Q = self._later(self.Q, at, k)
@@ -112,7 +112,7 @@ class L2Path(WalledPath):
         for rate in rising_rates(loss, side):
             if multiplier >= rate * self.length:
                 continue
-            key, missed, k = self.stationary(at, multiplier / rate)
+            key, missed, k = self._stationary(at, multiplier / rate)
             Q = self._later(self.Q, at, k)
             gain, cost = self._entry(self.S, at, k) + key * Q, np.sqrt(self._entry(self.T, at, k) + key * key * Q)
             value = loss.value(start + side * gain) - multiplier * cost
@@ -121,7 +121,7 @@ class L2Path(WalledPath):
             found = Best(*(np.where(better, a, b) for a, b in zip(new, found, strict=True)))
         return found
 
-    def stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
+    def _stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
         """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
 
         At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
@@ -164,14 +164,14 @@ class L2Path(WalledPath):
             # Nor beyond the answer to the steepest slope of all. It is often far nearer, and differences of the huge
             # numbers at the other end have no digits.
             least, most = loss.slope_range
-            answer, _, _ = self.stationary(
+            answer, _, _ = self._stationary(
                 at, multiplier / np.maximum(np.where(np.asarray(side) > 0.0, most, -least), _LEAST_SLOPE)
             )
             far = np.minimum(np.maximum(key, beyond), answer * (1.0 + _MARGIN))
-            return np.zeros(at.size), self.at_key(at, far)[0]
+            return np.zeros(at.size), self._at(at, far)[0]
         end = self._entry(self.S, at, np.full(at.size, self.m))
         steepest = np.maximum(side * loss.slope(start + side * end), _LEAST_SLOPE)
-        key, _, k = self.stationary(at, multiplier / steepest)
+        key, _, k = self._stationary(at, multiplier / steepest)
         answer = self._entry(self.S, at, k) + key * self._later(self.Q, at, k)
         moves = steepest * self.length > multiplier
         return np.zeros(at.size), np.where(moves, np.minimum(answer * (1.0 + _MARGIN), end), 0.0)

@@ -137,10 +137,6 @@ class WalledPath(Path):
             self._far = self.longest()
         return self._far
 
-    def order(self) -> None:
-        """Make the sums of all rows."""
-        self._order(self.caps, self.slopes)
-
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""
         if self._place is None or (self._place[rows] < 0).any():

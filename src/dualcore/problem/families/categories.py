@@ -23,12 +23,10 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows
-from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.box import BoxFamily, MoveDirection
 from dualcore.problem.families.boxmoves import Path
 from dualcore.problem.families.categorypath import CategoryPath, Reach, reach_of
-from dualcore.problem.families.mixed import GroupResponse, NumberResponse, Response
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
@@ -253,21 +251,6 @@ class CategoriesFamily(BoxFamily):
         caps = walled.caps[:, numbers]
         caps = np.where(np.isfinite(caps), caps, 0.0)
         return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
-
-    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
-        coef, lam = model.coef, model.multiplier
-        low, high = self.support.spread(coef.size)
-        prices = self.prices(coef.size)
-        prices[self.one_hot] = np.inf
-        if not self.has_walls:
-            prices[:] = np.inf
-        numbers = NumberResponse(X, coef, (low, high), prices, push, sizes, lam, width)
-        groups = [
-            (columns, dropped, cost)
-            for columns, dropped, cost in zip(self.columns, self.is_dropped, self.costs.tolist(), strict=True)
-            if np.isfinite(cost)
-        ]
-        return GroupResponse(X, coef, groups, numbers, push, sizes, lam, width)
 
     def may_move(
         self,

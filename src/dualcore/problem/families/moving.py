@@ -12,7 +12,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
-from dualcore.problem.families.mixed import MixedRows, Mixture, Response, Way, tangents
 from dualcore.problem.forms import Minimum
 
 # Passes over the data that the search for the multiplier may take; it seldom needs forty.
@@ -97,54 +96,6 @@ class MovingFamily(Family):
         block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)
         return RowDual(found.lower, found.upper, self._slope(found), found.cost, found.X)
-
-    def mixed_rows(self, model: Anchor, X: Any, y: FloatArray, width: float) -> MixedRows:
-        """Return means over the near-optimal moves of the rows of a block, by a smoothed maximum of this width.
-
-        At the minimiser of the smoothed objective the means over all rows meet the optimality conditions; as the width
-        goes to zero it becomes an optimum (`dualcore.solvers.moving.mixture.mixed_anchor` finds it).
-
-        Parameters
-        ----------
-        model : Anchor
-        X : array of shape (n_rows, n_features), dense or sparse
-        y : ndarray of shape (n_rows,)
-        width : float
-            Positive, in units of the loss.
-        """
-        block, y = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64), np.asarray(y)
-        if not self.is_classification:
-            return self.mixture(model, block, y, 0.0, width).rows()
-        zero = np.zeros((5, y.size))
-        out = MixedRows(zero[0], zero[1], np.zeros(block.shape), zero[2], zero[3], zero[4])
-        for label in (-1.0, 1.0):
-            own = np.flatnonzero(y == label)
-            if own.size:
-                for whole, part in zip(out, self.mixture(model, block[own], y[own], label, width).rows(), strict=True):
-                    whole[own] = part
-        return out
-
-    def mixture(self, model: Anchor, X: FloatArray, y: FloatArray, label: float, width: float) -> Mixture:
-        """Return the smoothed maximum of a block whose rows have one label; 0 for targets."""
-        score = X @ model.coef + model.intercept
-        slopes, offsets = tangents(self.loss, width)
-        kinds = [(label, 0.0)] if label else [(1.0, 0.0)]
-        if self.flips:
-            kinds.append((-label, self.geometry.label_cost))
-        ways = []
-        for own_label, price in kinds:
-            for sign in (-1.0, 1.0):
-                own = np.flatnonzero(slopes <= 0.0 if sign < 0.0 else slopes > 0.0)
-                if own.size:
-                    push, sizes = sign * own_label, np.abs(slopes[own])
-                    signal = push * (score if label else score - y)
-                    response = self.respond(X, model, push, sizes, width)
-                    ways.append(Way(push, sizes, offsets[own], signal, price, model.multiplier, response))
-        return Mixture(X, ways, width)
-
-    @abstractmethod
-    def respond(self, X: FloatArray, model: Anchor, push: float, sizes: FloatArray, width: float) -> Response:
-        """Return the moves of a block that push the score one way, at slopes of these sizes, smoothed."""
 
     def _slope(self, found: Moves) -> FloatArray:
         """Return the derivative of ``h`` in the score of the moved row."""
