@@ -11,7 +11,7 @@ import numpy as np
 
 from dualcore.coresets.calibrate import Calibrated, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import At, Curvature, Matched, centre_of
+from dualcore.coresets.matched import At, CurvatureProducts, Matched, centre_of
 from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -142,7 +142,7 @@ def exact_coreset(
     problem, n = models[0].problem, source.n_rows
     matched = Matched((*models, *also), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
     if plan.n_products:
-        made = Curvature.draw(
+        made = CurvatureProducts.draw(
             models[0], rows.X, rows.y, rows.weights, matched.centre, plan.n_products, seed_from(seed, 7)
         )
         matched = replace(matched, curvature=made)

@@ -41,7 +41,7 @@ class At(NamedTuple):
     anchor: Anchor
 
 
-class Curvature(NamedTuple):
+class CurvatureProducts(NamedTuple):
     """Products ``(u . z)(v . z)`` of rows ``z`` in the metric of the Hessian, weighted by the curvature of the loss.
 
     Matching their means gives the coreset second derivatives like those of all rows. ``left`` and ``right`` have the
@@ -108,7 +108,7 @@ class Matched:
 
     models: tuple[At, ...]
     centre: FloatArray
-    curvature: Curvature | None = None
+    curvature: CurvatureProducts | None = None
     distance_factor: float = 1.0
 
     @property

@@ -106,7 +106,7 @@ def train(
     size = working_rows(problem, source.n_features)
     if size >= source.n_rows or size * source.n_features > MOST_NUMBERS:
         return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
-    return _Loop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
+    return _SampleLoop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
 
 
 def _train_all(
@@ -140,7 +140,7 @@ def _train_all(
     return Trained(solution, certificate, (last,), rows)
 
 
-class _Loop:
+class _SampleLoop:
     """Models of the working sample, each read on all rows, until the certificate is tight."""
 
     def __init__(
