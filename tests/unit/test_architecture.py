@@ -60,7 +60,6 @@ SAME_CLASSES = {
     "Model",
     "Reading",
     "Rows",
-    "_Read",
     "_Sums",
 }
 SAME_FILES: set[str] = set()
