@@ -99,7 +99,7 @@ def solve_over_reads(
 
     guess = None if warm_start is not None else _solve_pilot(normal.problem, pilot)
     start = _start(normal, warm_start, guess)
-    loop = _Loop(normal, pilot, source.total_weight, tol, max_iter, report)
+    loop = _ReadsLoop(normal, pilot, source.total_weight, tol, max_iter, report)
     found = None
     if isinstance(chosen, BoxSolver):
         first = start_on(normal.problem, pilot, start)
@@ -117,7 +117,7 @@ def solve_over_reads(
     return replace(found, n_reads=source.n_reads - before)
 
 
-class _Loop(NamedTuple):
+class _ReadsLoop(NamedTuple):
     """What every method needs: the problem on all rows, the pilot, and when to stop."""
 
     normal: Normal
@@ -189,7 +189,7 @@ def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
     return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
 
 
-def _run_working_set(loop: _Loop, guess: RawSolution) -> RawSolution | None:
+def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None:
     """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
     problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
     if (
@@ -227,7 +227,7 @@ def _is_local(rows: Rows) -> bool:
     return isinstance(source, LocalSource)
 
 
-def _run_descent(given: _Loop, start: tuple[FloatArray, float], *, shrink: bool) -> RawSolution:
+def _run_descent(given: _ReadsLoop, start: tuple[FloatArray, float], *, shrink: bool) -> RawSolution:
     """Quasi-Newton and proximal steps in the pilot's metric; ``shrink`` looks at multiples of the start first."""
     normal, problem = given.normal, given.normal.problem
     oracle = ReadsOracle(

@@ -19,7 +19,7 @@ from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
 from dualcore.solvers.descent.polish import free_features, polish
-from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction, RowSums
+from dualcore.solvers.descent.rowsums import Point, RowCurvatures, RowFunction, RowSums
 from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
@@ -245,7 +245,7 @@ class MemoryOracle(Oracle):
 
     # Looks at rows
 
-    def curvature(self, point: Point, width: float) -> Curvature:
+    def curvature(self, point: Point, width: float) -> RowCurvatures:
         """Return the second derivatives of all rows."""
         return RowFunction(self.problem, width).curvature(self.signal(point), self.masses, point.size)
 

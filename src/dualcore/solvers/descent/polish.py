@@ -13,7 +13,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
-from dualcore.solvers.descent.rowsums import Curvature, Point, RowFunction
+from dualcore.solvers.descent.rowsums import Point, RowCurvatures, RowFunction
 
 if TYPE_CHECKING:
     from dualcore.solvers.descent.memory import MemoryOracle
@@ -96,7 +96,7 @@ def polish(oracle: MemoryOracle, function: RowFunction, point: Point) -> tuple[P
     return Point(moved, intercept, size), t
 
 
-def _second_derivatives(curved: Curvature, signed: FloatArray, rate: float | None) -> FloatArray:
+def _second_derivatives(curved: RowCurvatures, signed: FloatArray, rate: float | None) -> FloatArray:
     """Return the Hessian in the columns and, where a rate is given, in the size."""
     bend = curved.along.copy()
     bend[curved.rows] += curved.flip * curved.steepness**2

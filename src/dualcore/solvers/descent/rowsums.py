@@ -54,7 +54,7 @@ class RowParts(NamedTuple):
     roughness: float
 
 
-class Curvature(NamedTuple):
+class RowCurvatures(NamedTuple):
     """Second derivatives of the rows, times their masses.
 
     ``along`` (n,) in ``t``. Rows within the width of flipping curve in ``t`` and the multiplier together:
@@ -214,7 +214,7 @@ class RowFunction:
         flip[near] = -shares[near] * flip_slope
         return DualPoint((1.0 - shares) * slope, flip, shares)
 
-    def curvature(self, t: FloatArray, masses: FloatArray, size: float) -> Curvature:
+    def curvature(self, t: FloatArray, masses: FloatArray, size: float) -> RowCurvatures:
         """Return the second derivatives, times the masses."""
         along = self.loss.curvature(t)
         rows, flip, steepness = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
@@ -227,4 +227,4 @@ class RowFunction:
                 tied = np.abs(gain) < self.flip_width
                 rows, steepness = near[tied], (-flip_slope - slope[near])[tied]
                 flip = masses[rows] / (2.0 * self.flip_width)
-        return Curvature(along * masses, rows, flip, steepness)
+        return RowCurvatures(along * masses, rows, flip, steepness)
