@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGES = [HERE.parent / "docs" / name for name in ("speed.md", "exact.md")]
+PAGES = [HERE.parent / name for name in ("README.md", "docs/speed.md", "docs/exact.md")]
 PICTURE = HERE.parent / "docs" / "images" / "growth.svg"
 BLOCK = re.compile(r"<!-- measured (?P<file>\w+) (?P<part>[\w-]+): begin -->.*?<!-- measured: end -->", re.DOTALL)
 # What a column of the stored lines is called on the page; the others are left out.
