@@ -65,12 +65,11 @@ def _shifted(chunk: Any, task: Any, extent: Any) -> Any:
 
 def one(path: Path, size: int) -> dict[str, Any]:
     """Fit one file; run in a process of its own."""
-    import numpy as np
 
     from dualcore import DualCoreset, Problem
     from dualcore.data.sources import ParquetSource
     from dualcore.reading.reading import read
-    from dualcore.reading.summary import CellRule, Extent, Pass, merge
+    from dualcore.reading.summary import Extent, Pass, merge
 
     problem = Problem("logistic", radius=0.05, norm="linf")
     source = ParquetSource(path, "y")
@@ -84,22 +83,16 @@ def one(path: Path, size: int) -> dict[str, Any]:
 
     anchor = fit.coreset.anchor
     assert anchor is not None
-    rule = CellRule(0.5, 0.5, 6, 4, True)
-    task = Pass(problem, anchor, rule, 0, np.full(rule.n_cells, min(1.0, 2.0 * size / source.n_rows)))
+    task = Pass(problem, anchor)
     ours, theirs = [], []
     for _ in range(3):  # in turn, so that both meet the same machine
         ours.append(timed(lambda: read(source, task)))
         theirs.append(timed(lambda: merely_read(path)))
 
-    def part_bytes(keep: float) -> tuple[int, int]:
-        """Bytes and rows of what a worker sends for a part that begins and ends inside a leaf."""
-        kept = task._replace(keep=np.full(rule.n_cells, keep))
-        extent = Extent(None, source.total_weight)
-        shifted = partial(_shifted, task=kept, extent=extent)
-        joined = merge(list(source._run(shifted, partial(merge, task=kept, extent=extent))), kept, extent)
-        return len(pickle.dumps(joined, protocol=5)), joined.sample.rows.size if joined.sample else 0
-
-    (bare, few), (full, many) = part_bytes(0.0), part_bytes(min(1.0, 5000 / source.n_rows))
+    extent = Extent(None, source.total_weight)
+    shifted = partial(_shifted, task=task, extent=extent)
+    joined = merge(list(source._run(shifted, partial(merge, task=task, extent=extent))), task, extent)
+    part_bytes = len(pickle.dumps(joined, protocol=5))
     return {
         "n": source.n_rows,
         "m": source.n_features,
@@ -117,8 +110,7 @@ def one(path: Path, size: int) -> dict[str, Any]:
         "pyarrow_cpu_seconds": min(cpu for _, cpu in theirs),
         "pyarrow_rows_per_second": source.n_rows / min(wall for wall, _ in theirs),
         "peak_bytes": peak,
-        "part_bytes": bare,
-        "kept_row_bytes": (full - bare) / max(many - few, 1),
+        "part_bytes": part_bytes,
         "task_bytes": len(pickle.dumps(task, protocol=5)),
     }
 

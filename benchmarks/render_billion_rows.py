@@ -33,7 +33,7 @@ def constants(result: dict[str, Any]) -> dict[str, float]:
         "bytes_per_row": row["file_bytes"] / row["n"],
         "reads": row["reads"],
         "part_bytes": row["part_bytes"] + row["task_bytes"],
-        "kept_row_bytes": row["kept_row_bytes"],
+        "kept_row_bytes": row.get("kept_row_bytes", 0.0),
         "size": row["coreset_rows"],
         "peak_bytes": row["peak_bytes"],
         "n": row["n"],

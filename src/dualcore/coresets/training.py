@@ -118,15 +118,11 @@ def _train_all(
     callback: Callback | None,
 ) -> Trained:
     """Train on all rows. Where they are few they are loaded, so that every kind of source gives the same model."""
-    history: list[Round] = []
     before = source.n_reads
 
     def tell(done: Iterate) -> None:
-        upper, lower = (history[-1].upper, history[-1].lower) if history else (np.inf, -np.inf)
-        known = min(upper, done.value), max(lower, done.value - done.gap)
-        history.append(Round(done.iteration, source.n_rows, done.value, *known))
         if callback is not None:
-            callback(history[-1])
+            callback(Round(done.iteration, source.n_rows, done.value, done.value, done.value - done.gap))
 
     size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
     size = min(max(size, len(problem.family.strata), 1), source.n_rows)
@@ -139,9 +135,9 @@ def _train_all(
         solution = solve(problem, source, callback=tell, **settings)
     reads = max(source.n_reads - before, 1)
     tell(Iterate(reads, solution.value, solution.gap))
-    history[-1] = replace(history[-1], upper=solution.value, lower=solution.lower_bound)
+    last = Round(reads, source.n_rows, solution.value, solution.value, solution.lower_bound)
     certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-    return Trained(solution, certificate, tuple(history), rows)
+    return Trained(solution, certificate, (last,), rows)
 
 
 class _Loop:

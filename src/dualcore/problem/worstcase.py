@@ -427,7 +427,7 @@ def _moved(
     """Return every row after its best move."""
     n, m = data.rows.n, data.rows.m
     X, y, cost, signal = np.empty((n, m)), np.empty(n), np.empty(n), np.empty(n)
-    for part, found in box.sweep(data.rows, data.y, theta, intercept, multiplier, points=True, as_searched=True):
+    for part, found in box.sweep(data.rows, data.y, theta, intercept, multiplier, points=True):
         X[part], y[part], cost[part], signal[part] = found.X, found.label, found.cost, found.signal
     return _Atoms(X, y, data.masses.copy(), np.arange(n), cost, signal)
 

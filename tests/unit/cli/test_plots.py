@@ -8,8 +8,6 @@ import pytest
 from dualcore import DualCoreset, Problem, fit_coreset, radius_path
 from dualcore.cli.plots import (
     SizeResult,
-    count_cells,
-    plot_cells,
     plot_path,
     plot_rounds,
     plot_sizes,
@@ -29,22 +27,6 @@ def fitted():
     problem = Problem("hinge", radius=0.05)
     sampler = DualCoreset(size=200, rounds=3, random_state=0)
     return problem, X, y, fit_coreset(problem, X, y, sampler)
-
-
-@needs_matplotlib
-def test_cells_count_every_row_and_every_draw(fitted):
-    problem, X, y, fit = fitted
-    cells = count_cells(problem, fit.coreset, fit.solution, X, y)
-    assert cells.rows.sum() == 2000
-    assert cells.draws.sum() == len(fit.coreset)
-    assert (cells.draws <= cells.rows).all()
-    # Rows near the kink are drawn far more often than others.
-    share = cells.draws.sum(axis=1) / np.maximum(cells.rows.sum(axis=1), 1)
-    assert share[0] == share.max()
-    [axes, *_] = plot_cells(cells).axes
-    texts = {text.get_text() for text in axes.texts}
-    assert len(texts) > 3
-    assert f"{cells.draws.max():,}\nof {cells.rows.flat[cells.draws.argmax()]:,}" in texts
 
 
 @needs_matplotlib

@@ -6,8 +6,17 @@ import scipy.sparse as sp
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
+from sklearn.model_selection import StratifiedKFold
 
-from dualcore import GridCoreset, IncompatibleError, Problem, UniformCoreset, WassersteinLogisticRegression, solve
+from dualcore import (
+    GridCoreset,
+    IncompatibleError,
+    Problem,
+    UniformCoreset,
+    WassersteinLogisticRegression,
+    WassersteinLogisticRegressionCV,
+    solve,
+)
 from many_classes import softmax_of
 
 
@@ -120,3 +129,18 @@ def test_the_adversary_of_many_classes_attains_the_risk(flowers, label_cost):
     assert worst.expected_loss + worst.gap >= fitted.worst_case_risk_ * (1.0 - 1e-9)
     chances = fitted.predict_log_proba(worst.X)[np.arange(len(worst.y)), np.searchsorted(fitted.classes_, worst.y)]
     assert -worst.weights @ chances == pytest.approx(worst.expected_loss)
+
+
+@pytest.mark.parametrize("settings", [{}, {"feature_weights": "std"}, {"class_weight": "balanced"}], ids=str)
+def test_cross_validation_follows_a_path_of_softmax_models(settings):
+    """The held-out scores are those of models trained alone, up to the tolerance of folds."""
+    X, y = load_iris(return_X_y=True)
+    settings = {"multi_class": "multinomial"} | settings
+    found = WassersteinLogisticRegressionCV(radii=[0.01, 0.1], cv=3, scoring="accuracy", **settings).fit(X, y)
+    assert found.certificate_.relative_gap <= 1e-6
+    if "feature_weights" in settings:  # folds are trained in the units of all rows
+        return
+    for fold, (train, test) in enumerate(StratifiedKFold(3).split(X, y)):
+        for number, radius in enumerate((0.01, 0.1)):
+            alone = WassersteinLogisticRegression(radius=radius, **settings).fit(X[train], y[train])
+            assert found.scores_[number, fold] == pytest.approx(alone.score(X[test], y[test]), abs=0.021)

@@ -13,7 +13,7 @@ from dualcore.data.sources import ArraySource
 from dualcore.problem import fliptail
 from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
-from dualcore.reading.summary import CellRule, Pass
+from dualcore.reading.summary import Pass
 from dualcore.solvers.assess import assess
 from pairs import every_value, first
 
@@ -52,7 +52,7 @@ def searched(problem: Problem, t: np.ndarray, masses: np.ndarray, size: float) -
 def reading_at(
     problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, **line: object
 ) -> Reading:
-    task = Pass(problem, anchor, CellRule(0.0, 1.0, 1, 1), 0, np.zeros(1), sized=True)
+    task = Pass(problem, anchor, sized=True)
     return read(ArraySource(X, y, weights), task._replace(**line))
 
 
@@ -66,15 +66,6 @@ def test_the_risk_with_flips_is_exact_whatever_the_multiplier_of_the_anchor(seed
     t, masses = y * (X @ coef + intercept), weights / weights.sum()
     assert found.risk == pytest.approx(searched(problem, t, masses, size) + problem.penalty(coef), rel=1e-9)
     assert found.is_exact
-
-
-def test_a_line_search_sees_the_flips():
-    problem, (X, y, _) = Problem("squared_hinge", radius=0.3, label_cost=0.5), sample(3)
-    start, end = Anchor(np.array([0.1, 0.0, 0.0]), 0.0, 4.0), Anchor(np.array([2.0, 0.3, 0.0]), 0.2, 9.0)
-    for step, risk in reading_at(problem, end, X, y, origin=start, steps=(0.2, 0.7)).line():
-        coef = start.coef + step * (end.coef - start.coef)
-        intercept = start.intercept + step * (end.intercept - start.intercept)
-        assert risk == pytest.approx(problem.risk(coef, intercept, X, y), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", first(2, range(5)))

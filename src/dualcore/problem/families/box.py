@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from math import isfinite
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -26,9 +25,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.boxmoves import TOLERANCE, Best, Path, get_path
-from dualcore.problem.families.boxsums import Places
-from dualcore.problem.families.boxways import bound_ways, has_bounds, search_ways
+from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
 from dualcore.problem.families.moving import Moves, MovingFamily
 from dualcore.problem.forms import get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
@@ -40,8 +37,6 @@ __all__ = ["BoxFamily", "MoveDirection"]
 _ROUNDING = 1e-6
 # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
 _MOST_KEPT = 2_000_000
-# Numbers of data that are looked at several times while they are in the cache.
-_CACHED = 131072
 # Whether the score is pushed up, one line for either.
 _UP = np.array([[False], [True]])
 # A radius of this share of the box takes most rows anywhere.
@@ -76,8 +71,6 @@ class BoxFamily(MovingFamily):
     #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
-    #: whether `bound_ways` holds for its moves
-    ranks_ways: ClassVar[bool] = True
     _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -136,68 +129,13 @@ class BoxFamily(MovingFamily):
         *,
         points: bool = False,
         sides: bool = False,
-        as_searched: bool = False,
     ) -> Moves:
-        looks = (self.is_free or self.is_curved) and not as_searched  # else in the same blocks as it was searched
-        if looks and X.size > 2 * _CACHED and X.shape[0] > 1:
-            step, moved = max(_CACHED // X.shape[1], 1), np.empty(X.shape) if points else None
-            each = []
-            for part in (slice(first, first + step) for first in range(0, X.shape[0], step)):
-                out = None if moved is None else moved[part]
-                each.append(self._moves(X[part], y[part], coef, intercept, multiplier, points, sides, False, out))
-            # A second table of all moved rows would take as long as several looks.
-            rest = [found._replace(X=X[:0]) for found in each] if points else each
-            whole = Moves(*(np.concatenate(parts) for parts in zip(*rest, strict=True)))
-            return whole if moved is None else whole._replace(X=moved)
-        return self._moves(X, y, coef, intercept, multiplier, points, sides, as_searched)
-
-    def _moves(
-        self,
-        X: FloatArray,
-        y: FloatArray,
-        coef: FloatArray,
-        intercept: float,
-        multiplier: float,
-        points: bool,
-        sides: bool,
-        as_searched: bool,
-        out: FloatArray | None = None,
-    ) -> Moves:
-        if not as_searched and self._may_rank(X, coef, multiplier):
-            within = True
-            found = self._choose_ranked(X, y, coef, intercept, multiplier)
-        else:
-            pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-            for _, path in pairs:
-                path.is_kept = as_searched
-            within = pairs[0][1].is_within
-            found = self._choose(pairs, multiplier)
+        pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
+        within, found = pairs[0][1].is_within, self._choose(pairs, multiplier)
         lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=within, out=out) if points else X[:0]
+        moved = self.displaced(X, coef, push, key, within=within) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
-
-    def _may_rank(self, X: FloatArray, coef: FloatArray, multiplier: float) -> bool:
-        """Whether bounds of both ways of a residual are known before any search."""
-        has_all_walls = isfinite(float(self.support.high.max() - self.support.low.min()))
-        if not self.ranks_ways or self.is_classification or not has_all_walls:
-            return False
-        return has_bounds(self.loss, self.geometry.norm, coef, multiplier) and self._within(X)
-
-    def _choose_ranked(
-        self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
-    ) -> tuple[FloatArray, ...]:
-        """Return the same as `_choose`, with one search for most rows."""
-        residual = X @ coef + intercept - y
-
-        def search(rows: Places | None, push: FloatArray, enough: FloatArray | None = None) -> Best:
-            start, block = (residual, X) if rows is None else (residual[rows], X.take(rows, axis=0))
-            path = self._path(block, coef, push, multiplier, within=True)
-            return path.best(self.loss, start, push, multiplier, enough)
-
-        up, down = bound_ways(self.loss, self.geometry.norm, self._sides(coef.size), X, coef, residual, multiplier)
-        best, push = search_ways(up, down, self.geometry.norm, search)
-        return best.lower, best.upper, best.cost, best.cost, residual + push * best.gain, y, push, best.key
 
     def _choose(self, pairs: list[tuple[MoveDirection, Path]], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
@@ -236,9 +174,6 @@ class BoxFamily(MovingFamily):
         if not self.keeps_order(rows):
             return super().looks(rows, y, coef, intercept, least)
         kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
-        for _, pairs in kept:
-            for _, path in pairs:
-                path.is_kept = True
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
             for part, pairs in kept:

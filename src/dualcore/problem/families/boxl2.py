@@ -7,16 +7,14 @@ from math import sqrt
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxl2walls import L2Walls
-from dualcore.problem.families.boxpath import WalledPath
-from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxpath import Best, WalledPath, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
-TOLERANCE = L2Walls.enclosure
+TOLERANCE = 1e-9
 _MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
@@ -35,8 +33,6 @@ class L2Path(WalledPath):
     After k walls ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
     ``S + mu Q``.
     """
-
-    walls = L2Walls
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)

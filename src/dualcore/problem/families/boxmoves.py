@@ -24,9 +24,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
-from dualcore.problem.families.boxlinf import LinfWalls
-from dualcore.problem.families.boxpath import Path, WalledPath
-from dualcore.problem.families.boxsearch import Best, rising_rates
+from dualcore.problem.families.boxpath import Best, Path, WalledPath, rising_rates
 from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, order_rows, sums_table
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
@@ -117,8 +115,6 @@ class L1Path(Path):
 
 class LinfPath(WalledPath):
     """All features move together until each meets its wall; ``key`` is how far."""
-
-    walls = LinfWalls
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)

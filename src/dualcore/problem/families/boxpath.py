@@ -14,20 +14,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxsearch import Best, Walls
 from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
-__all__ = ["Path", "WalledPath"]
+__all__ = ["Best", "Path", "WalledPath", "rising_rates"]
 
-# A multiplier below this share of the largest that matters is as good as none.
-_LEAST_PRICE = 1e-100
-# Numbers of room from which on a look takes longer than the arithmetic with what it finds.
-_MANY = 30_000
+
+class Best(NamedTuple):
+    """The best point of every row's path: ``lower`` is attained there, nothing on the path earns above ``upper``.
+
+    ``key`` is where on the path it lies.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    gain: FloatArray
+    cost: FloatArray
+    key: FloatArray
+
+
+def rising_rates(loss: Loss, side: Side) -> list[float]:
+    """Return the positive slopes of the loss's pieces along the move, flattest first."""
+    if not isinstance(side, float):
+        raise TypeError("rows go to one side where the loss has linear pieces, not each to its own")
+    return sorted(side * slope for slope, _ in loss.pieces or () if side * slope > 0.0)
 
 
 class Path(ABC):
@@ -46,8 +61,6 @@ class Path(ABC):
     the last corner then never pays, so the path may end there.
     """
 
-    #: whether it is asked about many multipliers, or about one that was found by asking
-    is_kept = False
     #: whether all rows are known to lie between the walls
     is_within = False
 
@@ -80,7 +93,6 @@ class WalledPath(Path):
     """
 
     length: float
-    walls: type[Walls]
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         if np.count_nonzero(slopes) < slopes.size:
@@ -113,24 +125,9 @@ class WalledPath(Path):
         rows = (~(bound <= known) & (far > 0.0)).nonzero()[0]
         if rows.size == 0:
             return stay
-        # The search divides by squares of prices, which a tiny multiplier has none of.
-        by_order = self.is_kept or multiplier <= _LEAST_PRICE * loss.lipschitz * self.length or not is_finite
-        if enough is not None and not by_order and rows.size * self.slopes.size > _MANY:
-            # One look excludes most rows that have something better to do.
-            ceiling = self._walls(rows).ceiling(loss, start[rows], of_rows(side, rows), multiplier)
-            rows = rows[~(ceiling <= known[rows])]
-            if rows.size == 0:
-                return stay
         every = rows.size == start.size
-        t, best = (start, stay) if every else (start[rows], Best(*(part[rows] for part in stay)))
-        side = side if every else of_rows(side, rows)
-        if by_order:
-            found = self._search(loss, self._ordered(rows), t, side, multiplier)
-        else:
-            found, rest = self._walls(rows).best(loss, t, side, multiplier, best)
-            if rest.size:
-                exact = self._search(loss, self._ordered(rows[rest]), t[rest], of_rows(side, rest), multiplier)
-                found = _put(found, rest, exact)
+        t, side = (start, side) if every else (start[rows], of_rows(side, rows))
+        found = self._search(loss, self._ordered(rows), t, side, multiplier)
         if every:
             return found
         return _put(stay, rows, found)
@@ -139,13 +136,6 @@ class WalledPath(Path):
         if self._far is None:
             self._far = self.longest()
         return self._far
-
-    def _walls(self, rows: Places) -> Walls:
-        """Return the walls of these rows."""
-        caps, far = self.caps, self._longest()
-        if rows.size < far.size:
-            caps, far = caps.take(rows, axis=0), far[rows]
-        return self.walls(caps, self.slopes, self.length, far)
 
     def _ordered(self, rows: Places) -> Places:
         """Return where the sums of these rows stand; make them if they are not there."""

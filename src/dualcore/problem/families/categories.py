@@ -158,7 +158,6 @@ class CategoriesFamily(BoxFamily):
     has_cones = False
     free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
     free_tolerance = 1e-2
-    ranks_ways = False
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.categories is None:

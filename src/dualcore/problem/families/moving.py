@@ -67,12 +67,8 @@ class MovingFamily(Family):
         *,
         points: bool = False,
         sides: bool = False,
-        as_searched: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way.
-
-        Moves that earn the same are chosen ``as_searched``, as by `looks`, or in the fastest way.
-        """
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
 
     @abstractmethod
     def floor(self) -> float:
@@ -115,15 +111,13 @@ class MovingFamily(Family):
         multiplier: float,
         *,
         points: bool = False,
-        as_searched: bool = False,
     ) -> Iterator[tuple[slice, Moves]]:
-        """Yield the best moves block by block; ``as_searched`` at a multiplier that `search` has found."""
-        as_searched = as_searched and self.keeps_order(rows)
+        """Yield the best moves block by block."""
         for part, X in rows.dense_blocks():
-            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points, as_searched=as_searched)
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
 
     def keeps_order(self, rows: Rows) -> bool:
-        """Whether a search over multipliers keeps what does not change with them; else each look is the fastest."""
+        """Whether a search over multipliers keeps what does not change with them."""
         return True
 
     def looks(
@@ -135,7 +129,7 @@ class MovingFamily(Family):
         """
 
         def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-            for part, found in self.sweep(rows, y, coef, intercept, multiplier, as_searched=True):
+            for part, found in self.sweep(rows, y, coef, intercept, multiplier):
                 yield part, found.upper, found.cost
 
         return at
@@ -147,16 +141,16 @@ class MovingFamily(Family):
             return self.paper_bounds(rows, y, *at)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
         if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
-            for part, found in self.sweep(rows, y, *at, as_searched=True):
+            for part, found in self.sweep(rows, y, *at):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
     def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
         rows, y, weights = data
 
-        def at(multiplier: float, *, as_searched: bool = True) -> RowGradient:
+        def at(multiplier: float) -> RowGradient:
             in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
-            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True, as_searched=as_searched)
+            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True)
             for part, found in sweep:
                 masses = 1.0 / y.size if weights is None else weights[part]
                 slope = masses * self._slope(found)
@@ -166,7 +160,7 @@ class MovingFamily(Family):
             return RowGradient(in_coef, in_intercept, cost)
 
         if multiplier is not None:
-            return at(multiplier, as_searched=False)
+            return at(multiplier)
         _, bracket = self.search(*data, coef, intercept)
         low = at(bracket.low)
         if bracket.low < bracket.high:

@@ -24,6 +24,11 @@ from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
 
+# A spread below this share of a column's norm is not taken from the difference of two moments.
+_CANCELLED = 0.03
+# A mean square above this has lost nothing to the smallest numbers of single precision.
+_LEAST_SQUARE = 1e-25
+
 
 def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
     """Return the mean distance of targets from their median; of equal targets, or one, their distance from zero.
@@ -302,18 +307,28 @@ class MemoryOracle(Oracle):
     def _find_columns(self) -> ColumnScaling:
         """Return the means of the columns, zero without an intercept, and their root mean squares about them."""
         centred = self.problem.fit_intercept
-        if self._blocks.sparse:
-            mean, square = self._blocks.moments(self.masses)
-            centre = mean if centred else np.zeros_like(mean)
-            spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
-        else:
-            centre, spread = self._moments(centred)
-            square = spread**2 + centre**2
-        if np.isfinite(square).all():  # the certificate asks for them again
+        mean, square = self._blocks.moments(self.masses) if self._blocks.sparse else self._quick_moments()
+        centre = mean if centred else np.zeros_like(mean)
+        spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
+        if not self._blocks.sparse and not (spread > _CANCELLED * np.sqrt(square)).all():
+            centre, spread = self._moments(centred)  # digits were lost to an offset, or to overflow
+        elif np.isfinite(square).all():  # the certificate asks for them again
             self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
         return ColumnScaling(centre, np.where(spread > tiny, spread, 1.0))
+
+    def _quick_moments(self) -> tuple[FloatArray, FloatArray]:
+        """Return the means of dense columns and of their squares from one pass, in the precision of the data."""
+        masses = self.masses.astype(np.float32) if self._blocks.single else self.masses
+
+        def work(part: slice, block: Any) -> FloatArray:
+            return np.array([masses[part] @ block, masses[part] @ (block * block)], dtype=np.float64)
+
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            mean, square = np.sum(self.map_blocks(work), axis=0)
+        # What is smaller has lost digits to the smallest numbers of single precision.
+        return mean, np.where(square > _LEAST_SQUARE, square, np.inf)
 
     def _moments(self, centred: bool) -> tuple[FloatArray, FloatArray]:
         """Return mean (zero where nothing is centred) and root mean square distance from it, from two passes."""
