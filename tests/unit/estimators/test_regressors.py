@@ -82,7 +82,7 @@ def test_a_quantile_regressor_leaves_that_share_below(data, quantile):
         (WassersteinQuantileRegressor, {"quantile": None}, TypeError, "quantile must be a number"),
         (WassersteinLinearSVR, {"epsilon": -0.1}, ValueError, "epsilon must be non-negative"),
         (WassersteinLinearSVR, {"epsilon": True}, TypeError, "epsilon must be a number, got bool"),
-        (WassersteinLinearRegression, {"solver": "structured"}, TypeError, "Use solver='power'"),
+        (WassersteinLinearRegression, {"solver": "structured"}, TypeError, "Use solver='descent'"),
     ],
 )
 def test_a_wrong_parameter_is_refused_at_fit(data, cls, parameters, error, message):
