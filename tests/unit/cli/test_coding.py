@@ -67,7 +67,7 @@ def test_a_null_is_not_a_value_that_was_not_seen(tmp_path, kind):
     holed = CITY.astype(object)
     holed[1500] = None
     source = open_rows(kind, tmp_path, city=holed, categories=UNSEEN, unknown="zeros")
-    with pytest.raises(SourceError, match=r"Column 'city' has a null; give fill= for it, or drop_missing=True \(.*1\."):
+    with pytest.raises(SourceError, match=r"Column 'city' has a null; drop_missing=True leaves such rows out \(.*1\."):
         features_of(source)
     left = open_rows(kind, tmp_path, city=holed, categories=UNSEEN, unknown="zeros", drop_missing=True)
     assert features_of(left).shape == (N - 1, 4)

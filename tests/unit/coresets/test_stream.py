@@ -359,7 +359,7 @@ def test_a_long_tail_of_flips_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", 500)
     table, problem = make_table(9000, 3), Problem("logistic", radius=0.05, label_cost=0.3)
     stream = feed(new(problem=problem), table, [0, 5000])
-    assert stream.group.summary.tails[0].bins.size
+    assert stream.group.summary.tail.bins.size
     stream.save(tmp_path / "state.npz")
     loaded = CoresetStream.load(tmp_path / "state.npz", problem)
     ends = feed(loaded, table, [5000, 9000]).coreset(), feed(new(problem=problem), table, [0, 9000]).coreset()

@@ -107,7 +107,7 @@ def _fail(reason: object, code: Exit) -> Exit:
 _OPTIONS = {
     "give fill= a number for it, or drop_missing=True": "train with --fill or --drop-missing; "
     "predict keeps every row, so it needs a model trained with --fill",
-    "give fill= for it, or drop_missing=True": "fit --drop-missing leaves such rows out",
+    "drop_missing=True leaves such rows out": "fit --drop-missing leaves such rows out",
 }
 
 
