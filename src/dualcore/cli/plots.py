@@ -1,4 +1,4 @@
-"""Pictures: the grid of cells, weights against h, the certified gap per read, sizes and baselines, the radius path.
+"""Pictures: weights against h, the certified gap per read, sizes and baselines, the radius path.
 
 Every function returns a matplotlib Figure that belongs to no window, so it draws on machines without a screen; `to_png`
 and `save_figure` turn it into a file. Needs matplotlib: ``pip install 'dualcore[plots]'``.
@@ -44,21 +44,8 @@ _STYLE: Any = {
     "axes.axisbelow": True,
     "figure.facecolor": "white",
 }
-_BENDS, _LAYERS = 6, 6
 # Letters of a label that fit a narrow figure, and dots an inch.
 _LONGEST, _DOTS = 40, 110
-
-
-@dataclass(frozen=True)
-class CellCounts:
-    """How many rows, and how many draws, each cell of the grid holds, shape (n_curvatures, n_layers).
-
-    They go from the largest curvature to none, and from small ``h`` to large.
-    """
-
-    rows: npt.NDArray[np.int64]
-    draws: npt.NDArray[np.int64]
-    mean_h: float  # the first layer ends here; every further one at twice the end of the one before
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,10 @@ class _Rows:
         if not places:
             return []
         n = sum(size for _, size in places)
-        weights = record.vector("weights", n, least=0.0) if self.shape is not None and self.shape[2] else None
+        is_weighted = self.shape is not None and self.shape[2]
+        if record.has("weights") and not is_weighted:
+            raise ArchiveError(f"'{record.prefix}weights' does not fit 'shape', which says {self.shape}")
+        weights = record.vector("weights", n, least=0.0) if is_weighted else None
         whole = Chunk(0, self.features(record, n), self.targets(record, n), weights)
         ends = np.cumsum([0, *(size for _, size in places)]).tolist()
         return [

@@ -45,7 +45,7 @@ _WIDTH = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """One read of the data: how large the coreset was, and what is known about the full data after it."""
+    """One read of the data: how many rows training works on, and what is known about the full data after it."""
 
     read: int
     rows: int
@@ -122,7 +122,8 @@ def _train_all(
 
     def tell(done: Iterate) -> None:
         if callback is not None:
-            callback(Round(done.iteration, source.n_rows, done.value, done.value, done.value - done.gap))
+            reads = max(source.n_reads - before, 1)
+            callback(Round(reads, source.n_rows, done.value, done.value, done.value - done.gap))
 
     size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
     size = min(max(size, len(problem.family.strata), 1), source.n_rows)
@@ -134,8 +135,9 @@ def _train_all(
             settings = settings | {"tol": max(settings["tol"], target_gap)}
         solution = solve(problem, source, callback=tell, **settings)
     reads = max(source.n_reads - before, 1)
-    tell(Iterate(reads, solution.value, solution.gap))
     last = Round(reads, source.n_rows, solution.value, solution.value, solution.lower_bound)
+    if callback is not None:
+        callback(last)
     certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
     return Trained(solution, certificate, (last,), rows)
 
