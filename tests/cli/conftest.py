@@ -8,6 +8,16 @@ from dualcore.cli.tables import write_csv
 
 
 @pytest.fixture(scope="module")
+def many_rows(tmp_path_factory):
+    """An npz file of more rows than a working sample has."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000, 3))
+    path = tmp_path_factory.mktemp("many") / "rows.npz"
+    np.savez(path, X=X, y=np.where(X[:, 0] + rng.logistic(size=30_000) > 0, 1.0, -1.0))
+    return path
+
+
+@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A CSV file with three features, labels, targets, weights and a column of words; and its arrays."""
     folder = tmp_path_factory.mktemp("data")

@@ -73,15 +73,15 @@ def test_what_is_wrong_is_said_in_one_line(data, tmp_path, monkeypatch, argument
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_coreset_that_proves_little_is_noted(data, tmp_path):
+def test_a_coreset_that_proves_little_is_noted(data, many_rows, tmp_path):
     path = data[0]
-    options = ("--target", "label", "--coreset", 12, "--rounds", 1, *DROP, "--out", tmp_path / "m.json")
-    code, out, errors = call("fit", path, *options)
+    options = ("--target", "y", "--coreset", 12, "--rounds", 1, "--gap", 1e-12, "--out", tmp_path / "m.json")
+    code, out, errors = call("fit", many_rows, *options)
     assert code == 0
     assert errors.startswith("note: the certified gap ")
-    assert "Use a larger --coreset" in errors
+    assert "Use more --rounds" in errors
     assert errors.count("\n") == 1
-    assert call("fit", path, *options, "--require-gap", 0.01)[0] == 4
+    assert call("fit", many_rows, *options, "--require-gap", 1e-12)[0] == 4
     code, out, _ = call("coreset", path, "--target", "label", "--size", 12, *DROP, "--out", tmp_path / "c.csv")
     assert code == 0
     n_rows = read_table(tmp_path / "c.csv").n_rows
@@ -194,7 +194,7 @@ def test_an_interrupt_leaves_no_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
-def test_not_converged_has_a_code_and_keeps_what_was_found(data, tmp_path):
+def test_not_converged_has_a_code_and_keeps_what_was_found(data, many_rows, tmp_path):
     out = tmp_path / "m.json"
     code, told, errors = call("fit", data[0], "--target", "label", *DROP, "--max-iter", 1, "--out", out, "--json")
     assert code == 4
@@ -202,10 +202,10 @@ def test_not_converged_has_a_code_and_keeps_what_was_found(data, tmp_path):
     assert errors.startswith("warning: WassersteinLogisticRegression: Iteration limit reached")
     assert "not converged: asked for a relative gap of 1e-06" in errors
     assert Model.load(out).certificates[0].relative_gap > 1e-6
-    coreset = ("--coreset", 30, "--rounds", 1, "--require-gap", 1e-9)
-    code, _, errors = call("fit", data[0], "--target", "label", *DROP, *coreset, "--out", out)
+    coreset = ("--coreset", 30, "--rounds", 1, "--require-gap", 1e-12)
+    code, _, errors = call("fit", many_rows, "--target", "y", *coreset, "--out", out)
     assert code == 4
-    assert "asked for a gap of 1e-09" in errors
+    assert "asked for a gap of 1e-12" in errors
 
 
 def test_an_error_of_ours_is_owned_up_to(data, tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ from dualcore.cli.startup import interruptible
 
 app = typer.Typer(
     name="dualcore",
-    help="Wasserstein-robust linear models, trained on a few percent of the rows and certified on all of them.",
+    help="Wasserstein-robust linear models, certified on all rows, and coresets of a few rows that reproduce them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -140,8 +140,10 @@ class PathProblem(ProblemOptions):
 class TrainingOptions:
     """How to train."""
 
-    coreset: Annotated[str | None, typer.Option(help="Train on so many rows, or such a share (0.05).")] = None
-    rounds: Annotated[int, typer.Option(help="Coresets to draw at most, each around the last solution.")] = 4
+    coreset: Annotated[
+        str | None, typer.Option(help="Train on a sample, and choose a coreset of so many rows or such a share.")
+    ] = None
+    rounds: Annotated[int, typer.Option(help="How often at most the sample that trains is corrected by a read.")] = 4
     gap: Annotated[float, typer.Option(help="Stop as soon as the certified relative gap is below.")] = 1e-3
     seed: Seed = 0
     tol: Annotated[float, typer.Option(help="Relative gap at which the solver stops.")] = 1e-6
@@ -170,7 +172,7 @@ class DrawOptions(TrainingOptions):
     """How to draw a coreset that is kept: of the size asked for, in few rounds."""
 
     coreset: Annotated[str | None, typer.Option("--size", help="Rows to draw, or a share of them.")] = "0.05"
-    rounds: Annotated[int, typer.Option(help="Coresets to draw at most, each around the last solution.")] = 2
+    rounds: Annotated[int, typer.Option(help="How often at most the sample that trains is corrected by a read.")] = 2
     gap: float = field(default=1e-9, init=False)
     tol: float = field(default=1e-6, init=False)
     max_iter: int = field(default=200, init=False)

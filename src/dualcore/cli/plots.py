@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path import RadiusPath

@@ -243,7 +243,7 @@ def explain_fit(
     progress: Progress | None = None,
     draw: bool = True,
 ) -> tuple[Certificate, tuple[Section, ...]]:
-    """Train through a coreset and tell the whole story of it: cells, weights, rounds, other sizes, other radii.
+    """Train through a coreset and tell the whole story of it: rounds, weights, other sizes, other radii.
 
     The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
     and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. The accuracy is
@@ -252,7 +252,7 @@ def explain_fit(
     and the comparison of sizes is left out.
     """
     tell = progress or (lambda sentence: None)
-    tell("training through a coreset")
+    tell("training, and choosing a coreset")
     sampler = as_sampler(coreset, random_state)
     fit = fit_coreset(problem, X, y, sampler)
     size, n = len(fit.coreset), int(np.shape(X)[0])
@@ -276,7 +276,11 @@ def explain_fit(
     table = [("read", "rows trained on", "worst-case risk", "no model is below", "relative gap")]
     for r in _rounds(fit):
         table.append((str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}"))
-    text = f"Trained on {size:,} of {n:,} rows; the data were read {certificate.n_reads} times. {describe(problem)}."
+    worked_on, reads = fit.history[-1].rows, certificate.n_reads
+    text = (
+        f"Trained on {f'{worked_on:,} of' if worked_on < n else 'all'} {n:,} rows; the data were read "
+        f"{reads} time{'s' * (reads != 1)}. The coreset has {size:,} rows. {describe(problem).capitalize()}."
+    )
     sections = [Section("The fit", text, tuple(table), _pictures_of(problem, fit, X, y, classes) if draw else ())]
     if draw:
         least = certificate.lower if certificate.lower > 0.0 else None
@@ -326,7 +330,7 @@ def _pictures_of(
     weights = _draw(
         "weights",
         "Weights against the dual loss",
-        "Rows where the loss is curved are drawn often and weigh little; where it is linear a few stand for many.",
+        "Each row of the coreset, and how many of all rows it stands for.",
         plot_weights(coreset, h, classes),
     )
     return rounds, weights

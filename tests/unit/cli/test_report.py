@@ -13,8 +13,8 @@ from dualcore.cli.report import Picture, Report, Section, compare_sizes, describ
 
 pytestmark = pytest.mark.needs("matplotlib")
 
-PANELS = 9  # of all pictures
-NAMES = ["rounds", "cells", "weights", "sizes", "path"]
+PANELS = 8  # of all pictures
+NAMES = ["rounds", "weights", "sizes", "path"]
 # What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
 
 
@@ -32,7 +32,7 @@ def report():
     certificate, sections = explain_fit(
         Problem("logistic", radius=0.05), X, y, 0.1, names=["a", "<b>", "c"], seeds=(0,), progress=told.append
     )
-    assert told[0] == "training through a coreset"
+    assert told[0] == "training, and choosing a coreset"
     return Report("A <model> & more", str(certificate), sections, "dualcore fit 'a b.csv'", software())
 
 
@@ -83,7 +83,7 @@ def test_no_panel_is_much_wider_than_a_phone():
         name: [struct.unpack(">I", panel[16:20])[0] for panel in shown.panels] for name, shown in pictures.items()
     }
     assert {name: len(found) for name, found in widths.items()} == {
-        "rounds": 2, "cells": 1, "weights": 1, "sizes": 2, "path": 3
+        "rounds": 2, "weights": 1, "sizes": 2, "path": 3
     }  # fmt: skip
     assert max(max(found) for found in widths.values()) <= 520
     for name, found in widths.items():  # nothing is lost between them

@@ -100,7 +100,7 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
         )
     pictures = [picture for section in sections for picture in section.pictures]
     report = Report(
-        "Robust models from a few percent of the rows",
+        "Robust models, and a few percent of the rows that reproduce them",
         str(certificate),
         (*(_section(case, table) for case, table in zip(cases, tables, strict=True)), *sections),
         "dualcore demo" + ("" if rows == 200_000 else f" --rows {rows}"),
@@ -155,7 +155,7 @@ def _generated(n: int) -> Case:
 
 
 def _compare(case: Case, watch: Watch) -> list[Line]:
-    """Train plain and robust, on all rows and through a coreset; on clean labels and on poisoned ones."""
+    """Train plain and robust, from all rows and with a coreset; on clean labels and on poisoned ones."""
 
     def robust_on_coreset() -> Any:
         sampler = as_sampler(case.coreset, _SEED)
@@ -197,6 +197,7 @@ _HEADER = ("model", "rows", "seconds", "risk", "gap", "clean", "shifted", "flipp
 
 def _legend(case: Case) -> str:
     return (
+        "rows: of the training data, or of the coreset that stands for them; "
         f"risk: worst case within radius {case.radius:g}, on all training rows; gap: certified, relative; then "
         f"accuracy on test rows: clean; each row shifted by {case.shift:g} against the model; trained with "
         f"{_FLIPPED:.0%} of the labels flipped by an attacker."

@@ -75,7 +75,7 @@ def fit_model(
     seconds = time.perf_counter() - began
     solutions = [estimator.solution_]
     coresets = estimator.coreset_ if isinstance(estimator.coreset_, list) else [estimator.coreset_]
-    trained_on = None if coresets[0] is None else [len(coreset) for coreset in coresets]
+    coreset_rows = None if coresets[0] is None else [len(coreset) for coreset in coresets]
     model = Model.from_estimator(
         estimator,
         settings=settings,
@@ -96,7 +96,7 @@ def fit_model(
             "separator": parse_separator(data.separator),
             "zero_based": stream.zero_based,
             "coreset": training.coreset,
-            "coreset_rows": trained_on,
+            "coreset_rows": coreset_rows,
             "rounds": training.rounds,
             "gap": training.gap,
             "seed": training.seed,
@@ -119,7 +119,7 @@ def fit_model(
         "features": len(stream.features),
         "coded": {name: len(values) for name, values in stream.coding.items()},
         "classes": None if model.classes is None else list(model.classes),
-        "coreset_rows": trained_on,
+        "coreset_rows": coreset_rows,
         "seconds": seconds,
         "certificates": [certificate_values(certificate) for certificate in model.certificates],
         "status": [solution.status.value for solution in solutions],
@@ -127,10 +127,11 @@ def fit_model(
     }
 
     def show(console: Console) -> None:
-        used = "all rows" if trained_on is None else f"coresets of {sum(trained_on):,} rows"
-        if trained_on is not None and len(trained_on) == 1:
-            used = f"a coreset of {trained_on[0]:,} rows"
-        console.print(f"Trained on {used} of {n_rows:,}, {len(stream.features)} features, in {seconds:.2f} s.")
+        used = "" if coreset_rows is None else "a working sample, certified on "
+        console.print(f"Trained on {used}all {n_rows:,} rows, {len(stream.features)} features, in {seconds:.2f} s.")
+        if coreset_rows is not None:
+            each = "coreset has" if len(coreset_rows) == 1 else "coresets of the classes have"
+            console.print(f"The {each} {', '.join(f'{size:,}' for size in coreset_rows)} rows.")
         if stream.coding:
             coded = ", ".join(f"{name} ({len(values)} categories)" for name, values in stream.coding.items())
             console.print(f"Coded from text: {coded}.", markup=False, highlight=False)
@@ -141,7 +142,7 @@ def fit_model(
 
     output.result(values, show)
     if converged and sampler is not None and worst > training.gap:
-        advice = "Use a larger --coreset, more --rounds, --standardize, or no coreset where the rows are few."
+        advice = "Use more --rounds, a smaller --tol, --standardize, or no --coreset."
         note = f"note: the certified gap {worst:.1e} is more than --gap {training.gap:g}. {advice}"
         output.errors.print(note, markup=False, highlight=False)
     if not converged:
