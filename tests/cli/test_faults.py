@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from command_line import DROP, TELLING, call, finish, spawn
+from dualcore import Coreset
 from dualcore.cli.model import Model
 from dualcore.cli.tables import read_table
 
@@ -87,6 +88,10 @@ def test_a_coreset_that_proves_little_is_noted(data, many_rows, tmp_path):
     n_rows = read_table(tmp_path / "c.csv").n_rows
     assert f"{n_rows} of 800 rows written" in out
     assert (f"weights of the other {12 - n_rows} rows" in out) == (n_rows < 12)
+    few = tmp_path / "few.npz"
+    code, out, _ = call("coreset", many_rows, "--target", "y", "--size", 4, "--out", few)
+    assert code == 0
+    assert Coreset.load(few).details["message"] in " ".join(out.split())
 
 
 def test_wrong_usage_of_the_parser_has_its_own_code():

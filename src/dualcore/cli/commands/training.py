@@ -179,6 +179,8 @@ def draw_coreset(
         asked = resolve_size(sampler.size or 1, coreset.n_rows)
         if len(coreset) < asked:
             console.print(f"The weights of the other {asked - len(coreset):,} rows that were drawn came out as zero.")
+        if "message" in coreset.details:
+            console.print(coreset.details["message"], markup=False)
 
     output.result(values | {"details": coreset.details}, show)
     return Exit.OK
