@@ -105,12 +105,12 @@ def large(folder: Path, repeats: int | None) -> Iterator[dict[str, Any]]:
             )
     for norm, cost in (("l2", 7.0), ("l1", np.inf), ("linf", 1.0)):
         at = {"radius": 0.1, "norm": norm, "label_cost": cost}
-        yield run(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500, 2), repeats)
+        yield run(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500, 1), repeats)
     for name, problem in (
         ("Huber, l2", Problem("huber", radius=0.1)),
         ("quantile 0.9, l2", Problem("pinball", quantile=0.9, radius=0.1)),
     ):
-        yield run(Case(name, problem, X, targets, 500, 2), repeats)
+        yield run(Case(name, problem, X, targets, 500, 1), repeats)
 
 
 def mnist(folder: Path, repeats: int | None) -> Iterator[dict[str, Any]]:
@@ -133,13 +133,13 @@ def digits(folder: Path, repeats: int | None) -> Iterator[dict[str, Any]]:
     X = X / 16.0
     for norm, radius in (("l2", 0.05), ("linf", 0.01), ("l1", 0.1)):
         problem = Problem("softmax", n_classes=10, radius=radius, norm=norm)
-        yield run(Case(f"digits, softmax, {norm}", problem, X, labels.astype(float), 700, 2, 1e-6), repeats)
+        yield run(Case(f"digits, softmax, {norm}", problem, X, labels.astype(float), 700, 1, 1e-6), repeats)
     own = (labels == 3) | (labels == 8)
     X, y = X[own], np.where(labels[own] == 3, 1.0, -1.0)
     for loss in ("hinge", "logistic"):
         for norm, radius in (("l1", 0.5), ("l2", 0.3), ("linf", 0.05)):
             problem = Problem(loss, radius=radius, norm=norm, support=(0, 1))
-            yield run(Case(f"digits in a box, {loss}, {norm}", problem, X, y, 150, 2, 1e-6), repeats)
+            yield run(Case(f"digits in a box, {loss}, {norm}", problem, X, y, 150, 1, 1e-6), repeats)
 
 
 def tables(folder: Path, repeats: int | None) -> Iterator[dict[str, Any]]:
@@ -150,7 +150,7 @@ def tables(folder: Path, repeats: int | None) -> Iterator[dict[str, Any]]:
             problem = Problem(loss, radius=0.03)
             for size in (2 * (X.shape[1] + 4), max(6 * (X.shape[1] + 4), len(y) // 10)):
                 if size < len(y) // 2:
-                    yield run(Case(f"{name}, {loss}", problem, X, y, size, 3, 1e-7), repeats)
+                    yield run(Case(f"{name}, {loss}", problem, X, y, size, 2, 1e-7), repeats)
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, tuple[str, ...]]]:

@@ -194,4 +194,4 @@ def test_no_task_carries_the_data(family, name):
     problem = FAMILIES[family]
     source = Weighed(*make_table(20_000, FEATURES, weighted=True, classification=problem.is_classification))
     built(problem, SAMPLERS[name], source)
-    assert max(source.sizes) < 10_000  # the rows are 720 kB
+    assert max(source.sizes) < 20_000  # the rows are 720 kB; a basis of what is matched is the largest thing sent

@@ -26,7 +26,7 @@ def test_a_coreset_is_exact_along_the_path(n):
     X, y = rows(n)
     problem = Problem("logistic", radius=float(ANCHORS[1]))
     fit = DualCoreset(radii=ANCHORS, random_state=0).fit(problem, X, y)
-    assert len(fit.coreset) <= 4 * 7 + 2
+    assert len(fit.coreset) <= 4 * 7 + 2 + 10  # ten more, at most, keep any from weighing a tenth
     np.testing.assert_allclose(fit.coreset.exact_at, ANCHORS)
     for radius in np.geomspace(0.01, 0.5, 7):
         assert excess(problem.replace(radius=float(radius)), fit.coreset, X, y) <= 1e-5

@@ -318,7 +318,7 @@ class TestCoresets:
         with pytest.raises(ValueError, match="epsilon mode"):
             GridCoreset(size=20, epsilon=0.5, parameter_radius=0.1).build(problem, X, y)
         with pytest.raises(ValueError, match="bounds must be"):
-            DualCoreset(size=20, bounds="loose").build(problem, X, y)
+            GridCoreset(size=20, bounds="loose").build(problem, X, y)
 
 
 class TestEstimators:

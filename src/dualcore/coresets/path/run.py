@@ -324,7 +324,7 @@ def evenly(radii: Sequence[float], factor: float) -> list[int]:
     Examples
     --------
     >>> evenly([0.0, 0.01, 0.02, 0.03, 0.05, 0.1], 3.0)
-    [0, 1, 3, 5]
+    [0, 1, 2, 4, 5]
     """
     values = np.asarray(radii)
     first = int(np.searchsorted(values, 0.0, side="right"))  # no radius is a place of its own
