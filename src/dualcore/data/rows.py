@@ -91,6 +91,10 @@ class Rows(ABC):
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         """Return the chosen rows as a float64 array or a CSR matrix."""
 
+    def look(self, indices: npt.NDArray[np.int64]) -> Any:
+        """Return the rows as `take`, for a single look: nothing is kept that would serve later ones."""
+        return self.take(indices)
+
     @property
     def block_rows(self) -> int:
         """How many rows make a cache-sized block."""
@@ -216,6 +220,10 @@ class SparseRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         return self.by_row[indices].astype(np.float64)
+
+    def look(self, indices: npt.NDArray[np.int64]) -> Any:
+        # Of a CSC matrix without its CSR form, which is a copy of all rows.
+        return (self.X if self._by_row is None else self._by_row)[indices].tocsr().astype(np.float64)
 
     def dot(self, coef: FloatArray) -> FloatArray:
         return np.asarray(self.X @ coef, dtype=np.float64)

@@ -492,7 +492,7 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             data = source_data(task.X)
         else:
             return assess(self._problem, model, task.X).upper
-        return self._problem.evaluate(model.coef, model.intercept, data).value
+        return self._problem.minimum(model.coef, model.intercept, data).value
 
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Return the worst-case risk of this model on other data, and a lower bound on that of any model.

@@ -34,9 +34,11 @@ _FAR = 50.0
 _DEVIATION = 1.4826
 # So many classes are named one by one.
 _NAMED = 10
-_WHAT_TO_DO = (
-    "Use a larger coreset, more rounds by coreset=DualCoreset(size=..., rounds=..., target_gap=...), or coreset=None "
-    "where the rows are few."
+# What to do about the gap of a sampler that trains on what it hands out, and of one that is asked for a gap.
+_DRAW_MORE = "Use a larger coreset, DualCoreset, or coreset=None where the rows are few."
+_TRAIN_MORE = (
+    "Use more rounds by coreset=DualCoreset(rounds=..., target_gap=...), a smaller tol, or coreset=None where the rows "
+    "are few."
 )
 
 
@@ -73,10 +75,11 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
     on_coreset = [fit for fit in fits if fit.coreset is not None]
     for these, text in _unsolved([fit for fit in fits if fit.coreset is None], tol):
         _warn(title, these, text, ConvergenceWarning)
+    what_to_do = _DRAW_MORE if target is None else _TRAIN_MORE
     weak = [fit for fit in on_coreset if fit.certificate.is_weak]
     if weak:
         gap = max(fit.certificate.relative_gap for fit in weak)
-        text = f"the certificate leaves open how good the model is (relative gap {_most(weak)}{gap:.2g}). {_WHAT_TO_DO}"
+        text = f"the certificate leaves open how good the model is (relative gap {_most(weak)}{gap:.2g}). {what_to_do}"
         _warn(title, weak, text, ConvergenceWarning)
     loose = [
         fit
@@ -86,7 +89,7 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
     if loose:
         gap = max(fit.certificate.relative_gap for fit in loose)
         text = f"the certified relative gap is {_most(loose)}{gap:.2g}, more than the target_gap of {target:.2g}."
-        _warn(title, loose, f"{text} {_WHAT_TO_DO}", ConvergenceWarning)
+        _warn(title, loose, f"{text} {what_to_do}", ConvergenceWarning)
     radii = [_useful_radius(fit) for fit in fits]
     idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
     if idle:

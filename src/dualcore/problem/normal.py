@@ -200,15 +200,17 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
     One-hot columns hold ones and zeros, and stay.
     """
     most = max(_FEWEST, min(_LOOK, _NUMBERS // rows.m))
-    sample = rows.take(_look(rows.n, weights, most))
+    sample = rows.look(_look(rows.n, weights, most))
     columns = np.arange(rows.m)
     if sp.issparse(sample):  # a column with a zero in it is not far from the origin
         sample = sample.tocsc()
         columns = np.flatnonzero(np.diff(sample.indptr) == sample.shape[0])
+        if not columns.size:
+            return None
         sample = sample[:, columns]
     sample = _dense(sample)
     # A column that reaches zero or both sides of it is not far from the origin; most never need their median.
-    if not columns.size or not ((sample.min(axis=0) > 0.0) | (sample.max(axis=0) < 0.0)).any():
+    if not ((sample.min(axis=0) > 0.0) | (sample.max(axis=0) < 0.0)).any():
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         middle = np.median(sample, axis=0)
