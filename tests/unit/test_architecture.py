@@ -41,11 +41,11 @@ FIRST = ("__init__", "dualcore.cli.startup")
 MOST = {
     "beside": (443, 3),
     "certificates": (1_773, 47),
-    "cli": (2_779, 19),
-    "coresets": (3_775, 84),
-    "data": (2_984, 43),
-    "estimators": (2_033, 18),
-    "problem": (4_025, 45),
+    "cli": (2_782, 17),
+    "coresets": (3_780, 84),
+    "data": (2_988, 43),
+    "estimators": (2_035, 18),
+    "problem": (4_027, 45),
     "reading": (939, 22),
     "solvers": (9_729, 360),
 }
