@@ -301,7 +301,7 @@ def explain_fit(
 
 def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> Picture:
     caption = "A red line is the radius of the model."
-    if path.n_builds > 1:
+    if path.n_builds:
         caption = "A dotted line is where a new coreset begins to serve, a red one the radius of the model."
     return _draw("path", "Radius path", caption, plot_path(path, marked=at, names=names))
 
