@@ -45,7 +45,7 @@ MOST = {
     "coresets": (3_780, 84),
     "data": (2_988, 43),
     "estimators": (2_035, 18),
-    "problem": (4_027, 45),
+    "problem": (4_028, 45),
     "reading": (939, 22),
     "solvers": (9_729, 360),
 }

@@ -285,3 +285,14 @@ def test_solve_never_raises_on_wide_data_with_offsets(seed):
         solution = quietly(Problem(loss, radius=1e-6, norm="l1", **parameters), X, y)
         assert np.isfinite(solution.value)
         assert solution.lower_bound <= solution.value
+
+
+@pytest.mark.parametrize("mean", [1e-12, 1.0, 8.2, 1e6])
+@pytest.mark.parametrize("loss", ["squared", "squared_hinge"])
+def test_the_error_granted_to_a_risk_is_not_negative(loss, mean):
+    """As a difference of two powers it was lost in rounding, and could be below zero."""
+    own = Problem(loss, radius=0.1).loss
+    for change in (0.0, 1e-17, 1e-9, 1.0):
+        rise = own.largest_rise(mean, change)
+        assert rise >= max(2.0 * change * np.sqrt(mean), 0.0)
+        assert rise <= 2.0 * change * (np.sqrt(mean) + change)

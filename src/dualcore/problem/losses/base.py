@@ -87,7 +87,9 @@ class Loss(ABC):
         """Return how much a mean loss can rise where arguments change by ``change`` in the mean of the loss's order."""
         if self.is_lipschitz:
             return self.lipschitz * change
-        return float((mean ** (1.0 / self.order) + change) ** self.order - mean)
+        # (r + c)^p - r^p <= p c (r + c)^(p - 1) with r^p the mean: a difference would lose all digits of a small change.
+        root = mean ** (1.0 / self.order)
+        return float(self.order * change * (root + change) ** (self.order - 1.0))
 
     def largest_size(self, mean: float) -> float:
         """Return the most that the mean of ``|t|`` can be where the mean loss is known; ``inf`` for margins."""
