@@ -87,7 +87,7 @@ class Loss(ABC):
         """Return how much a mean loss can rise where arguments change by ``change`` in the mean of the loss's order."""
         if self.is_lipschitz:
             return self.lipschitz * change
-        # (r + c)^p - r^p <= p c (r + c)^(p - 1) with r^p the mean: a difference would lose all digits of a small change.
+        # (r + c)^p - r^p <= p c (r + c)^(p - 1) with r^p the mean: the difference would lose a small change.
         root = mean ** (1.0 / self.order)
         return float(self.order * change * (root + change) ** (self.order - 1.0))
 
