@@ -233,3 +233,16 @@ def test_targets_of_any_size(loss, scale, offset, solver):
     X, y = targets()
     solution = solve(problem, X, scale * y + offset, solver=solver)
     assert solution.converged
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+@pytest.mark.parametrize("power", [1.5, 4.8])
+def test_a_power_where_no_feature_can_move(norm, power):
+    """The only price is infinite, so the dual norm is zero whatever the coefficients."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(14, 1))
+    y = 2.0 * X[:, 0] + rng.normal(size=14)
+    problem = Problem("power", power=power, radius=0.03, norm=norm, feature_weights=[np.inf], label_cost=0.2)
+    found = solve(problem, X, y)
+    assert found.value == pytest.approx(problem.risk(found.coef, found.intercept, X, y), rel=1e-9)
+    assert found.relative_gap <= 1e-3

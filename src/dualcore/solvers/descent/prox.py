@@ -72,6 +72,8 @@ def _on_cone(
     if isinstance(norm, L2Norm):
         return _euclidean_cone(prices, target, weights, size, give)
     held = np.isfinite(prices)
+    if not held.any():  # no feature has a price: the norm is zero, and so is the least size
+        return target.copy(), 0.0
     length, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
     if isinstance(norm, L1Norm):
         order = np.argsort(-length)
