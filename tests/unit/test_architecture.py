@@ -42,7 +42,7 @@ MOST = {
     "beside": (443, 3),
     "certificates": (1_773, 47),
     "cli": (2_782, 17),
-    "coresets": (3_780, 84),
+    "coresets": (3_782, 84),
     "data": (2_988, 43),
     "estimators": (2_035, 18),
     "problem": (4_028, 45),

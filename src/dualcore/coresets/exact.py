@@ -12,7 +12,7 @@ import numpy as np
 from dualcore.coresets.calibrate import Calibrated, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, CurvatureProducts, Matched, centre_of
-from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, find_means, leaf_of, recombine
+from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -102,11 +102,6 @@ def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Pl
     """Return the plan where there are fewer models than planned: their rows go to curvature."""
     spared = (plan.n_models - n_models) * columns_of(problem, n_features)[1]
     return Plan(n_models, plan.n_products + spared, plan.n_near)
-
-
-def mean_values(source: Source, matched: Matched) -> FloatArray:
-    """Return the means over all rows of what is matched: one read."""
-    return find_means(source, matched)
 
 
 def exact_coreset(

@@ -14,17 +14,18 @@ from dualcore.coresets.calibrate import keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.exact import (
     MET,
+    MOST_COLUMNS,
     ROWS_OF_A_DRAW,
     Plan,
     columns_of,
     exact_coreset,
     match_means,
-    mean_values,
     plan_rows,
     refilled,
     rows_for,
 )
 from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.coresets.recombine import find_means
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -95,6 +96,9 @@ class HandOut:
         message = None if plan is not None else _too_few(size, least, self.source.n_rows)
         if plan is not None and size is None and least >= self.source.n_rows:
             plan, message, size = None, None, self.source.n_rows
+        if plan is not None and len(self.models) * columns_of(self.problem, m)[1] > MOST_COLUMNS:
+            plan, size = None, min(least, self.source.n_rows) if size is None else size
+            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
         search_later = bool(plan and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least)
         found: list[Coreset] = []
@@ -142,7 +146,7 @@ class HandOut:
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
         )
         matched = Matched((*self.models, *self.also), centre_of(problem, rows.X, rows.weights))
-        means, values = mean_values(self.source, matched), matched.values(rows.X, rows.y)
+        means, values = find_means(self.source, matched), matched.values(rows.X, rows.y)
         # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
         for count in sorted({len(self.models), 1, 0}, reverse=True):
             found = match_means(rows.weights, values, matched.targets(means, count))
