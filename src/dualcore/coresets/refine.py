@@ -10,7 +10,6 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.coresets.auto import AUTO, Choice, choose_rows
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
-from dualcore.coresets.samplers.baselines import row_masses
 from dualcore.coresets.training import Callback
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -142,7 +141,7 @@ def _fit_all(
 def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFit:
     """Return the fit with the bound that rows in memory give: a dual point can be repaired there, row by row."""
     X, y = source.take(np.arange(source.n_rows))
-    model, masses = found.solution, row_masses(source)
+    model, masses = found.solution, source.row_masses()
     lower = max(found.certificate.lower, certify_in_memory(problem, model, X, y, masses).lower)
     lower = min(lower, found.certificate.upper)
     return replace(
