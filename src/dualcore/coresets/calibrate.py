@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.coresets.coreset import normalised
+from dualcore.coresets.recombine import Basis
 from dualcore.data.arrays import FloatArray
 
 # Softness of a calibration that meets its targets but for rounding.
@@ -67,6 +68,15 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
         return Calibrated(weights, max(missed, float(np.abs(goal).max(initial=0.0))))
     new = normalised(new)
     return Calibrated(new, max(missed, float(np.abs(new @ basis - goal).max(initial=0.0))))
+
+
+def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
+    """Return weights of a sample, moved as little as possible, with which it has these means.
+
+    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
+    """
+    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
+    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
 
 
 def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import Calibrated, calibrate
+from dualcore.coresets.calibrate import calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, CurvatureProducts, Matched, centre_of
-from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, leaf_of, recombine
+from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -173,15 +173,6 @@ def _as_coreset(pool: Pool, models: Sequence[At], n_rows: int, seed: int, rank: 
         {"seed": seed, "matched": rank, "near_kinks": near},
         exact_at=tuple(sorted(at.problem.radius for at in models)),
     )
-
-
-def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
-    """Return weights of a sample, moved as little as possible, with which it has these means.
-
-    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
-    """
-    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
-    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
 
 
 def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import keeps_classes
+from dualcore.coresets.calibrate import keeps_classes, match_means
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.exact import (
     MET,
@@ -19,7 +19,6 @@ from dualcore.coresets.exact import (
     Plan,
     columns_of,
     exact_coreset,
-    match_means,
     plan_rows,
     refilled,
     rows_for,

@@ -90,7 +90,8 @@ def build_grid(
 def octaves(masses: FloatArray) -> npt.NDArray[np.intp]:
     """Return groups of rows whose masses differ by less than a factor of two."""
     least = float(masses[masses > 0.0].min())
-    return np.maximum(np.frexp(masses / least)[1] - 1, 0).astype(np.intp)  # [2^k, 2^{k+1}) times the least
+    octave = np.maximum(np.frexp(masses / least)[1] - 1, 0)  # [2^k, 2^{k+1}) times the least
+    return np.asarray(octave, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def draw_grid(
     if isinstance(size, (int, np.integer)):
         if np.count_nonzero(counts) > size:
             cell, merged = merge_cells(cell, int(size), grid.cells_of_group), True
-            counts, scores = np.bincount(cell), np.bincount(cell, masses)
+            counts, scores = np.bincount(cell), np.bincount(cell, masses).astype(np.float64)
         draws = allocate(int(size), counts, scores)
     else:
         draws = np.minimum(size, counts)
