@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import zipfile
 
 import numpy as np
