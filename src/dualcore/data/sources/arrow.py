@@ -221,14 +221,14 @@ class Tables:
         self.index = tuple(index)
 
 
-def check_header(where: str, names: Sequence[str], *, is_text: bool, error: type[ValueError] = SourceError) -> None:
+def check_header(where: str, names: Sequence[str], *, is_text: bool) -> None:
     """Raise an error where two columns have one name, or the first line of a text holds numbers only."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise error(f"{where} has two columns called {twice!r}. Column names must differ.")
+        raise SourceError(f"{where} has two columns called {twice!r}. Column names must differ.")
     # Columns that were never named are 0, 1, 2, ... of a pandas frame.
     if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
-        raise error(f"{where} has no line of column names: its first line holds numbers only. Add one.")
+        raise SourceError(f"{where} has no line of column names: its first line holds numbers only. Add one.")
 
 
 def is_number(text: object) -> bool:

@@ -26,10 +26,7 @@ def write(folder, kind, X, y=Y, w=None):
     elif kind == "columns":
         np.savez(folder / "d.npz", **columns)
     elif kind == "csv":
-        lines = [
-            ",".join(map(repr, row)) for row in zip(*(column.tolist() for column in columns.values()), strict=True)
-        ]
-        (folder / "d.csv").write_text("\n".join(["a,b,y", *lines]) + "\n")
+        np.savetxt(folder / "d.csv", np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
         return folder / "d.csv", "y"
     else:
         pa = pytest.importorskip("pyarrow")
