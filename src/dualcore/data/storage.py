@@ -114,7 +114,8 @@ def read_archive(path: str | Path, growth: float = 1.0) -> Arrays:
         If the file is damaged, holds anything but plain arrays, or would need more memory than allowed. The sizes are
         compared before anything is inflated.
     """
-    with named_faults(), np.load(path, allow_pickle=False) as archive:
+    # Opened here: numpy leaves a file open that ends too early.
+    with named_faults(), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         size, stated = os.path.getsize(path), sum(member.file_size for member in archive.zip.infolist())
         allowed = max(_HARMLESS, int(growth * size))
         if stated > allowed:
