@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-# Before the imports that take long, for what it does on being imported.
-from dualcore.cli import startup  # noqa: F401
-
-# isort: split
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any

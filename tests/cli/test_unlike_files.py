@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dualcore
 from command_line import call
-from dualcore.cli.model import Model
-from dualcore.cli.tables import write_csv
+from dualcore.cli.outcome import as_csv
 from pairs import every_pair, every_value
 
 pa = pytest.importorskip("pyarrow")
@@ -36,11 +36,11 @@ def write(folder, kind, first, second):
         if kind == "parquet":
             pq.write_table(pa.table(content), folder / f"{name}.parquet")
         elif kind == "csv.gz":
-            (folder / f"{name}.csv.gz").write_bytes(gzip.compress(write_csv(content).encode()))
+            (folder / f"{name}.csv.gz").write_bytes(gzip.compress(as_csv(content).encode()))
         elif kind == "tsv":
-            (folder / f"{name}.tsv").write_text(write_csv(content).replace(",", "\t"))
+            (folder / f"{name}.tsv").write_text(as_csv(content).replace(",", "\t"))
         else:
-            (folder / f"{name}.{kind}").write_text(write_csv(content))
+            (folder / f"{name}.{kind}").write_text(as_csv(content))
     return folder
 
 
@@ -50,7 +50,7 @@ def both(folder, tmp_path, *options, target="label"):
     for extra in ((), ("--coreset", "400")):
         out = tmp_path / "model.json"
         code, _, errors = call("fit", folder, "-t", target, "--out", out, "--quiet", *extra, *options)
-        found.append((code, errors, Model.load(out) if out.exists() else None))
+        found.append((code, errors, dualcore.load(out) if out.exists() else None))
         out.unlink(missing_ok=True)
     return found
 
@@ -58,12 +58,13 @@ def both(folder, tmp_path, *options, target="label"):
 FIRST, SECOND = slice(0, 200), slice(200, 400)
 TEXT = [str(value) for value in B[SECOND]]
 UNLIKE = {
-    "an extra column in the second": (columns(FIRST), columns(SECOND, c=[1.0] * 200), "differ in column 'c'"),
-    "an extra column in the first": (columns(FIRST, c=[1.0] * 200), columns(SECOND), "differ in column 'c'"),
-    "a column of words": (columns(FIRST), columns(SECOND, b=["x"] * 200), "holds numbers in 0.* and text in 1"),
-    "words first": (columns(FIRST, b=["x"] * 200), columns(SECOND), "holds numbers in 1.* and text in 0"),
+    "an extra column in the second": (columns(FIRST), columns(SECOND, c=[1.0] * 200), "they differ in 'c'"),
+    "an extra column in the first": (columns(FIRST, c=[1.0] * 200), columns(SECOND), "they differ in 'c'"),
+    "a column of words": (columns(FIRST), columns(SECOND, b=["x"] * 200), "is a number in .*0.* and category in .*1"),
+    "words first": (columns(FIRST, b=["x"] * 200), columns(SECOND), "is a number in .*1.* and category in .*0"),
+    "numbers as text": (columns(FIRST), columns(SECOND, b=TEXT), "'b' is a number in .*0.* and category in .*1"),
     "labels of two kinds": (
-        columns(FIRST, label=[0, 1] * 100), columns(SECOND), "'label' holds numbers in 0.* and text in 1"
+        columns(FIRST, label=[0, 1] * 100), columns(SECOND), "'label' is a number in .*0.* and category in .*1"
     ),
 }  # fmt: skip
 
@@ -74,6 +75,7 @@ UNLIKE = {
     dropped=[False, True],
 )
 def test_files_that_are_not_alike_are_refused_either_way(tmp_path, kind, first, second, said, dropped):
+    kind = "parquet" if second["b"] == TEXT else kind  # in a CSV file they are numbers
     folder = write(tmp_path / "rows", kind, first, second)
     options = ("--drop", "c") if dropped and "c" in first else ("--drop", "b") if dropped and "c" not in second else ()
     for code, errors, model in both(folder, tmp_path, *options):
@@ -83,20 +85,15 @@ def test_files_that_are_not_alike_are_refused_either_way(tmp_path, kind, first, 
 
 
 def test_numbers_written_as_text_are_text_either_way(tmp_path):
-    mixed = write(tmp_path / "mixed", "parquet", columns(FIRST), columns(SECOND, b=TEXT))
-    for code, errors, _ in both(mixed, tmp_path):
-        assert code == 3
-        assert "Column 'b' holds numbers in 0.parquet and text in 1.parquet" in errors
     everywhere = [str(value) for value in B]
     text = write(tmp_path / "text", "parquet", columns(FIRST, b=everywhere[:200]), columns(SECOND, b=everywhere[200:]))
     for path in (text, text / "0.parquet"):
         for code, errors, _ in both(path, tmp_path):
             assert code == 3
-            assert "Column 'b' of" in errors
-            assert "is not numeric" in errors
+            assert re.search("Column 'b' (is text|holds more than 200 different texts)", errors)
         for code, _, model in both(path, tmp_path, "--drop", "b"):
             assert code == 0
-            assert model.feature_names == ("a",)
+            assert list(model.feature_names_in_) == ["a"]
 
 
 @pytest.mark.parametrize("values", [("0", "1"), (False, True), (0, 1)])
@@ -106,9 +103,9 @@ def test_labels_are_what_the_file_says_either_way(tmp_path, values):
         tmp_path / "rows", "parquet", columns(FIRST, label=labels[:200]), columns(SECOND, label=labels[200:])
     )
     (_, _, whole), (_, _, few) = both(folder, tmp_path)
-    assert whole.classes == few.classes == values
-    assert [type(label) for label in whole.classes] == [type(label) for label in few.classes]
-    np.testing.assert_allclose(few.coef, whole.coef, atol=1e-3)
+    assert whole.classes_.tolist() == few.classes_.tolist() == list(values)
+    assert whole.classes_.dtype == few.classes_.dtype
+    np.testing.assert_allclose(few.coef_, whole.coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "tsv", "txt", "csv.gz"])
@@ -116,10 +113,10 @@ def test_every_kind_of_folder_is_read_either_way(tmp_path, kind):
     other = {name: columns(SECOND)[name] for name in ("label", "b", "a")}  # another order of columns is no fault
     (code, errors, whole), (_, more, few) = both(write(tmp_path / "rows", kind, columns(FIRST), other), tmp_path)
     assert (code, errors, more) == (0, "", "")
-    assert whole.feature_names == few.feature_names == ("a", "b")
-    assert whole.provenance["rows"] == few.provenance["rows"] == 400
-    assert whole.provenance["sha256"] == few.provenance["sha256"]
-    np.testing.assert_allclose(few.coef, whole.coef, atol=1e-3)
+    assert list(whole.feature_names_in_) == list(few.feature_names_in_) == ["a", "b"]
+    assert whole.n_rows_ == few.n_rows_ == 400
+    assert whole.notes_["sha256"] == few.notes_["sha256"]
+    np.testing.assert_allclose(few.coef_, whole.coef_, atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -127,14 +124,14 @@ def test_a_file_without_rows_is_no_fault_either_way(tmp_path, kind):
     folder = write(tmp_path / "rows", kind, columns(slice(0, 400)), columns(slice(0, 0)))
     for code, errors, model in both(folder, tmp_path):
         assert (code, errors) == (0, "")
-        assert model.provenance["rows"] == 400
+        assert model.n_rows_ == 400
 
 
 def test_two_kinds_of_files_in_a_folder_are_refused_either_way(tmp_path):
     folder = write(tmp_path / "rows", "parquet", columns(FIRST), columns(SECOND))
     (folder / "notes.txt").write_text("about these rows\n")
     assert [code for code, _, _ in both(folder, tmp_path)] == [0, 0]
-    (folder / "2.csv").write_text(write_csv(columns(FIRST)))
+    (folder / "2.csv").write_text(as_csv(columns(FIRST)))
     for code, errors, _ in both(folder, tmp_path):
         assert code == 3
         assert "holds Parquet files and CSV files (0.parquet and 2.csv)" in errors
@@ -167,9 +164,7 @@ CONSOLE = "import sys\nfrom dualcore.cli import main\nsys.exit(main())\n"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@every_value(
-    package=["numpy", "sklearn", "typer", "dualcore.cli.commands.training"], start=["script", "module", "code"]
-)
+@every_value(package=["numpy", "sklearn", "typer", "dualcore.cli.commands"], start=["script", "module", "code"])
 def test_an_interrupt_while_importing_is_no_traceback(tmp_path, package, start):
     """Wherever in the imports it comes; the imports wait for it, so that it cannot come late."""
     (tmp_path / "dualcore").write_text(CONSOLE)

@@ -1,6 +1,6 @@
-"""The command line: parse options, hand them to `dualcore.cli.commands`, end with a code that means something.
+"""The command line: parse options, hand them to the commands, end with a code that means something.
 
-Exit codes: 0 done; 1 an error of ours; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
+Exit codes: 0 done; 1 an internal error; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
 larger than asked for (what was found is written all the same); 130 interrupted.
 
 Commands import what they need when they run, so that ``--help`` does not wait for it.
@@ -8,16 +8,14 @@ Commands import what they need when they run, so that ``--help`` does not wait f
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dualcore import __version__
-from dualcore.cli.commands.outcome import Exit, Output, guarded
-from dualcore.cli.groups import (
+from dualcore.cli.options import (
     DataFile,
     DataOptions,
     DrawOptions,
@@ -30,11 +28,22 @@ from dualcore.cli.groups import (
     TrainingOptions,
     Weight,
     grouped,
+    parse_radii,
 )
-from dualcore.cli.startup import interruptible
+from dualcore.cli.outcome import Exit, Output, guarded
+
+
+class _Recorded(TyperGroup):
+    """The commands, with what was typed kept for reports that say how to get there again."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        Output.arguments = list(args)
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="dualcore",
+    cls=_Recorded,
     help="Wasserstein-robust linear models, certified on all rows, and coresets of a few rows that reproduce them.",
     no_args_is_help=True,
     add_completion=False,
@@ -64,7 +73,7 @@ def fit(
     output: Output,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON. Columns of text are one-hot coded."""
-    from dualcore.cli.commands.training import fit_model
+    from dualcore.cli.commands import fit_model
 
     return fit_model(problem, data, training, out, require_gap, output)
 
@@ -82,8 +91,8 @@ def draw(
     training: DrawOptions,
     output: Output,
 ) -> Exit:
-    """Draw a coreset: a few weighted rows that stand for all of them. Rows are numbered from 0."""
-    from dualcore.cli.commands.training import draw_coreset
+    """Choose a coreset: a few weighted rows that train the same model. Rows are numbered from 0."""
+    from dualcore.cli.commands import draw_coreset
 
     return draw_coreset(problem, data, training, out, output)
 
@@ -102,7 +111,7 @@ def stream(
     output: Output,
 ) -> Exit:
     """Take in rows that are gone afterwards: call it for every new file, and draw a coreset of all of them."""
-    from dualcore.cli.commands.streaming import stream_rows
+    from dualcore.cli.streaming import stream_rows
 
     return stream_rows(problem, data, size, seed, state, out, output)
 
@@ -122,7 +131,7 @@ def certify(
     output: Output,
 ) -> Exit:
     """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
-    from dualcore.cli.commands.training import certify_model
+    from dualcore.cli.commands import certify_model
 
     return certify_model(model, data, target, weight, separator, output)
 
@@ -140,7 +149,7 @@ def predict(
     output: Output,
 ) -> Exit:
     """Predict the rows of a file. A text that training did not see counts as no category: a row of zeros."""
-    from dualcore.cli.commands.training import predict_rows
+    from dualcore.cli.commands import predict_rows
 
     return predict_rows(model, data, out, scores, separator, output)
 
@@ -151,7 +160,10 @@ def predict(
 def follow(
     *,
     data: DataOptions,
-    radii: Annotated[str, typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1,1.")] = "0.01:1:20",
+    radii: Annotated[
+        str | None,
+        typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1,1; else 20 up to where nothing is learned."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.json).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (.png).")] = None,
     cv: Annotated[int | None, typer.Option(help="Choose a radius by cross-validation with so many folds.")] = None,
@@ -161,8 +173,7 @@ def follow(
     output: Output,
 ) -> Exit:
     """Train a model for every radius of a range, each certified; one coreset serves all of them."""
-    from dualcore.cli.commands.options import parse_radii
-    from dualcore.cli.commands.training import follow_path
+    from dualcore.cli.commands import follow_path
 
     return follow_path(problem, data, training, parse_radii(radii), cv, suggest, out, plot, output)
 
@@ -180,7 +191,7 @@ def report(
     output: Output,
 ) -> Exit:
     """Write one HTML file: the certificate in a sentence, the pictures, and how to reproduce them."""
-    from dualcore.cli.commands.reporting import write_report
+    from dualcore.cli.reporting import write_report
 
     return write_report(model, data, out, seeds, separator, output)
 
@@ -195,31 +206,6 @@ def demo(
     output: Output,
 ) -> Exit:
     """Whole data against coreset, clean and under attack, on data that come with the package."""
-    from dualcore.cli.commands.demo import run_demo
+    from dualcore.cli.demo import run_demo
 
     return run_demo(out, rows, output)
-
-
-def _load_commands(arguments: list[str]) -> None:
-    """Import what commands need, while an interrupt still ends the process; not to say how they are used."""
-    if arguments and not {"--help", "--version"} & set(arguments):
-        import dualcore.cli.commands.training  # noqa: F401
-
-
-def _terminate(*_: Any) -> None:
-    sys.exit(128 + signal.SIGTERM)
-
-
-def main() -> None:
-    """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
-    try:
-        _load_commands(sys.argv[1:])
-        interruptible()
-        app()
-    except KeyboardInterrupt:  # before a command began its work
-        sys.exit(Exit.INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()

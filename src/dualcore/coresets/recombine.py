@@ -173,7 +173,7 @@ class Pool:
     def __len__(self) -> int:
         return int(self.rows.size)
 
-    def pick(self, chosen: npt.NDArray[Any], weights: FloatArray | None = None) -> Pool:
+    def pick(self, chosen: Any, weights: FloatArray | None = None) -> Pool:
         """Return some of the rows, with new weights if there are any."""
         return replace(
             self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import (
     Chunk,
     Source,
-    SvmlightSource,
     TransformedSource,
     format_of,
     is_paths,
@@ -25,7 +23,8 @@ from dualcore.data.sources import (
 from dualcore.data.sources.chunk import stack_weights
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.survey import BOTH
-from dualcore.estimators.preparation import Preparation
+from dualcore.estimators.units import Units
+from dualcore.problem import Problem
 from dualcore.solvers.overreads import is_small
 
 
@@ -58,6 +57,34 @@ class Task(NamedTuple):
         return Task(X, y, self.X.row_masses() if self.X.is_weighted else None, self.name)
 
 
+class Prepared(NamedTuple):
+    """A problem, and its rows as training takes them: arrays, or a source, which has its own targets.
+
+    ``units`` are those of the features, None where they are raw.
+    """
+
+    problem: Problem
+    X: Any
+    y: Any
+    weights: Any
+    units: Units | None = None
+
+    def in_memory(self) -> Prepared:
+        """Return the rows of a source, however many, in memory."""
+        if not isinstance(self.X, Source):
+            return self
+        X, y = self.X.take(np.arange(self.X.n_rows))
+        return self._replace(X=X, y=y, weights=self.X.row_masses() if self.X.is_weighted else None)
+
+    def raw(self, model: Any) -> Any:
+        """Return a model of these rows for raw ones: anything with ``coef`` and ``intercept``, a `Solution` say."""
+        return model if self.units is None else self.units.outside(model)
+
+    def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
+        """Return a model of raw rows for these ones."""
+        return (coef, intercept) if self.units is None else self.units.inside(coef, intercept)
+
+
 class Scored(NamedTuple):
     """Scores of all rows, shape (n_rows,) or (n_rows, n_outputs), their targets, and their weights or None."""
 
@@ -72,10 +99,10 @@ def has_names(X: Any) -> bool:
         return False
     if is_dask(X):
         return hasattr(X, "columns")
-    return hasattr(X, "get_fragments") or _table_kind(X) in ("Parquet", "CSV", "Feather")
+    return hasattr(X, "get_fragments") or table_kind(X) in ("Parquet", "CSV", "Feather")
 
 
-def _table_kind(X: Any) -> str | None:
+def table_kind(X: Any) -> str | None:
     """Return the format of paths; None for numpy's files."""
     if isinstance(X, (str, Path)) and Path(X).suffix.lower() in (".npy", ".npz"):
         return None
@@ -83,32 +110,21 @@ def _table_kind(X: Any) -> str | None:
     return format_of(found.files[0], found.filesystem)
 
 
-def source_options(X: Any, preparation: Preparation | None, names: Sequence[Any] | None) -> dict[str, Any]:
-    """Return what a source is told about its columns: those of the fit, coded and filled as there."""
-    if names is None or not has_names(X):
-        return {}
-    if preparation is None or is_dask(X):
-        return {"features": list(names)}
-    return preparation.options
-
-
-def open_features(X: Any, estimator: Any, options: dict[str, Any]) -> Source:
+def open_features(X: Any, options: dict[str, Any]) -> Source:
     """Open rows of which only the features are wanted; the targets of the source mean nothing."""
     if isinstance(X, Source):
         return X
-    if options:
+    if "features" in options:
         return open_source(X, str(options["features"][0]), **options)
     if is_dask(X):
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
-    if not is_paths(X):
-        return open_source(X)
     if isinstance(X, (str, Path)) and Path(X).suffix.lower() == ".npy":
         return open_npy(X, np.zeros(np.load(X, mmap_mode="r").shape[0]))
-    if _table_kind(X) == "SVMlight":
-        return SvmlightSource(X, n_features=estimator.n_features_in_)
+    if not is_paths(X) or table_kind(X) == "SVMlight":
+        return open_source(X, **options)
     raise TypeError(
-        f"Which columns of {X} are the features is not known: {type(estimator).__name__} was trained on rows without "
-        "names. Pass open_source(path, target)."
+        f"Which columns of {X} are the features is not known: the model was trained on rows without names. Pass "
+        "open_source(path, target)."
     )
 
 

@@ -58,15 +58,31 @@ class Preparation:
     gaps: bool = False
 
     @classmethod
-    def learn(cls, data: Any, *, fill: Any = None, coded: bool = False, without: Sequence[Any] = ()) -> Preparation:
-        """Find the columns of a table, of files or of a dataset, the values of those of text, and what fills gaps."""
-        tables = Tables(data)
-        names = tuple(name for name in tables.names if name not in without)
-        texts = [name for name in names if coded and kind_of(tables.schema.field(name).type) == "category"]
+    def learn(
+        cls,
+        data: Any,
+        *,
+        fill: Any = None,
+        coded: bool = False,
+        target: str | None = None,
+        weight: str | None = None,
+        **options: Any,
+    ) -> Preparation:
+        """Find the columns of a table, of files or of a dataset, the values of those of text, and what fills gaps.
+
+        ``options`` are those of `ArrowSource`: ``features``, ``separator``, ``drop_missing``.
+        """
+        tables = Tables(data, separator=options.get("separator"))
+        kinds = _column_kinds(tables, exactly="features" not in options)
+        plain = [name for name in tables.names if name not in (target, weight)]
+        names = tuple(options.pop("features", None) or plain)
+        texts = [name for name in names if coded and kinds.get(name) == "category"]
         if not texts and fill is None:
             return cls(names)
-        options = {"features": names, "categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
-        source = ArrowSource(data, names[0], **options)
+        options |= {"features": names, "categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
+        if target is not None:  # whose values do not matter here, only whether they are missing
+            options |= {"labels": ("", ""), "weight": weight}
+        source = ArrowSource(data, target or names[0], **options)
         found = source.category_values(_MOST_LEVELS) if texts else {}
         for name, values in found.items():
             _check_levels(name, values)
@@ -126,6 +142,26 @@ class Preparation:
             for name, value in zip(self.names, values, strict=True)
         ]
         return [value for part in parts for value in part]
+
+
+def _column_kinds(tables: Tables, *, exactly: bool) -> dict[str, str]:
+    """Return what every column holds, the same in all files, which with ``exactly`` have the same columns."""
+    is_null = import_arrow("pyarrow").types.is_null
+    kinds: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for piece in {piece.file: piece for piece in reversed(tables.pieces)}.values():
+        odd = sorted(set(piece.schema.names) ^ set(tables.schema.names))
+        if odd and exactly:
+            raise SourceError(f"{piece.name} has not the columns of the other files: they differ in {odd[0]!r}.")
+        for field_ in piece.schema:
+            if not is_null(field_.type):
+                name, kind = field_.name, kind_of(field_.type)
+                first.setdefault(name, piece.name)
+                if kinds.setdefault(name, kind) != kind:
+                    held = {kinds[name]: first[name], kind: piece.name}
+                    places = " and ".join(f"{what} in {where}" for what, where in sorted(held.items(), reverse=True))
+                    raise SourceError(f"Column {name!r} is a {places}: the files do not match.")
+    return kinds
 
 
 def _check_levels(name: str, values: Sequence[Any]) -> None:
@@ -217,12 +253,12 @@ def check_target(y: Any) -> None:
 
 
 def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:
-    """Return the price of a change for each coded column; a mapping may name some of them, the others cost 1."""
+    """Return the price of a change for each coded column; a mapping may name some; None is for all others, else 1."""
     if not isinstance(costs, Mapping):
         return costs
-    strangers = [name for name in costs if name not in coding]
+    strangers = [name for name in costs if name is not None and name not in coding]
     if strangers:
         raise ValueError(
             f"category_cost names {strangers[:5]}, which are no columns of text; those are {list(coding)[:5]}."
         )
-    return [costs.get(name, 1.0) for name in coding]
+    return [costs.get(name, costs.get(None, 1.0)) for name in coding]

@@ -11,9 +11,10 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_weights, refuse_lazy
-from dualcore.data.sources import ArrowSource, Source, is_source_like
+from dualcore.data.sources import ArrowSource, Source, TransformedSource, is_paths, is_source_like
+from dualcore.data.sources.dask import is_dask
 from dualcore.estimators.columns import check_labels, naming_columns
-from dualcore.estimators.opening import Opened, has_names, open_data, source_options
+from dualcore.estimators.opening import Opened, has_names, open_data, table_kind
 from dualcore.estimators.preparation import (
     FROM_DTYPE,
     Preparation,
@@ -34,6 +35,7 @@ class RowReader:
 
     categories: Any
     fill: Any
+    source_options: Any
     n_features_in_: int
     feature_names_in_: npt.NDArray[Any]
     target_: str
@@ -41,6 +43,7 @@ class RowReader:
     fill_: dict[str, float]
     _units: Any
     _preparation: Preparation | None
+    _zero_based: bool | None  # whether the first feature of SVMlight text has the index 0
 
     @property
     def _codes_text(self) -> bool:
@@ -64,7 +67,7 @@ class RowReader:
             self._forget()
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
             y = getattr(self, "target_", None)
-        if is_source_like(X):
+        if is_source_like(X) or (self.source_options and is_table(X) and isinstance(y, str)):
             return self._open_source(X, y, sample_weight, learn=learn, classes=classes)
         if is_table(X) and isinstance(y, str):
             target = y
@@ -100,28 +103,45 @@ class RowReader:
         return check_X_y(X, y, **targets, **_CONTAINERS) if targets else check_array(X, **_CONTAINERS)
 
     def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
-        if learn and (self.fill is not None or (self._codes_text and has_names(X))):
-            if not has_names(X):
+        if learn and (self.fill is not None or self._codes_text):
+            named = is_table(X) or has_names(X)
+            if named:
+                columns = {"target": y, "weight": sample_weight, "fill": self.fill, "coded": self._codes_text}
+                self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
+            elif self.fill is not None:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-            without = [name for name in (y, sample_weight) if isinstance(name, str)]
-            self._keep_preparation(Preparation.learn(X, fill=self.fill, coded=self._codes_text, without=without))
         if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is not forgotten
             self._keep_preparation(Preparation.of(X))
             y = X.columns.target
-        known = self._preparation
-        names = getattr(self, "feature_names_in_", None) if known is None else known.names
-        options = source_options(X, known, names)
-        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, options)
+        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, self._options_for(X))
         if not learn:
             self._match_features(data.X)
             return data
-        names = data.X.feature_names if known is None else known.names
+        names = data.X.feature_names if self._preparation is None else self._preparation.names
         self.n_features_in_ = data.X.n_features if names is None else len(names)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
             if isinstance(y, str):
                 self.target_ = y
+        self._zero_based = getattr(innermost(data.X), "zero_based", None)
         return data
+
+    def _options_for(self, X: Any, *, targets: bool = True) -> dict[str, Any]:
+        """Return what a source is told: which columns, coded and filled as in the fit, and what the user gave."""
+        if isinstance(X, Source) or (callable(X) and not is_dask(X)):
+            return {}
+        given = dict(self.source_options or {})
+        if not targets:
+            given.pop("drop_missing", None)
+        known, names = self._preparation, getattr(self, "feature_names_in_", ())
+        if is_paths(X) and hasattr(self, "n_features_in_") and table_kind(X) == "SVMlight":
+            begins = "auto" if self._zero_based is None else self._zero_based
+            return given | {"n_features": self.n_features_in_, "zero_based": begins}
+        if not (is_table(X) or has_names(X)):
+            return given
+        if known is not None and not is_dask(X):
+            return given | known.options
+        return given | ({"features": list(names)} if len(names) else {})
 
     def _keep_preparation(self, found: Preparation) -> None:
         self._preparation = found if found.coding or found.fill else None
@@ -131,7 +151,7 @@ class RowReader:
         """Drop everything that was learned."""
         for name in [name for name in vars(self) if name.endswith("_") or name == "_streams"]:
             del self.__dict__[name]
-        self._units = self._preparation = None
+        self._units = self._preparation = self._zero_based = None
 
     def _match_features(self, source: Source) -> None:
         """See that a source has the features of the fit."""
@@ -146,6 +166,11 @@ class RowReader:
                 "The features of the source are not those of the training data, in their order: "
                 f"{list(source.feature_names[:5])} instead of {list(known[:5])}."
             )
+
+
+def innermost(source: Any) -> Any:
+    """Return the source that reads, without what changes its rows on their way."""
+    return innermost(source.inner) if isinstance(source, TransformedSource) else source
 
 
 def _is_numeric(X: Any) -> bool:

@@ -9,14 +9,12 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
-from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
-from dualcore.estimators.opening import Opened, Task, score_chunks
-from dualcore.estimators.parameters import estimator, in_one_step
+from dualcore.estimators.base import Training, WassersteinLinearModel
+from dualcore.estimators.opening import Opened, Task
+from dualcore.estimators.parameters import check_number, estimator, in_one_step
 from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
@@ -73,12 +71,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination; the data are what `fit` takes, a source is read once in chunks."""
-        check_is_fitted(self)
-        data = self._open(X, y, sample_weight, learn=False)
-        if isinstance(data.X, Source):
-            scored = score_chunks(data.X, self.coef_, self.intercept_)
-            return float(r2_score(scored.y, scored.scores, sample_weight=scored.weights))
-        return float(r2_score(data.y, as_rows(data.X).dot(self.coef_) + self.intercept_, sample_weight=data.weights))
+        found, _ = self._scored(X, y, sample_weight)
+        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
 
 
 @estimator

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning, drift_text
 from dualcore.coresets.path import largest_radius
+from dualcore.coresets.refine import as_sampler, is_auto
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -265,3 +266,14 @@ def uneven_columns(problem: Problem, X: Any) -> str:
         f"The columns have very different scales (a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and "
         f"{high}), so one radius cannot suit all of them. Use feature_weights='std'."
     )
+
+
+def target_gap(coreset: Any) -> float | None:
+    """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
+
+    A size, or "auto" where it chose one, asks for that of the sampler it stands for.
+    """
+    if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
+        coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
+    gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
+    return None if gap is None else float(gap)

@@ -107,7 +107,7 @@ class RadiusSearch(WassersteinLinearModel):
         self
         """
         plain = self._plain()
-        problem, classification = plain._make_problem(), is_classifier(self)
+        problem, classification = plain.make_problem(), is_classifier(self)
         data = plain._open(X, y, sample_weight, learn=True, classes="find" if classification else None)
         apart = plain._with_columns(problem)
         problem, data = plain._pose(problem, data)
@@ -125,7 +125,7 @@ class RadiusSearch(WassersteinLinearModel):
         return self
 
     def _stated_problem(self) -> Problem:
-        problem: Problem = self._plain().set_params(radius=self.radius_)._make_problem()
+        problem: Problem = self._plain().set_params(radius=self.radius_).make_problem()
         return problem
 
     def _score_rows(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.cli.commands.reporting import explain_changes
 from dualcore.cli.plots import plot_changes
+from dualcore.cli.reporting import explain_changes
 
 pytestmark = pytest.mark.needs("matplotlib")
 

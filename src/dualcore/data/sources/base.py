@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.arrays import LARGEST, FloatArray
-from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, bad_row
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError, chunk_spans
 from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
@@ -103,7 +103,7 @@ class Source(ABC):
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None
+        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None  # the last draw, by what was asked
 
     # What a subclass writes
 
@@ -129,10 +129,6 @@ class Source(ABC):
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         """Return the share of a read that looking up ``rows`` costs."""
         return 0.0 if self.random_access else 1.0
-
-    def _expected_take_share(self, size: int) -> float:
-        """Return the share of a read that looking up ``size`` random rows would cost."""
-        return 0.0 if self.random_access else 1.0 - (1.0 - 1.0 / self._n_pieces) ** size
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
@@ -243,59 +239,38 @@ class Source(ABC):
         The keys depend on the seed and the row number alone, so every source of the same rows gives the same answer.
         Where looking up rows later would cost a read, their features are kept in this one.
         """
-        if label is not None:
-            return self._draw(seed, (size, size), BOTH, self.class_survey(BOTH), size)[BOTH.index(label)]
-        known = self._n_rows is not None and not self.is_weighted
-        survey = Survey.of_equal(self.n_rows) if known else self.survey()
-        return self._draw(seed, (size,), (None,), survey, size)[0]
+        return self.smallest_of_each(seed, (size,), (label,))[0]
 
-    def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float, ...]) -> list[Smallest]:
+    def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
-        return self._draw(seed, sizes, labels, self.class_survey(labels), sum(sizes))
-
-    def _draw(
-        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Smallest]:
-        """Return the rows of smallest keys of every group; about ``wanted`` of all will be looked up.
-
-        The last answer is kept, with the features it came with.
-        """
-        request = (seed, sizes, groups)
-        if self._pilot is None or self._pilot[0] != request:
-            self._pilot = (request, self._drawn(seed, sizes, groups, survey, wanted))
+        numbered = labels == (None,) and not self.is_weighted  # row numbers are all it takes
+        survey = Survey.of_equal(self.n_rows) if numbered else self.survey()
+        asked = (seed, sizes, labels)
+        if self._pilot is None or self._pilot[0] != asked:
+            counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
+            while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
+                # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
+                limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
+                drawn = self._below(SmallestTask(seed, tuple(limits), labels), sum(sizes), numbered=numbered)
+                margin *= 8.0
+            self._pilot = asked, [part.ordered(size) for part, size in zip(drawn, sizes, strict=True)]
         total, out = self.total_weight, []
-        for drawn, label in zip(self._pilot[1], groups, strict=True):
-            masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
-            mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
-            out.append(Smallest(drawn.rows, masses / total, mass / total))
+        for part, label in zip(self._pilot[1], labels, strict=True):
+            masses = np.ones(part.rows.size) if part.weights is None else part.weights
+            out.append(Smallest(part.rows, masses / total, survey.mass(label) / total))
         return out
 
-    def _drawn(
-        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Picked]:
-        counts = [survey.count(label) for label in groups]
-        with_features = not self.random_access and self._expected_take_share(wanted) > 0.5
-        margin = 1.0
-        while True:
-            # The size-th smallest of c uniform keys lies below this, but for a chance of about 1e-9.
-            limits = tuple(
-                margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1)
-                for size, count in zip(sizes, counts, strict=True)
-            )
-            task = SmallestTask(seed, limits, groups, with_features)
-            if with_features:
-                parts = list(self._read(task, SmallestTask.join))
-            elif groups == (None,) and not self.is_weighted:  # row numbers are all it takes
-                spans = [(start, min(start + _SPAN, survey.n_rows)) for start in range(0, survey.n_rows, _SPAN)]
-                parts = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
-            else:
-                self._count_label_pass()
-                parts = list(self._run(task, SmallestTask.join, features=False))
-            found = SmallestTask.join(parts)
-            enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
-            if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
-                return [group.ordered(size) for group, size in zip(found, sizes, strict=True)]
-            margin *= 8.0
+    def _below(self, task: SmallestTask, size: int, *, numbered: bool) -> list[Picked]:
+        """Return the rows with keys below the limits, and their features where looking up ``size`` would be a read."""
+        if not self.random_access and size > self._n_pieces:
+            found = list(self._read(replace(task, with_features=True), SmallestTask.join))
+        elif numbered:
+            spans = chunk_spans(0, self.n_rows, _SPAN)
+            found = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
+        else:
+            self._count_label_pass()
+            found = list(self._run(task, SmallestTask.join, features=False))
+        return SmallestTask.join(found)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows, given by ascending global number."""
@@ -316,16 +291,14 @@ class Source(ABC):
 
     def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
         """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
-        if self._pilot is None or any(group.X is None for group in self._pilot[1]):
+        if self._pilot is None or any(part.X is None for part in self._pilot[1]):
             return None
-        kept = Picked.join([group._replace(keys=None) for group in self._pilot[1]]).ordered()
+        kept = Picked.join([part._replace(keys=None) for part in self._pilot[1]]).ordered()
+        if not np.isin(rows, kept.rows).all():
+            return None
+        self._pilot = self._pilot[0], [part._replace(X=None) for part in self._pilot[1]]
         place = np.searchsorted(kept.rows, rows)
-        if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
-            return None
-        request, groups = self._pilot
-        self._pilot = request, [group._replace(X=None) for group in groups]
-        whole = rows.size == kept.rows.size
-        return (kept.X, kept.y) if whole else (kept.X[place], kept.y[place])
+        return kept.X[place], kept.y[place]
 
     def _count_label_pass(self) -> None:
         if self.labels_alone:
@@ -410,16 +383,8 @@ class _Checked:
     function: Callable[[Chunk], Any]
 
     def __call__(self, chunk: Chunk) -> Any:
-        if chunk.X is not None and may_be_bad(chunk.X):
-            _refuse(chunk, first_row(chunk.X, ~np.isfinite(entries(chunk.X))), "X has a NaN or infinite value")
-            _refuse(chunk, first_row(chunk.X, np.abs(entries(chunk.X)) > LARGEST), f"X has a value beyond {LARGEST:g}")
-        if may_be_bad(chunk.y):
-            column = chunk.y[:, None]
-            _refuse(chunk, first_row(column, ~np.isfinite(column)), "The target is missing, NaN or infinite")
-            _refuse(chunk, first_row(column, np.abs(column) > LARGEST), f"The target is beyond {LARGEST:g}")
+        for block, name in ((chunk.X, "X"), (chunk.y[:, None], "The target")):
+            found = None if block is None else bad_row(block)
+            if found is not None:
+                raise RowError(chunk.start + found[0], f"{name} has {found[1]}; drop, fill or scale such values first")
         return self.function(chunk)
-
-
-def _refuse(chunk: Chunk, row: int | None, fault: str) -> None:
-    if row is not None:
-        raise RowError(chunk.start + row, f"{fault}; drop, fill or scale such values first")

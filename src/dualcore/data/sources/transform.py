@@ -138,7 +138,7 @@ class TransformedSource(Source):
         self.inner, self.transform = inner, Transform(**changes)
         self._survey = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
-        self._checked, self.feature_names = inner._checked, inner.feature_names
+        self._checked, self._n_pieces, self.feature_names = inner._checked, inner._n_pieces, inner.feature_names
         named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None
         self.labels = tuple(self.transform.classes or ()) if named else inner.labels
         self.is_weighted = inner.is_weighted or self.transform.reweights
@@ -180,9 +180,6 @@ class TransformedSource(Source):
 
     def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
         return self.inner._take_share(rows)
-
-    def _expected_take_share(self, size: int) -> float:
-        return self.inner._expected_take_share(size)
 
     @property
     def weights(self) -> FloatArray | None:

@@ -8,7 +8,7 @@ and learns from the gradients that the evaluations bring (BFGS).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -195,18 +195,6 @@ def proximal_newton(
             failures += 1
             damping = max(8.0 * damping, 0.1)
     return here
-
-
-def proximal_target(
-    objective: Objective, here: Valued, hessian: Hessian, pairs: Sequence[tuple[Valued, Valued]]
-) -> Point:
-    """Return the minimiser of the quadratic model at a point, once it has learned from pairs of evaluations."""
-    variables, model = _Variables(objective), model_of(hessian, objective, here)
-    for before, after in pairs:
-        step = variables.vector(after.point) - variables.vector(before.point)
-        model.learn(step, variables.gradient(after) - variables.gradient(before))
-    x = variables.vector(here.point)
-    return variables.point(_inner(variables, model, x, variables.gradient(here), here.size, np.zeros_like(x)))
 
 
 def _inner(

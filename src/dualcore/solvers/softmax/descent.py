@@ -34,8 +34,6 @@ _MOST_PRICED, _DONE_PRICED = 120, 1e-3
 # Where the bound loses more to what is left of the gradient than to the smoothing, rounds end at this share of the
 # gain, again and again down to the least share, and may take as many evaluations as with label flips.
 _STRICTER, _STRICTEST = 0.3, 1e-6
-# The share of the gap at which a round ends with a linear correction: its evaluations cost no read.
-_DONE_CORRECTED = 1e-3
 # The factor on the width of the widest difference above which label flips leave enough of the radius.
 _AMPLE = 0.5
 # Weight of the newest dual point in the running mean of the dual points.
@@ -159,18 +157,6 @@ class ClassDescent:
             self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
         return self._since >= _PATIENCE
 
-    def onward(self, W: FloatArray, rounds: int) -> FloatArray:
-        """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
-        here = self.risk.at(W, self.width, self.scale)
-        metric = ClassMetric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
-        memory = LimitedMemory(W.size)
-        for number in range(rounds):
-            if number:
-                self.risk.renew(here, np.inf)
-                here = self.risk.at(here.W, self.width, self.scale)
-            here = self._round(here, metric, memory)
-        return here.W
-
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
         design, risk = self.design, self.risk
@@ -238,8 +224,6 @@ class ClassDescent:
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
         most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
-        if self.risk.correction is not None:
-            enough = _DONE_CORRECTED
         if self.strictness < 1.0:
             most, enough = _MOST_PRICED, self.strictness * enough
         while self.iterations < self.max_evaluations:

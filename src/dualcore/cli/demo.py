@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table as Grid
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
 
 from dualcore import Problem, WassersteinLogisticRegression
 from dualcore.attacks import alfa_attack
-from dualcore.cli.commands.outcome import Exit, FileError, OptionError, Output, writing
-from dualcore.cli.commands.progress import Observed, Watch, watching
-from dualcore.cli.model import Scaling
+from dualcore.cli.outcome import Exit, FileError, OptionError, Output, writing
+from dualcore.cli.progress import watching
 from dualcore.cli.report import Picture, Report, Section, explain_fit, software
-from dualcore.coresets.refine import as_sampler
 from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import write_atomically
 
@@ -81,9 +80,9 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
     if out.exists() and not out.is_dir():
         raise FileError(f"Cannot write into {out}: it exists and is not a folder.")
     began, draws = time.perf_counter(), find_spec("matplotlib") is not None
-    with watching(output, "preparing") as watch:
+    with watching(output, "preparing") as tell:
         cases = [_bundled(), _generated(rows)]
-        tables = [_compare(case, watch) for case in cases]
+        tables = [_compare(case, tell) for case in cases]
         large = cases[1]
         problem = Problem("logistic", radius=large.radius)
         certificate, sections = explain_fit(
@@ -95,7 +94,7 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
             y_test=large.y_test,
             seeds=(0, 1),
             random_state=_SEED,
-            progress=watch.say,
+            progress=tell,
             draw=draws,
         )
     pictures = [picture for section in sections for picture in section.pictures]
@@ -117,14 +116,9 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
     with writing(out):
         write_atomically(out / "demo.json", (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
 
-    def show(console: Console) -> None:
-        for case, table in zip(cases, tables, strict=True):
-            console.print(_grid(case, table))
-        console.print(f"On {large.title}: {certificate}", highlight=False)
-        drawn = f" and {len(pictures)} pictures are" if draws else " is"
-        console.print(f"{seconds:.0f} s; report.html{drawn} in {out}.", markup=False)
-
-    output.result(values, show)
+    drawn = f" and {len(pictures)} pictures are" if draws else " is"
+    grids = [_grid(case, table) for case, table in zip(cases, tables, strict=True)]
+    output.result(values, *grids, f"On {large.title}: {certificate}", f"{seconds:.0f} s; report.html{drawn} in {out}.")
     if not draws:
         note = "note: pictures need matplotlib. Install it with: pip install 'dualcore[plots]'"
         output.errors.print(note, markup=False, highlight=False)
@@ -135,8 +129,8 @@ def _bundled() -> Case:
     X, y = load_breast_cancer(return_X_y=True)
     signs = np.where(y == 1, 1.0, -1.0)
     X, X_test, y, y_test = train_test_split(X, signs, test_size=0.3, random_state=_SEED, stratify=signs)
-    scaling = Scaling.fit(X)
-    X, X_test = scaling.apply(X), scaling.apply(X_test)
+    scaler = StandardScaler().fit(X)
+    X, X_test = scaler.transform(X), scaler.transform(X_test)
     poisoned = np.asarray(alfa_attack(X, y, _FLIPPED, random_state=_SEED).y, dtype=np.float64)
     title = f"Breast cancer, {y.size} rows of {X.shape[1]} features"
     return Case(title, X, y, X_test, y_test, poisoned, radius=0.1, shift=1.0, coreset=0.5)
@@ -154,26 +148,21 @@ def _generated(n: int) -> Case:
     return Case(title, X, y, X_test, y_test, poisoned, radius=0.1, shift=0.3, coreset=0.02)
 
 
-def _compare(case: Case, watch: Watch) -> list[Line]:
+def _compare(case: Case, tell: Callable[[Any], None]) -> list[Line]:
     """Train plain and robust, from all rows and with a coreset; on clean labels and on poisoned ones."""
-
-    def robust_on_coreset() -> Any:
-        sampler = as_sampler(case.coreset, _SEED)
-        return WassersteinLogisticRegression(radius=case.radius, coreset=Observed(sampler, watch.round))
-
-    makers: dict[str, Callable[[], Any]] = {
-        "plain, all rows": lambda: WassersteinLogisticRegression(**_PLAIN),
-        "robust, all rows": lambda: WassersteinLogisticRegression(radius=case.radius),
-        "robust, coreset": robust_on_coreset,
+    models = {
+        "plain, all rows": _PLAIN,
+        "robust, all rows": {"radius": case.radius},
+        "robust, coreset": {"radius": case.radius, "coreset": case.coreset, "random_state": _SEED},
     }
     problem = Problem("logistic", radius=case.radius)
     lines = []
-    for name, make in makers.items():
-        watch.say(f"{case.title}: {name}")
+    for name, settings in models.items():
+        tell(f"{case.title}: {name}")
         began = time.perf_counter()
-        model = make().fit(case.X, case.y)
+        model = WassersteinLogisticRegression(callback=tell, **settings).fit(case.X, case.y)
         seconds = time.perf_counter() - began
-        poisoned = make().fit(case.X, case.poisoned)
+        poisoned = clone(model).fit(case.X, case.poisoned)
         coef, intercept = model.coef_[0], float(model.intercept_[0])
         margins = case.y_test * model.decision_function(case.X_test)
         lines.append(

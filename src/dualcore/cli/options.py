@@ -10,28 +10,36 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from dualcore.cli.commands.outcome import Exit, OptionError
+from dualcore.cli.outcome import Exit, OptionError
 
 if TYPE_CHECKING:
-    from dualcore import DualCoreset
-    from dualcore.cli.coding import Coding
-    from dualcore.cli.commands.layout import Reading
+    from dualcore.cli.rows import Given
 
 DataFile = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="data",
-        help="Rows: .csv or .tsv with a line of names (also .gz, .bz2), .parquet, .svm, .npy, .npz, or a folder.",
+        help="Rows: .csv or .tsv with a line of names (also .gz, .bz2), .parquet, .feather, .svm, .npy, .npz, a folder "
+        "of them, a glob or a URI.",
     ),
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Seed = Annotated[int, typer.Option(help="Seed of the draws: the same seed gives the same model.")]
 Separator = Annotated[str | None, typer.Option(help="What stands between the values of a CSV file; tab is a tab.")]
+
+# The estimator of every loss, and the parameter of its own.
+_ESTIMATORS = {
+    "logistic": ("WassersteinLogisticRegression", None),
+    "hinge": ("WassersteinLinearSVC", None),
+    "huber": ("WassersteinHuberRegressor", "delta"),
+    "pinball": ("WassersteinQuantileRegressor", "quantile"),
+    "epsilon_insensitive": ("WassersteinLinearSVR", "epsilon"),
+    "squared": ("WassersteinLinearRegression", None),
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class DataOptions:
     drop: Annotated[list[str] | None, typer.Option(help="Column that is not a feature; may be given again.")] = None
     weight: Weight = None
     standardize: Annotated[
-        bool, typer.Option("--standardize", help="Scale features to mean 0 and deviation 1 first.")
+        bool, typer.Option("--standardize", help="Measure the radius in standard deviations of each feature.")
     ] = False
     fill: Annotated[str | None, typer.Option(help="What to put for missing features: mean, median or a number.")] = None
     drop_missing: Annotated[
@@ -54,18 +62,18 @@ class DataOptions:
     ] = False
     separator: Separator = None
 
-    @property
-    def reading(self) -> Reading:
-        """How the rows are read, checked."""
-        from dualcore.cli.commands.layout import Reading
-        from dualcore.cli.commands.options import parse_fill, parse_separator
+    def rows(self) -> Given:
+        """Return the rows, as estimators take them."""
+        from dualcore.cli.rows import find_rows
 
-        return Reading(parse_fill(self.fill), self.drop_missing, parse_separator(self.separator))
+        columns = (self.target, self.weight, self.drop or ())
+        separator = parse_separator(self.separator)
+        return find_rows(self.path, *columns, separator=separator, drop_missing=self.drop_missing)
 
 
 @dataclass(frozen=True)
 class StreamData(DataOptions):
-    """The rows of a stream, which come once: what they are scaled by is not known."""
+    """The rows of a stream, which come once: their deviations are not known."""
 
     standardize: bool = field(default=False, init=False)
 
@@ -95,38 +103,32 @@ class ProblemOptions:
     quantile: Annotated[float, typer.Option(help="Pinball: which quantile.")] = 0.5
     epsilon: Annotated[float, typer.Option(help="Epsilon-insensitive: errors below cost nothing.")] = 0.1
 
-    def settings(self, coding: Coding | None = None, columns: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the arguments of `Problem`, checked; of the parameters of losses only that of the loss asked for.
+    def estimator(self, data: DataOptions, training: TrainingOptions | None = None) -> Any:
+        """Return the estimator that options describe, its parameters checked before a file is opened."""
+        import dualcore
 
-        ``coding`` holds the values of the columns of text, None where they are not known yet; ``columns`` are all that
-        are features.
-        """
-        from dualcore import Problem
-        from dualcore.cli.coding import coded_groups
-        from dualcore.cli.commands.options import ESTIMATORS, OWN_PARAMETER, category_costs
-
-        if self.loss not in ESTIMATORS:
-            raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(ESTIMATORS)}.")
-        foreign = {"category_cost", *OWN_PARAMETER.values()} - {OWN_PARAMETER.get(self.loss)}
-        settings = {name: value for name, value in vars(self).items() if name not in foreign}
-        costs = category_costs(self.category_cost or (), coding)
-        if math.inf in costs and not self.ridge > 0.0:
+        if self.loss not in _ESTIMATORS:
+            raise OptionError(f"--loss {self.loss} is unknown. Use one of: {', '.join(_ESTIMATORS)}.")
+        kind, own = _ESTIMATORS[self.loss]
+        names = ["radius", "norm", "label_cost", "ridge", "fit_intercept", *([] if own is None else [own])]
+        costs = parse_costs(self.category_cost or ())
+        if math.inf in costs.values() and not self.ridge > 0.0:
             raise OptionError("--category-cost inf needs --ridge: nothing else bounds coefficients that cannot move.")
-        if coding:
-            settings |= {"categories": coded_groups(columns, coding), "category_cost": costs}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings |= {} if training is None else training.settings()
+        parse_separator(data.separator)
         try:
-            Problem(**settings)
+            model = getattr(dualcore, kind)(
+                categories="from_dtype",
+                category_cost=costs or 1.0,
+                fill=parse_fill(data.fill),
+                feature_weights="std" if data.standardize else None,
+                **settings,
+            )
+            model.make_problem()
         except (TypeError, ValueError) as error:
-            found = f" The columns of text are {', '.join(coding)}; --drop leaves a column out." if coding else ""
-            raise OptionError(f"{error}{found}") from None
-        return settings
-
-    @property
-    def is_classification(self) -> bool:
-        """Whether the target holds labels."""
-        from dualcore.problem.losses import LOSSES, MarginLoss
-
-        return issubclass(LOSSES[self.loss], MarginLoss)
+            raise OptionError(str(error)) from None
+        return model
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,9 @@ class TrainingOptions:
     tol: Annotated[float, typer.Option(help="Relative gap at which the solver stops.")] = 1e-6
     max_iter: Annotated[int, typer.Option(help="Iterations of the solver at most.")] = 200
 
-    def sampler(self) -> DualCoreset | None:
-        """Return the sampler, None for the whole data."""
+    def settings(self) -> dict[str, Any]:
+        """Return the parameters of an estimator, checked."""
         from dualcore import DualCoreset
-        from dualcore.cli.commands.options import parse_size
 
         if self.rounds < 1 or not self.gap > 0.0:
             raise OptionError("--rounds must be at least 1, and --gap positive.")
@@ -160,22 +161,18 @@ class TrainingOptions:
             raise OptionError(f"--seed must not be negative, got {self.seed}.")
         if not self.tol > 0.0 or self.max_iter < 1:
             raise OptionError("--tol must be positive, and --max-iter at least 1.")
-        if self.coreset is None:
-            return None
-        return DualCoreset(
-            size=parse_size(self.coreset), rounds=self.rounds, target_gap=self.gap, random_state=self.seed
-        )
+        sampler = None
+        if self.coreset is not None:
+            size = parse_size(self.coreset)
+            sampler = DualCoreset(size=size, rounds=self.rounds, target_gap=self.gap, random_state=self.seed)
+        return {"coreset": sampler, "tol": self.tol, "max_iter": self.max_iter, "random_state": self.seed}
 
 
 @dataclass(frozen=True)
 class DrawOptions(TrainingOptions):
-    """How to draw a coreset that is kept: of the size asked for, in few rounds."""
+    """How to draw a coreset that is kept."""
 
     coreset: Annotated[str | None, typer.Option("--size", help="Rows to draw, or a share of them.")] = "0.05"
-    rounds: Annotated[int, typer.Option(help="How often at most the sample that trains is corrected by a read.")] = 2
-    gap: float = field(default=1e-9, init=False)
-    tol: float = field(default=1e-6, init=False)
-    max_iter: int = field(default=200, init=False)
 
 
 @dataclass(frozen=True)
@@ -184,6 +181,108 @@ class PathOptions(TrainingOptions):
 
     rounds: int = field(default=1, init=False)
     gap: float = field(default=1e-3, init=False)
+
+
+def parse_size(text: str) -> float | int:
+    """Return a size of a coreset: a whole number is a number of rows, any other a share of them.
+
+    Examples
+    --------
+    >>> parse_size("5000"), parse_size("0.05")
+    (5000, 0.05)
+    """
+    try:
+        size: float | int = int(text)
+    except ValueError:
+        size = _as_float(text)
+    if not (size >= 1 if isinstance(size, int) else 0.0 < size <= 1.0):
+        which = "like 0.05" if math.isnan(size) else "in (0, 1]"
+        raise OptionError(f"A coreset size is a number of rows or a share {which}, got {text!r}.")
+    return size
+
+
+def _as_float(text: str) -> float:
+    """Return a number, NaN where the text is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def parse_radii(text: str | None) -> list[float] | None:
+    """Return radii from ``low:high:count`` (evenly spaced logarithms) or from a list with commas.
+
+    Examples
+    --------
+    >>> parse_radii("0.1,0.2"), parse_radii("0.01:1:3")
+    ([0.1, 0.2], [0.01, 0.1, 1.0])
+    """
+    import numpy as np
+
+    if text is None:
+        return None
+    try:
+        if ":" in text:
+            low, high, count = text.split(":")
+            if not 0.0 < float(low) < float(high) or int(count) < 2:
+                raise ValueError
+            return [float(r) for r in np.geomspace(float(low), float(high), int(count))]
+        radii = sorted({float(part) for part in text.split(",")})
+        if not all(0.0 <= radius < math.inf for radius in radii):
+            raise ValueError
+        return radii
+    except ValueError:
+        raise OptionError(f"--radii takes LOW:HIGH:COUNT or a list like 0.01,0.1,1, got {text!r}.") from None
+
+
+def parse_fill(text: str | None) -> float | str | None:
+    """Return what is put for missing values: "mean", "median" or a number.
+
+    Examples
+    --------
+    >>> parse_fill("mean"), parse_fill("0"), parse_fill(None)
+    ('mean', 0.0, None)
+    """
+    if text is None or text in ("mean", "median"):
+        return text
+    number = _as_float(text)
+    if not math.isfinite(number):
+        raise OptionError(f"--fill takes mean, median or a number, got {text!r}.")
+    return number
+
+
+def parse_costs(texts: Sequence[str]) -> dict[str | None, float]:
+    """Return the price of a change by column, None for all others, from texts like ``2`` and ``city=inf``.
+
+    Examples
+    --------
+    >>> parse_costs(["2", "city=inf"])
+    {None: 2.0, 'city': inf}
+    """
+    costs: dict[str | None, float] = {}
+    for text in texts:
+        name, equals, price = text.rpartition("=")
+        cost = _as_float(price)
+        if not cost > 0.0:
+            raise OptionError(f"--category-cost takes a positive number, inf, or COLUMN=PRICE, got {text!r}.")
+        costs[name if equals else None] = cost
+    return costs
+
+
+def parse_separator(text: str | None) -> str | None:
+    r"""Return what stands between values; ``tab`` and ``\t`` are a tab.
+
+    Examples
+    --------
+    >>> parse_separator("tab"), parse_separator(";")
+    ('\t', ';')
+    """
+    if text is None:
+        return None
+    found = {"tab": "\t", "\\t": "\t", "space": " "}.get(text, text)
+    if len(found) != 1:
+        raise OptionError(f"--separator takes one character, or tab, got {text!r}.")
+    return found
 
 
 def grouped(command: Callable[..., Exit]) -> Callable[..., Exit]:
@@ -202,7 +301,7 @@ def grouped(command: Callable[..., Exit]) -> Callable[..., Exit]:
     ...     print(size, colour)
     ...     return Exit.OK
     >>> print(inspect.signature(draw))
-    (*, width: int = 2, colour: str = 'red') -> dualcore.cli.commands.outcome.Exit
+    (*, width: int = 2, colour: str = 'red') -> dualcore.cli.outcome.Exit
     >>> draw(width=3, colour="blue")
     Size(width=3) blue
     <Exit.OK: 0>
