@@ -164,8 +164,8 @@ def draw_picture(cells: dict[str, Cell], path: Path) -> None:
 
     mean, error = Results(cells).gains(CLASSES)
     places = np.arange(len(CLASSES))
-    with rc_context({"svg.hashsalt": path.stem, "font.size": 8}):
-        figure = Figure(figsize=(7.0, 8.5), layout="constrained")
+    with rc_context({"svg.hashsalt": path.stem, "font.size": 7}):
+        figure = Figure(figsize=(5.2, 8.4), layout="constrained")
         panels: Any = figure.subplots(4, 2, sharex=True, sharey=True)
         for k, (axes, trouble) in enumerate(zip(panels.flat, TROUBLES.values(), strict=True)):
             axes.axvline(0.0, color="black", linewidth=0.8)
@@ -173,7 +173,10 @@ def draw_picture(cells: dict[str, Cell], path: Path) -> None:
                 m = OTHERS.index(method)
                 own = {"linestyle": "", "elinewidth": 0.8, "markersize": 3, "label": method, **style}
                 axes.errorbar(mean[:, k, m], places + 0.22 * (number - 1), xerr=2.0 * error[:, k, m], **own)
-            axes.set_title(trouble.title, fontsize=9)
+            axes.set_title(trouble.title, fontsize=8)
+            # Linear up to two points, then logarithmic: a few cells are far off.
+            axes.set_xscale("symlog", linthresh=2.0)
+            axes.set_xticks([-20, -5, -2, -1, 0, 1, 2, 5], ["−20", "−5", "−2", "", "0", "", "2", "5"])
             axes.spines[["top", "right"]].set_visible(False)
         panels[0, 0].set_yticks(places, [TABLES[table].title for table in CLASSES])
         panels[0, 0].invert_yaxis()

@@ -63,7 +63,7 @@ def _shipped(load: Callable[..., Any]) -> Callable[[str | None], tuple[Any, Any]
 
 
 TABLES: dict[str, StudyTable] = {
-    "iris": StudyTable("iris, versicolor or virginica", (100, 4), 60, _shipped(load_iris), (1, 2)),
+    "iris": StudyTable("iris, 2 or 3", (100, 4), 60, _shipped(load_iris), (1, 2)),
     "wine": StudyTable("wine, 2 or 3", (119, 13), 60, _shipped(load_wine), (1, 2)),
     "cancer": StudyTable("breast cancer", (569, 30), 200, _shipped(load_breast_cancer), (0, 1)),
     "digits": StudyTable("digits, 3 or 8", (357, 64), 150, _shipped(load_digits), (3, 8)),
