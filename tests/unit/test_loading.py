@@ -146,62 +146,17 @@ def feed(n: int = 9000, size: int = 200, weighted: bool = False, **options) -> C
     return stream
 
 
-def put(name, change):
-    return lambda a: a.arrays.update({name: change(a.arrays[name])})
-
-
 STREAMS = {
-    "NaN in the sums": put("group.sums", lambda v: broken(v, np.nan, at=7)),
-    "negative mass": put("group.sums", lambda v: broken(v, -1.0)),
-    "sums of another width": put("group.sums", lambda v: v[:, 1:]),
-    "too few places": put("group.sums.at", lambda v: v[:-1]),
-    "negative place": put("group.sums.at", lambda v: broken(v, -1)),
-    "the same place twice": put("group.sums.at", lambda v: np.repeat(v[:1], len(v), axis=0)),
-    "negative mass of a class": put("group.classes", lambda v: broken(v, -1.0)),
-    "masses of other classes": put("group.classes", lambda v: v[:, 1:]),
-    "NaN coefficient": put("group.coef", lambda v: broken(v, np.nan)),
-    "too few coefficients": put("group.coef", lambda v: v[1:]),
-    "centre of other features": put("group.centre", lambda v: v[1:]),
-    "basis of other numbers": put("group.transform", lambda v: v[1:]),
-    "NaN in the basis": put("group.base", lambda v: broken(v, np.nan)),
-    "NaN gain": put("group.delta", lambda v: np.append(v, np.nan)),
-    "masses without gains": put("group.mass", lambda v: np.append(v, 0.1)),
-    "negative mass of a gain": lambda a: (put("group.mass", lambda v: np.append(v, -0.1))(a),
-                                          put("group.delta", lambda v: np.append(v, 0.1))(a)),
-    "counts without bins": put("group.counts", lambda v: np.zeros((3, 2), dtype=np.int64)),
-    "NaN in a sampled row": put("group.sample.X", lambda v: broken(v, np.nan)),
-    "sampled rows of other features": put("group.sample.X", lambda v: v[:, 1:]),
-    "too few sampled rows": put("group.sample.X", lambda v: v[1:]),
-    "label that is none": put("group.sample.y", lambda v: broken(v, 0.5)),
-    "negative sampled mass": put("group.sample.masses", lambda v: broken(v, -1.0)),
-    "pools of more rows than there are": put("group.pools.at", lambda v: broken(v, 10**6, at=2)),
-    "the same pool twice": lambda a: (put("group.pools.at", lambda v: np.repeat(v // [1, 1, 2], 2, axis=0))(a)),
-    "negative rows of a pool": put("group.pools.at", lambda v: broken(v, -1, at=2)),
-    "NaN in a pool": put("group.pools.values", lambda v: broken(v, np.nan)),
-    "numbers of other rows": put("group.pools.values", lambda v: v[1:]),
-    "negative mass in a pool": put("group.pools.masses", lambda v: broken(v, -1.0)),
-    "no masses in a pool": lambda a: a.arrays.pop("group.pools.masses"),
-    "no sums": lambda a: a.arrays.pop("group.sums"),
-    "NaN waiting": put("waiting.X", lambda v: broken(v, np.nan)),
-    "negative weight waiting": put("waiting.weights", lambda v: broken(v, -1.0)),
-    "waiting longer than it is": lambda a: a.header["waiting"][0].__setitem__(1, 10**6),
-    "size as text": lambda a: a.header.update(size="200"),
-    "spans that overlap": lambda a: a.header.update(spans=[[0, 5000], [4000, 9000]]),
-    "shape of other features": lambda a: a.header.update(shape=[4, False, True]),
-    "no weights in the shape": lambda a: a.header.update(shape=[3, False, False]),
-    "no shape": lambda a: a.header.update(shape=None),
-    "group as a number": lambda a: a.header.update(group=3),
-    "group as a list": lambda a: a.header.update(group=[1]),
-    "negative rows of a group": lambda a: a.header["group"].update(n_rows=-3),
-    "no rows of a group": lambda a: a.header["group"].pop("n_rows"),
-    "total weight of nothing": lambda a: a.header["group"].update(total_weight=0.0),
-    "infinite total weight": lambda a: a.header["group"].update(total_weight=math.inf),
-    "negative width": lambda a: a.header["group"].update(width=-1.0),
-    "negative multiplier": lambda a: a.header["group"].update(anchor=[0.0, -1.0]),
-    "half an anchor": lambda a: a.header["group"].update(anchor=[0.0]),
-    "negative rows of others": lambda a: a.header.update(reduced_rows=-1),
+    "a number of an array": lambda a: a.arrays.update(array0=broken(a.arrays["array0"], 0.125)),
+    "the shape of an array": lambda a: a.arrays.update(array0=a.arrays["array0"][:-1]),
+    "the kind of an array": lambda a: a.arrays.update(array0=a.arrays["array0"].astype(np.float32)),
+    "an array is missing": lambda a: a.arrays.pop("array0"),
+    "an array too many": lambda a: a.arrays.update(array999=np.ones(3)),
+    "the size": lambda a: a.header["state"].update(size=201),
+    "an entry is missing": lambda a: a.header["state"].pop("group"),
     "no problem": lambda a: a.header.pop("problem"),
-}  # fmt: skip
+    "no digest": lambda a: a.arrays.pop("digest"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +179,7 @@ def test_a_stream_that_was_changed_is_refused(tmp_path, saved, change):
         CoresetStream.load(path, PROBLEM)
 
 
-def test_what_merging_reduced_comes_back_and_is_checked(tmp_path):
+def test_what_merging_reduced_comes_back(tmp_path):
     streams = [CoresetStream(PROBLEM, size=60, random_state=k, first_row=k * 10**6) for k in range(3)]
     for k, stream in enumerate(streams):
         stream.update(*sample(9000, seed=k))
@@ -236,11 +191,6 @@ def test_what_merging_reduced_comes_back_and_is_checked(tmp_path):
     whole.save(path)
     loaded = CoresetStream.load(path, PROBLEM)
     np.testing.assert_array_equal(loaded.coreset().indices, whole.coreset().indices)
-    archive = Archive(path)
-    archive.arrays["reduced.masses"] = broken(archive.arrays["reduced.masses"], -0.5)
-    archive.write()
-    with pytest.raises(ValueError, match=r"masses' holds"):
-        CoresetStream.load(path, PROBLEM)
 
 
 def test_files_of_the_other_kind_are_refused(tmp_path):

@@ -108,17 +108,18 @@ class RadiusModels:
         strata, blocks = means[: matched.n_strata], means[matched.n_strata :].reshape(len(models), -1)
         self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
         known, sums = zip(*self._known.values(), strict=True)
-        self.working = self._calibrated(Matched(known, self._centre), np.concatenate([strata, *sums]))
+        self.calibrate(Matched(known, self._centre), np.concatenate([strata, *sums]))
         paid = [at.problem.price * at.anchor.multiplier if at.problem.radius > 0.0 else 0.0 for at in models]
         return np.array([blocks[k, 0] + paid[k] + at.problem.penalty(at.anchor.coef) for k, at in enumerate(models)])
 
-    def _calibrated(self, matched: Matched, means: FloatArray) -> Pilot:
+    def calibrate(self, matched: Matched, means: FloatArray) -> None:
+        """Move the weights to these means of all rows, unless a class were lost by that."""
         rows = self.rows
         found = match_means(rows.weights, matched.values(rows.X, rows.y), means)
-        if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
-            return rows
-        kept = found.weights > 0.0
-        return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept])
+        self.working = rows
+        if not self.problem.is_classification or keeps_classes(rows.y, rows.weights, found.weights):
+            kept = found.weights > 0.0
+            self.working = Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept])
 
 
 def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:

@@ -18,10 +18,9 @@ from sklearn.utils.parallel import Parallel, delayed
 from dualcore.coresets.auto import choose_rows
 from dualcore.coresets.path import (
     RadiusSelection,
-    fold_tolerance,
     held_out_loss,
+    path_models,
     radius_grid,
-    radius_path,
     select_radius,
 )
 from dualcore.coresets.refine import is_auto
@@ -49,8 +48,8 @@ class RadiusSearch(WassersteinLinearModel):
     """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``.
 
     ``tol`` is that of the model trained on all rows. Where features are so many that "descent" solves, models of folds
-    are trained to a relative gap of a thousandth: see `dualcore.coresets.path.fold_tolerance`. Folds of up to 400,000
-    numbers are trained on all their rows also where ``coreset`` is a size: that is quicker; a sampler is always used.
+    are trained to a relative gap of a thousandth. Folds of up to 400,000 numbers are trained on all their rows also
+    where ``coreset`` is a size: that is quicker; a sampler is always used.
 
     Parameters
     ----------
@@ -235,15 +234,12 @@ class RadiusSearch(WassersteinLinearModel):
         plain._learn_targets(part)  # the weights of classes are those of the part
         tasks = plain._tasks(part)
         problem = plain._problem
-        settings = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter, "random_state": seed}
+        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+        settings["random_state"] = seed
         coreset = self._fold_coreset(problem, rows)
-        if coreset is None:
-            settings["tol"] = fold_tolerance(problem, Data(rows, tasks[0].y, tasks[0].weights), self.solver, self.tol)
-        paths = [
-            radius_path(problem, rows, task.y, radii, coreset, task.weights, build=False, **settings) for task in tasks
-        ]
-        for points in zip(*(path.points for path in paths), strict=True):
-            solutions, model = [point.solution for point in points], copy.copy(plain)
+        paths = [path_models(problem, rows, task.y, task.weights, radii, coreset, **settings) for task in tasks]
+        for solutions in zip(*paths, strict=True):
+            model = copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
             if problem.is_classification and problem.family.n_outputs == 1:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])

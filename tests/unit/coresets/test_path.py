@@ -194,12 +194,6 @@ def test_rows_too_few_for_the_path_leave_it_to_the_sample():
     assert path.relative_gap.max() <= 1e-3
     assert [point.build for point in path.points] == [None] * 5
     assert len(path.coresets[0]) == 12
-    bare = radius_path(
-        Problem("logistic"), X, y, np.geomspace(0.01, 0.16, 5), 12, target_gap=1e-3, random_state=0, build=False
-    )
-    assert bare.coresets == ()
-    assert bare.n_reads < path.n_reads
-    np.testing.assert_array_equal(bare.coef, path.coef)
 
 
 def test_lower_bounds_are_lifted_to_their_concave_hull():

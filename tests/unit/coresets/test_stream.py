@@ -185,7 +185,7 @@ def test_rows_of_more_features_than_are_recombined_are_calibrated(monkeypatch):
     part = PROBLEM.gradient(*at, coreset.X, coreset.y, coreset.weights, multiplier=coreset.anchor.multiplier)
     full = PROBLEM.gradient(*at, table.X, table.y, multiplier=coreset.anchor.multiplier)
     np.testing.assert_allclose(part.coef, full.coef, atol=1e-9)
-    monkeypatch.setattr("dualcore.coresets.streamgroup._MOST_NUMBERS", 5)
+    monkeypatch.setattr("dualcore.coresets.streamgroup.MOST_NUMBERS", 5)
     drawn = stream.coreset()
     assert len(drawn) == 200
     assert drawn.weights @ (drawn.y > 0.0) == pytest.approx(np.mean(table.y > 0.0))
@@ -380,10 +380,11 @@ def test_what_is_no_stream_is_refused(table, tmp_path):
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(arrays["header"].tobytes())
-    arrays["header"] = np.frombuffer(json.dumps(header | {"format": 99}).encode(), dtype=np.uint8)
-    np.savez(path, **arrays)
-    with pytest.raises(ValueError, match="format 99"):
-        CoresetStream.load(path, PROBLEM)
+    for other in (5, 99):
+        arrays["header"] = np.frombuffer(json.dumps(header | {"format": other}).encode(), dtype=np.uint8)
+        np.savez(path, **arrays)
+        with pytest.raises(ValueError, match=rf"format {other} of another edition, and this one reads 6"):
+            CoresetStream.load(path, PROBLEM)
 
 
 CHILD = """
@@ -453,19 +454,6 @@ def test_the_rows_of_smallest_keys_are_kept_however_the_stream_is_cut_and_merged
     for stream in (whole, first.merge(second)):
         assert np.isin(wanted, stream.group.add(stream.waiting).sample.rows).all()
         assert stream.state_rows <= 4 * size + 33 * 48 + 4096
-
-
-def test_files_of_earlier_editions_are_refused(table, tmp_path):
-    path = tmp_path / "state.npz"
-    feed(new(), table, [0, 9000]).save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    header = json.loads(arrays["header"].tobytes())
-    for earlier in (3, 4):
-        arrays["header"] = np.frombuffer(json.dumps(header | {"format": earlier}).encode(), dtype=np.uint8)
-        np.savez(path, **arrays)
-        with pytest.raises(ValueError, match=rf"format {earlier} of another edition, and this one reads 5"):
-            CoresetStream.load(path, PROBLEM)
 
 
 @pytest.mark.parametrize(
