@@ -41,30 +41,28 @@ class Results:
     """
 
     def __init__(self, cells: dict[str, Cell]) -> None:
-        self.splits = min(sum(key.startswith(f"{name}/") for key in cells) for name in TABLES)
-        if self.splits < 2:
-            raise ValueError("The stored study has no two splits of every table. Run more of it first.")
-        self._scores = {
-            table: np.array([list(cells[f"{table}/{split}"].values()) for split in range(self.splits)])
-            for table in TABLES
-        }
+        self._scores: dict[str, FloatArray] = {}
+        for name in TABLES:
+            found = [list(cell.values()) for key, cell in cells.items() if key.startswith(f"{name}/")]
+            if len(found) < 2:
+                raise ValueError(f"The stored study has no two splits of {name}. Run more of it first.")
+            self._scores[name] = np.array(found)
 
-    def score(self, name: str, tables: Iterable[str]) -> tuple[FloatArray, FloatArray]:
-        """Return a score of the tuned ridge, of shape (tables, splits, troubles, 1), and of the others."""
-        found = np.stack([self._scores[table][..., Score._fields.index(name)] for table in tables])
-        ridge = METHODS.index(REFERENCE)
-        return found[..., [ridge]], np.delete(found, ridge, axis=3)
+    def score(self, name: str, table: str) -> tuple[FloatArray, FloatArray]:
+        """Return a score of the tuned ridge, of shape (splits, troubles, 1), and of the others."""
+        found, ridge = self._scores[table][..., Score._fields.index(name)], METHODS.index(REFERENCE)
+        return found[..., [ridge]], np.delete(found, ridge, axis=2)
 
     def gains(self, tables: Iterable[str]) -> tuple[FloatArray, FloatArray]:
         """Return mean gains and their standard errors over the splits, of shape (tables, troubles, others)."""
-        ridge, others = self.score("error", tables)
-        less = ridge - others
-        return less.mean(axis=1), less.std(axis=1, ddof=1) / np.sqrt(self.splits)
+        less = [ridge - others for ridge, others in (self.score("error", table) for table in tables)]
+        errors = [own.std(axis=0, ddof=1) / np.sqrt(len(own)) for own in less]
+        return np.stack([own.mean(axis=0) for own in less]), np.stack(errors)
 
     def ratios(self, name: str) -> FloatArray:
         """Return risks over those of the tuned ridge, (troubles, others): geometric mean over tables with classes."""
-        ridge, others = (found.mean(axis=1) for found in self.score(name, CLASSES))
-        return np.asarray(gmean(others / ridge, axis=0), dtype=np.float64)
+        means = [[part.mean(axis=0) for part in self.score(name, table)] for table in CLASSES]
+        return np.asarray(gmean([others / ridge for ridge, others in means], axis=0), dtype=np.float64)
 
 
 def count(mean: FloatArray, error: FloatArray) -> list[int]:
@@ -85,7 +83,7 @@ def _points(value: float) -> str:
 def _verdicts(results: Results, tables: list[str]) -> str:
     """Lay out the mean gain, and how many tables are better, level, worse."""
     mean, error = results.gains(tables)
-    ridge = results.score("error", tables)[0].mean(axis=(0, 1, 3))
+    ridge = np.mean([results.score("error", table)[0].mean(axis=(0, 2)) for table in tables], axis=0)
     lines = []
     for k, title in enumerate([*(trouble.title for trouble in TROUBLES.values()), "all of them"]):
         own = [k] if k < len(TROUBLES) else slice(None)
@@ -120,8 +118,11 @@ def _worst(results: Results) -> str:
 
 def _tables(results: Results) -> str:
     """Lay out the tables of the study."""
-    lines = [[table.title, *(f"{n:,}" for n in (*table.shape, table.n_train))] for table in TABLES.values()]
-    return f"{results.splits} splits.\n\n" + _markdown(["table", "rows", "columns", "training rows"], lines)
+    lines = [
+        [table.title, *(f"{n:,}" for n in (*table.shape, table.n_train, len(results.score("error", name)[0])))]
+        for name, table in TABLES.items()
+    ]
+    return _markdown(["table", "rows", "columns", "training rows", "splits"], lines)
 
 
 def _sentence(results: Results) -> str:

@@ -38,21 +38,14 @@ class Trouble:
     attack: float = 0.0  # how far each test row moves against the model that is tested
 
 
+_MOVED: dict[str, float | str] = {"radius": DRIFT, "norm": "linf"}
 TROUBLES: dict[str, Trouble] = {
     "none": Trouble("none"),
     "few": Trouble(f"few rows ({FEW_ROWS})", "few"),
     "wrong-10": Trouble("10 % of the labels wrong", "wrong 10", {"radius": 0.1, "label_cost": 1.0}),
     "wrong-20": Trouble("20 % of the labels wrong", "wrong 20", {"radius": 0.1, "label_cost": 0.5}),
-    "drift": Trouble(
-        "columns drift",
-        belief={"radius": DRIFT, "norm": "linf"},
-        change=lambda X, rng: X + DRIFT * rng.standard_normal(X.shape[1]),
-    ),
-    "noise": Trouble(
-        "noise in the features",
-        belief={"radius": DRIFT, "norm": "linf"},
-        change=lambda X, rng: add_noise(X, DRIFT, rng),
-    ),
+    "drift": Trouble("columns drift", belief=_MOVED, change=lambda X, rng: X + DRIFT * rng.standard_normal(X.shape[1])),
+    "noise": Trouble("noise in the features", belief=_MOVED, change=lambda X, rng: add_noise(X, DRIFT, rng)),
     "attack": Trouble("attack within the radius", belief={"radius": ATTACK}, attack=ATTACK),
     "subgroup": Trouble("a rare subgroup", "subgroup"),
 }

@@ -30,12 +30,9 @@ def test_a_line_that_was_cut_short_is_dropped_and_the_next_one_starts_clean(tmp_
     assert [record.trial for record in again.read()] == [0]
     again.append([replace(RECORD, trial=1)])
     assert store.path.read_bytes() == content
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    (tmp_path / "demo.csv").write_text("a,b\n1,2\n")
+    store.path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"demo\.csv has the columns \['a', 'b'\]"):
-        Store(tmp_path, "demo").read()
+        store.read()
 
 
 def test_the_environment_is_noted_once(tmp_path):

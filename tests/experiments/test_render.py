@@ -47,10 +47,8 @@ def test_what_is_further_than_two_standard_deviations_is_marked_and_listed():
     assert not any(beaten_rows(table, same).values())
     records = records_of("letter-minmax-logistic", shift=0.03)
     outside = {(c.row, c.method) for c in compare(table, records) if not c.within}
-    deviations = {
-        key: found.std for key, found in printed_figures("table1").items() if key[1] in ("UniSamp", "DualCore")
-    }
-    assert outside == {key for key, std in deviations.items() if 2 * std < 0.03}
+    compared = {key: found.std for key, found in printed_figures("table1").items() if key[1] in ("UniSamp", "DualCore")}
+    assert outside == {key for key, std in compared.items() if 2 * std < 0.03}
     assert lay_out(table, records).markdown().count("†") == len(outside) + 1
     sentence = within_sentence("table1", records)
     assert sentence.startswith(f"{20 - len(outside)} of 20 cells")
@@ -62,12 +60,10 @@ def test_rows_that_are_beaten_are_bold():
     text = lay_out(table, records).markdown()
     assert text.count("**0.") == 10
     assert "**0.68833 ± 0.00010**" in text
-    assert "Whole: 0.59267, printed 0.59267" in text
-    assert "3 trials a row" in text
+    assert "3 trials a row; Whole: 0.59267, printed 0.59267" in text
     assert beaten_sentence("table1", records) == "Ours is better than the printed DualCore in 10 of 10 rows."
     assert "of ours is 0.00010" in spread_sentence("table1", records)
     assert all(beaten_rows(TABLES["mnist-accuracy"], records_of("mnist", ours=0.1)).values())  # higher is better
-    assert "not at 1%, 2%" in beaten_sentence("table1", records_of("letter-minmax-logistic", ours=0.01))
 
 
 def test_rows_of_another_split_are_compared_over_their_own_whole_only():
@@ -89,8 +85,7 @@ def test_rows_of_another_split_are_compared_over_their_own_whole_only():
 def test_times_are_over_whole_by_either_solver():
     table, records = TABLES["letter-minmax-logistic-time"], records_of("letter-minmax-logistic")
     layout = lay_out(table, records)
-    ours = [f"{method} / {solver}" for solver in ("fast", "conic") for method in ("UniSamp", "DualCore", "Ours")]
-    assert layout.header == ["c", "UniSamp (paper)", "DualCore (paper)", *ours]
+    assert layout.header[-3:] == ["UniSamp / conic", "DualCore / conic", "Ours / conic"]
     assert layout.lines[0] == ["1%", "0.04", "0.103", "0.500", "0.500", "0.500", "0.100", "0.100", "0.100"]
     assert "0.4 s with the fast solver and 2 s with the conic solver" in layout.note
     assert "Ours 0.2 s, 0.5 of Whole (fast), 0.1 of Whole (conic)" in time_sentence(records)
@@ -113,13 +108,6 @@ def test_the_excess_is_over_the_whole_of_the_same_trial():
     assert lay_out(TABLES["scale"], records).lines[0] == [row, "10", "5.0e-01", "", "2.0e-01", "1.0e-01", "1.00"]
 
 
-def test_nothing_stored_makes_empty_tables_and_says_so():
-    for table in TABLES.values():
-        assert lay_out(table, []).markdown()
-    assert spread_sentence("mnist-accuracy", []) == "Nothing is stored yet."
-    assert "not timed" in time_sentence([])
-
-
 def test_the_page_has_every_table_and_figure(stored, tmp_path):
     page = write_document(stored, tmp_path / "page" / "experiments.md", figures=False).read_text(encoding="utf-8")
     assert "{{" not in page
@@ -128,6 +116,8 @@ def test_the_page_has_every_table_and_figure(stored, tmp_path):
     for name in FIGURES:
         for file in figure_files(name):
             assert f"](../{file})" in page
+    empty = write_document(tmp_path / "empty", tmp_path / "empty.md", figures=False).read_text(encoding="utf-8")
+    assert "Nothing is stored yet." in empty
     assert "LETTER tables of the appendix. Panel 4 of 4.](../letter-accuracy-4.svg)" in page
 
 
@@ -138,9 +128,8 @@ def test_figures_repeat_to_the_byte_and_no_panel_is_wider_than_a_phone(stored, t
     def records(study):
         return Store(stored, study).read()
 
-    names = list(FIGURES)
-    first, again = draw(records, tmp_path / "a", names), draw(records, tmp_path / "b", names[:1])
-    assert [path.name for path in first] == [file for name in names for file in figure_files(name)]
+    first, again = draw(records, tmp_path / "a"), draw(records, tmp_path / "b", list(FIGURES)[:1])
+    assert [path.name for path in first] == [file for name in FIGURES for file in figure_files(name)]
     assert first[0].read_bytes() == again[0].read_bytes()
     for path in first:
         width = float(re.search(r'width="([0-9.]+)pt"', path.read_text(encoding="utf-8"))[1])
