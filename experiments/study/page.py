@@ -26,6 +26,7 @@ BLOCK = re.compile(r"(<!-- study (?P<name>[\w-]+): begin -->).*?(<!-- study: end
 CLASSES = [name for name, table in TABLES.items() if table.classes is not None]
 TARGETS = [name for name in TABLES if name not in CLASSES]
 OTHERS = [name for name in METHODS if name != REFERENCE]
+COLUMNS = [METHODS.index(name) for name in OTHERS]
 DRAWN = {
     "fixed ridge": {"color": "#888888", "marker": "s"},
     "ours, CV": {"color": "#1f6fb4", "marker": "o"},
@@ -48,21 +49,21 @@ class Results:
                 raise ValueError(f"The stored study has no two splits of {name}. Run more of it first.")
             self._scores[name] = np.array(found)
 
-    def score(self, name: str, table: str) -> tuple[FloatArray, FloatArray]:
-        """Return a score of the tuned ridge, of shape (splits, troubles, 1), and of the others."""
-        found, ridge = self._scores[table][..., Score._fields.index(name)], METHODS.index(REFERENCE)
-        return found[..., [ridge]], np.delete(found, ridge, axis=2)
+    def score(self, name: str, table: str) -> FloatArray:
+        """Return a score, of shape (splits, troubles, methods)."""
+        return self._scores[table][..., Score._fields.index(name)]
 
-    def gains(self, tables: Iterable[str]) -> tuple[FloatArray, FloatArray]:
-        """Return mean gains and their standard errors over the splits, of shape (tables, troubles, others)."""
-        less = [ridge - others for ridge, others in (self.score("error", table) for table in tables)]
-        errors = [own.std(axis=0, ddof=1) / np.sqrt(len(own)) for own in less]
-        return np.stack([own.mean(axis=0) for own in less]), np.stack(errors)
+    def gains(self, tables: Iterable[str], over: str = REFERENCE) -> tuple[FloatArray, FloatArray]:
+        """Return mean gains and their standard errors over the splits, of shape (tables, troubles, methods)."""
+        found = (self.score("error", table) for table in tables)
+        less = [errors[..., [METHODS.index(over)]] - errors for errors in found]
+        deviations = [own.std(axis=0, ddof=1) / np.sqrt(len(own)) for own in less]
+        return np.stack([own.mean(axis=0) for own in less]), np.stack(deviations)
 
     def ratios(self, name: str) -> FloatArray:
-        """Return risks over those of the tuned ridge, (troubles, others): geometric mean over tables with classes."""
-        means = [[part.mean(axis=0) for part in self.score(name, table)] for table in CLASSES]
-        return np.asarray(gmean([others / ridge for ridge, others in means], axis=0), dtype=np.float64)
+        """Return risks over those of the tuned ridge, (troubles, methods): geometric mean over tables with classes."""
+        means = np.stack([self.score(name, table).mean(axis=0) for table in CLASSES])
+        return np.asarray(gmean(means / means[..., [METHODS.index(REFERENCE)]], axis=0), dtype=np.float64)
 
 
 def count(mean: FloatArray, error: FloatArray) -> list[int]:
@@ -83,14 +84,14 @@ def _points(value: float) -> str:
 def _verdicts(results: Results, tables: list[str]) -> str:
     """Lay out the mean gain, and how many tables are better, level, worse."""
     mean, error = results.gains(tables)
-    ridge = np.mean([results.score("error", table)[0].mean(axis=(0, 2)) for table in tables], axis=0)
+    ridge = np.mean([results.score("error", table).mean(axis=0) for table in tables], axis=0)[
+        :, METHODS.index(REFERENCE)
+    ]
     lines = []
     for k, title in enumerate([*(trouble.title for trouble in TROUBLES.values()), "all of them"]):
         own = [k] if k < len(TROUBLES) else slice(None)
-        shown = [
-            f"{_points(float(gain.mean()))} ({'/'.join(map(str, count(gain, deviation)))})"
-            for gain, deviation in zip(np.moveaxis(mean[:, own], 2, 0), np.moveaxis(error[:, own], 2, 0), strict=True)
-        ]
+        cells = [(mean[:, own, m], error[:, own, m]) for m in COLUMNS]
+        shown = [f"{_points(gain.mean())} ({'/'.join(map(str, count(gain, noise)))})" for gain, noise in cells]
         lines.append([title, f"{ridge[own].mean():.1f}", *shown])
     return _markdown(["trouble", f"{REFERENCE}, error", *OTHERS], lines)
 
@@ -101,7 +102,7 @@ def _details(results: Results) -> str:
     parts = []
     for k, trouble in enumerate(TROUBLES.values()):
         lines = [
-            [table.title, *(f"{_points(gain)} ± {se:.1f}" for gain, se in zip(mean[t, k], error[t, k], strict=True))]
+            [table.title, *(f"{_points(mean[t, k, m])} ± {error[t, k, m]:.1f}" for m in COLUMNS)]
             for t, table in enumerate(TABLES.values())
         ]
         shown = _markdown(["table", *OTHERS], lines)
@@ -111,15 +112,18 @@ def _details(results: Results) -> str:
 
 def _worst(results: Results) -> str:
     """Lay out worst-case risks over those of the tuned ridge: features move, and labels may flip too."""
-    both = zip(TROUBLES.values(), results.ratios("worst"), results.ratios("flips"), strict=True)
-    lines = [[t.title, *(f"{a:.2f} / {b:.2f}" for a, b in zip(worst, flips, strict=True))] for t, worst, flips in both]
+    worst, flips = results.ratios("worst"), results.ratios("flips")
+    lines = [
+        [trouble.title, *(f"{worst[k, m]:.2f} / {flips[k, m]:.2f}" for m in COLUMNS)]
+        for k, trouble in enumerate(TROUBLES.values())
+    ]
     return _markdown(["trouble", *OTHERS], lines)
 
 
 def _tables(results: Results) -> str:
     """Lay out the tables of the study."""
     lines = [
-        [table.title, *(f"{n:,}" for n in (*table.shape, table.n_train, len(results.score("error", name)[0])))]
+        [table.title, *(f"{n:,}" for n in (*table.shape, table.n_train, len(results.score("error", name))))]
         for name, table in TABLES.items()
     ]
     return _markdown(["table", "rows", "columns", "training rows", "splits"], lines)
@@ -128,17 +132,19 @@ def _tables(results: Results) -> str:
 def _sentence(results: Results) -> str:
     """Say what a sceptic would accept."""
     mean, error = results.gains(CLASSES)
-    ours, fixed, robust, stated = map(OTHERS.index, ("ours, CV", "fixed ridge", "ours, radius 0.1", "ours, belief"))
+    ours, fixed, robust, stated = map(METHODS.index, ("ours, CV", "fixed ridge", "ours, radius 0.1", "ours, belief"))
     better, level, worse = count(mean[..., ours], error[..., ours])
     moved = mean[:, [list(TROUBLES).index(name) for name in ("drift", "noise", "attack")]].mean(axis=(0, 1))
+    above, _, below = count(*(found[..., robust] for found in results.gains(CLASSES, over="fixed ridge")))
     attacked = results.ratios("worst")[list(TROUBLES).index("attack")]
     return (
         f"> With the radius chosen by cross-validation the robust model is as accurate as a tuned ridge: level in "
         f"{level} of {better + level + worse} pairs of table and trouble, better in {better}, worse in {worse}. Where "
         f"test features are moved, a radius of 0.1 gains {moved[robust]:.1f} points and a ridge of fixed strength "
-        f"{moved[fixed]:.1f}: most of it is stronger shrinkage, not robustness. What holds by construction is the "
-        f"worst case: at the stated radius no linear model has a smaller worst-case risk on the training rows. On the "
-        f"test rows it is {attacked[stated]:.2f} of the tuned ridge's; the fixed ridge has {attacked[fixed]:.2f}."
+        f"{moved[fixed]:.1f}: most of it is stronger shrinkage, not robustness. Of these two the radius is better in "
+        f"{above} pairs and worse in {below}. What holds by construction is the worst case: at the stated radius no "
+        f"linear model has a smaller worst-case risk on the training rows. On the test rows it is "
+        f"{attacked[stated]:.2f} of the tuned ridge's; the fixed ridge has {attacked[fixed]:.2f}."
     )
 
 
@@ -171,7 +177,7 @@ def draw_picture(cells: dict[str, Cell], path: Path) -> None:
         for k, (axes, trouble) in enumerate(zip(panels.flat, TROUBLES.values(), strict=True)):
             axes.axvline(0.0, color="black", linewidth=0.8)
             for number, (method, style) in enumerate(DRAWN.items()):
-                m = OTHERS.index(method)
+                m = METHODS.index(method)
                 own = {"linestyle": "", "elinewidth": 0.8, "markersize": 3, "label": method, **style}
                 axes.errorbar(mean[:, k, m], places + 0.22 * (number - 1), xerr=2.0 * error[:, k, m], **own)
             axes.set_title(trouble.title, fontsize=8)
