@@ -32,7 +32,6 @@ from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
-from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import best_of, descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.remembered import RememberedRows
@@ -238,7 +237,7 @@ def _run_descent(given: _ReadsLoop, start: tuple[FloatArray, float], *, shrink: 
     with np.errstate(under="ignore"):
         try:
             loop = Continuation(oracle, given.tol, given.max_iter, given.report)
-            point: Point | None = oracle.columns.point(*start)
+            point = oracle.columns.point(*start)
             if shrink:
                 point = shrunk(Objective(oracle, loop.first_width()), point)
             descend(oracle, loop, point, np.random.default_rng(0))
