@@ -25,7 +25,7 @@ _SAFETY = 0.9
 
 
 @dataclass
-class Progress:
+class Stalling:
     """Predicts from windows of evaluations how many more a descent takes to its goal.
 
     Parameters
@@ -146,7 +146,7 @@ class _Stage:
 
     def __init__(self, loop: Continuation, objective: Objective, here: Valued) -> None:
         self.loop, self.objective, self.again = loop, objective, 0
-        self.progress = Progress(loop.oracle.n_evaluations, here.value, 50)
+        self.progress = Stalling(loop.oracle.n_evaluations, here.value, 50)
 
     def is_over(self, at: Valued) -> bool:
         """Whether the certified gap is within tolerance, the rest is what smoothing costs, or the descent stalls."""

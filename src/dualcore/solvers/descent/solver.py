@@ -11,7 +11,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import SquaredHinge
 from dualcore.solvers.base import RawSolution, Solver, able_solver
-from dualcore.solvers.descent.continuation import Continuation, Progress
+from dualcore.solvers.descent.continuation import Continuation, Stalling
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.multipliers import Multipliers, can_multiply
 from dualcore.solvers.descent.objective import Objective, Valued
@@ -110,7 +110,7 @@ class _ProximalSteps:
         if self.plain and m <= MOST_FEATURES:
             # The Hessian of a sample costs as much as so many evaluations, and leaves a dozen to be done.
             cost = 15.0 + 0.4 * m * m / self.oracle.n_rows
-            progress = Progress(self.oracle.n_evaluations, here.value, 10)
+            progress = Stalling(self.oracle.n_evaluations, here.value, 10)
 
             def is_slow(at: Valued) -> bool:
                 gap, goal = objective.estimated_gap(at), self.loop.goal(at)
