@@ -185,7 +185,7 @@ class _Read(LeafRead[list[TreeSum]]):
         return [TreeSum.of_leaves(chunk.start // leaves.rows, table) for table in tables]
 
     def _table(self, leaves: Leaves, y: FloatArray, masses: FloatArray, signs: FloatArray, dual: _Dual) -> FloatArray:
-        """Return a line for every leaf: the few sums, the Gram matrix, and the moments, as `_RepairSums.of` reads them."""
+        """Return a line for every leaf: the few sums, the Gram matrix, the moments, as `_RepairSums.of` reads them."""
         problem = self.candidates[0].problem
         stays = 1.0 - dual.share
         value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.flipped_slope)
