@@ -24,6 +24,7 @@ from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
+from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Extent, in_range
 
 # Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
@@ -178,6 +179,16 @@ def read_models(
     found = _sums_in(sums.total(), plan)
     sizes = np.sqrt(found.squares) if column_sizes is None else column_sizes
     return ModelReadings(plan, found, tail, sizes, n_rows)
+
+
+def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> list[float]:
+    """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
+    family = problem.family
+    if family.is_closed and (problem.form.sums_decide or not family.flips):
+        readings = read_models(source, problem, [], [], problem.radius, models)
+        return [readings.risk(problem, number)[0] for number in range(len(models))]
+    data = source_data(source)
+    return [problem.evaluate(each.coef, each.intercept, data).value for each in models]
 
 
 class ModelReadings:

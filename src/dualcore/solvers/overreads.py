@@ -25,7 +25,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
-from dualcore.solvers.boxreads import run_box, start_on
+from dualcore.solvers.boxreads import prepare_box
 from dualcore.solvers.capacity import check_reads_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -80,7 +80,7 @@ def solve_over_reads(
     warm_start: Solution | None,
     callback: Callable[[Iterate], None] | None,
 ) -> Solution:
-    """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads, on a support of passes in 5."""
+    """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads."""
     began, before = time.perf_counter(), source.n_reads
     check_reads_capacity(source.n_rows)
     data = _all_but_features(problem, source)
@@ -101,8 +101,10 @@ def solve_over_reads(
     loop = _ReadsLoop(normal, pilot, source.total_weight, tol, max_iter, report)
     found = None
     if isinstance(chosen, BoxSolver):
-        first = start_on(normal.problem, pilot, start)
-        found = scored(run_box(normal, source.total_weight, tol, max_iter, first, report), chosen.name)
+        prepare_box(normal, source.total_weight)
+        box = BoxSolver(lambda lower, upper: report(Iterate(0, upper, upper - lower)))
+        raw = box.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
+        found = scored(raw, chosen.name)
     elif solver == "auto" and guess is not None:
         solved = _run_working_set(loop, guess)
         found = None if solved is None else scored(solved, StructuredSolver.name)

@@ -182,5 +182,7 @@ def runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: Any) ->
     if problem.family.n_outputs > 1:  # below log 2 every other class has a smaller score
         losses = problem.family.losses(data.rows, data.y, coef, intercept)
         return bool((losses[data.masses > 0.0] < np.log(2.0)).all())
+    if not problem.loss.value(np.array([_MARGINS[-1]])).any():  # a finite multiple has no loss: a minimum is attained
+        return False
     margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
-    return bool((margins > 0.0).all() and (problem.loss.slope(margins) < 0.0).any())
+    return bool((margins > 0.0).all())

@@ -227,9 +227,7 @@ class CategoriesFamily(BoxFamily):
             gains, costs = self._items(X, coef, way.push)
             yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))
 
-    def _path(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
-    ) -> CategoryPath:
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> CategoryPath:
         steepest = np.full(push.size, self.loss.lipschitz)
         return CategoryPath(*self._items(X, coef, push), least, Reach(steepest, steepest))
 
@@ -301,20 +299,9 @@ class CategoriesFamily(BoxFamily):
     def n_items(self, n_features: int) -> int:
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
-    def displaced(
-        self,
-        X: FloatArray,
-        coef: FloatArray,
-        push: FloatArray,
-        key: FloatArray,
-        *,
-        within: bool = False,
-        out: FloatArray | None = None,
-    ) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         path = self._path(X, coef, push)
-        taken = path.displacement(key) > 0.0
-        out = np.empty(X.shape) if out is None else out
-        np.copyto(out, X)
+        taken, out = path.displacement(key) > 0.0, np.array(X, dtype=np.float64)
         low, high = self._ends(coef)
         for j, columns in enumerate(self.columns):
             for up, wanted in ((True, high[j]), (False, low[j])):
@@ -330,7 +317,7 @@ class CategoriesFamily(BoxFamily):
             far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
             low_wall, high_wall = self.walls(X)
             step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
-            out[:, numbers] = np.clip(step, low_wall[..., numbers], high_wall[..., numbers])
+            out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
         return out
 
     # Costs and constants
