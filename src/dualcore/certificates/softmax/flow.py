@@ -39,16 +39,6 @@ class SmoothPoint(NamedTuple):
     width: float
     found: SmoothedMaximum
 
-    def mixed(self, other: SmoothPoint, share: float) -> SmoothPoint:
-        """Return ``share`` of this point and the rest of another; the shares of pairs stay those of this one."""
-
-        def mix(one: FloatArray, two: FloatArray) -> FloatArray:
-            return share * one + (1.0 - share) * two
-
-        labels = None if self.labels is None or other.labels is None else mix(self.labels, other.labels)
-        found = self.found._replace(gradient=mix(self.found.gradient, other.found.gradient))
-        return self._replace(W=mix(self.W, other.W), scores=mix(self.scores, other.scores), labels=labels, found=found)
-
 
 def movable_prices(design: ClassDesign) -> tuple[FloatArray, FloatArray]:
     """Return the price of every feature in units of the design, 0 where it cannot move, and its inverse."""
