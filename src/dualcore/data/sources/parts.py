@@ -100,6 +100,9 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
         raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
     try:
         y, weights = np.asarray(plain_array("y", part[1]), dtype=np.float64), None
+    except ValueError as error:
+        raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
+    try:
         if not y.size:
             return Chunk(start, np.empty((0, 0)), y.ravel(), None)
         rows = as_rows(part[0])
