@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import zipfile
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore import Coreset, CoresetStream, DualCoreset, Problem, UniformCoreset, WassersteinLogisticRegression
-from dualcore.cli.model import Model, ModelError, Scaling
+from dualcore import Coreset, CoresetStream, DualCoreset, Problem, UniformCoreset, load
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 SETTINGS = {"loss": "logistic", "radius": 0.1, "label_cost": 1.0}
@@ -106,13 +104,13 @@ def test_an_archive_that_would_inflate_is_refused_at_once(tmp_path, kind):
         np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (1 << 23,)})
         for _ in range(64):
             member.write(bytes(1 << 20))
-    load = {
+    read = {
         "coreset": lambda: Coreset.load(path),
         "stream": lambda: CoresetStream.load(path, PROBLEM),
-        "model": lambda: Model.load(path),
+        "model": lambda: load(path),
     }[kind]
     with pytest.raises(ValueError, match=r"bomb\.npz is not a .*(inflate|decode)"):
-        load()
+        read()
 
 
 def test_a_coreset_that_could_not_be_loaded_is_not_saved(tmp_path):
@@ -146,62 +144,17 @@ def feed(n: int = 9000, size: int = 200, weighted: bool = False, **options) -> C
     return stream
 
 
-def put(name, change):
-    return lambda a: a.arrays.update({name: change(a.arrays[name])})
-
-
 STREAMS = {
-    "NaN in the sums": put("group.sums", lambda v: broken(v, np.nan, at=7)),
-    "negative mass": put("group.sums", lambda v: broken(v, -1.0)),
-    "sums of another width": put("group.sums", lambda v: v[:, 1:]),
-    "too few places": put("group.sums.at", lambda v: v[:-1]),
-    "negative place": put("group.sums.at", lambda v: broken(v, -1)),
-    "the same place twice": put("group.sums.at", lambda v: np.repeat(v[:1], len(v), axis=0)),
-    "negative mass of a class": put("group.classes", lambda v: broken(v, -1.0)),
-    "masses of other classes": put("group.classes", lambda v: v[:, 1:]),
-    "NaN coefficient": put("group.coef", lambda v: broken(v, np.nan)),
-    "too few coefficients": put("group.coef", lambda v: v[1:]),
-    "centre of other features": put("group.centre", lambda v: v[1:]),
-    "basis of other numbers": put("group.transform", lambda v: v[1:]),
-    "NaN in the basis": put("group.base", lambda v: broken(v, np.nan)),
-    "NaN gain": put("group.delta", lambda v: np.append(v, np.nan)),
-    "masses without gains": put("group.mass", lambda v: np.append(v, 0.1)),
-    "negative mass of a gain": lambda a: (put("group.mass", lambda v: np.append(v, -0.1))(a),
-                                          put("group.delta", lambda v: np.append(v, 0.1))(a)),
-    "counts without bins": put("group.counts", lambda v: np.zeros((3, 2), dtype=np.int64)),
-    "NaN in a sampled row": put("group.sample.X", lambda v: broken(v, np.nan)),
-    "sampled rows of other features": put("group.sample.X", lambda v: v[:, 1:]),
-    "too few sampled rows": put("group.sample.X", lambda v: v[1:]),
-    "label that is none": put("group.sample.y", lambda v: broken(v, 0.5)),
-    "negative sampled mass": put("group.sample.masses", lambda v: broken(v, -1.0)),
-    "pools of more rows than there are": put("group.pools.at", lambda v: broken(v, 10**6, at=2)),
-    "the same pool twice": lambda a: (put("group.pools.at", lambda v: np.repeat(v // [1, 1, 2], 2, axis=0))(a)),
-    "negative rows of a pool": put("group.pools.at", lambda v: broken(v, -1, at=2)),
-    "NaN in a pool": put("group.pools.values", lambda v: broken(v, np.nan)),
-    "numbers of other rows": put("group.pools.values", lambda v: v[1:]),
-    "negative mass in a pool": put("group.pools.masses", lambda v: broken(v, -1.0)),
-    "no masses in a pool": lambda a: a.arrays.pop("group.pools.masses"),
-    "no sums": lambda a: a.arrays.pop("group.sums"),
-    "NaN waiting": put("waiting.X", lambda v: broken(v, np.nan)),
-    "negative weight waiting": put("waiting.weights", lambda v: broken(v, -1.0)),
-    "waiting longer than it is": lambda a: a.header["waiting"][0].__setitem__(1, 10**6),
-    "size as text": lambda a: a.header.update(size="200"),
-    "spans that overlap": lambda a: a.header.update(spans=[[0, 5000], [4000, 9000]]),
-    "shape of other features": lambda a: a.header.update(shape=[4, False, True]),
-    "no weights in the shape": lambda a: a.header.update(shape=[3, False, False]),
-    "no shape": lambda a: a.header.update(shape=None),
-    "group as a number": lambda a: a.header.update(group=3),
-    "group as a list": lambda a: a.header.update(group=[1]),
-    "negative rows of a group": lambda a: a.header["group"].update(n_rows=-3),
-    "no rows of a group": lambda a: a.header["group"].pop("n_rows"),
-    "total weight of nothing": lambda a: a.header["group"].update(total_weight=0.0),
-    "infinite total weight": lambda a: a.header["group"].update(total_weight=math.inf),
-    "negative width": lambda a: a.header["group"].update(width=-1.0),
-    "negative multiplier": lambda a: a.header["group"].update(anchor=[0.0, -1.0]),
-    "half an anchor": lambda a: a.header["group"].update(anchor=[0.0]),
-    "negative rows of others": lambda a: a.header.update(reduced_rows=-1),
+    "a number of an array": lambda a: a.arrays.update(array0=broken(a.arrays["array0"], 0.125)),
+    "the shape of an array": lambda a: a.arrays.update(array0=a.arrays["array0"][:-1]),
+    "the kind of an array": lambda a: a.arrays.update(array0=a.arrays["array0"].astype(np.float32)),
+    "an array is missing": lambda a: a.arrays.pop("array0"),
+    "an array too many": lambda a: a.arrays.update(array999=np.ones(3)),
+    "the size": lambda a: a.header["state"].update(size=201),
+    "an entry is missing": lambda a: a.header["state"].pop("group"),
     "no problem": lambda a: a.header.pop("problem"),
-}  # fmt: skip
+    "no digest": lambda a: a.arrays.pop("digest"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +177,7 @@ def test_a_stream_that_was_changed_is_refused(tmp_path, saved, change):
         CoresetStream.load(path, PROBLEM)
 
 
-def test_what_merging_reduced_comes_back_and_is_checked(tmp_path):
+def test_what_merging_reduced_comes_back(tmp_path):
     streams = [CoresetStream(PROBLEM, size=60, random_state=k, first_row=k * 10**6) for k in range(3)]
     for k, stream in enumerate(streams):
         stream.update(*sample(9000, seed=k))
@@ -236,11 +189,6 @@ def test_what_merging_reduced_comes_back_and_is_checked(tmp_path):
     whole.save(path)
     loaded = CoresetStream.load(path, PROBLEM)
     np.testing.assert_array_equal(loaded.coreset().indices, whole.coreset().indices)
-    archive = Archive(path)
-    archive.arrays["reduced.masses"] = broken(archive.arrays["reduced.masses"], -0.5)
-    archive.write()
-    with pytest.raises(ValueError, match=r"masses' holds"):
-        CoresetStream.load(path, PROBLEM)
 
 
 def test_files_of_the_other_kind_are_refused(tmp_path):
@@ -255,8 +203,8 @@ def test_files_of_the_other_kind_are_refused(tmp_path):
         with pytest.raises(ValueError, match=r"is not a file written by CoresetStream\.save"):
             CoresetStream.load(tmp_path / name, PROBLEM)
     for name in ("c.npz", "s.npz", "x.npy", "folder"):
-        with pytest.raises(ModelError, match="is not a model file"):
-            Model.load(tmp_path / name)
+        with pytest.raises(ValueError, match="is not a model file"):
+            load(tmp_path / name)
 
 
 # Streams of problems that differ
@@ -292,64 +240,3 @@ def test_streams_of_equal_problems_merge(tmp_path):
     one.update(X, y)
     two.update(X, y)
     assert one.merge(two).n_rows == 1800
-
-
-# Models
-
-MODELS = {
-    "NaN coefficient": lambda c: c["coef"][0].__setitem__(0, math.nan),
-    "coefficient as text": lambda c: c["coef"][0].__setitem__(0, "1.0"),
-    "coefficients of two lengths": lambda c: c["coef"].append([1.0]),
-    "too few intercepts": lambda c: c.update(intercept=[]),
-    "scale of zero": lambda c: c["scaling"]["scale"].__setitem__(0, 0.0),
-    "the same class twice": lambda c: c.update(classes=["yes", "yes"]),
-    "the same name twice": lambda c: c["feature_names"].__setitem__(0, c["feature_names"][1]),
-    "no certificate": lambda c: c.update(certificates=[]),
-    "lower above upper": lambda c: c["certificates"][0].update(lower=10.0),
-    "negative radius": lambda c: c["problem"].update(radius=-1.0),
-    "problem of no such option": lambda c: c["problem"].update(colour="red"),
-    "prices of other features": lambda c: c["problem"].update(feature_weights=[1.0, 2.0]),
-    **{f"no {name}": (lambda c, name=name: c.pop(name)) for name in (
-        "coef", "problem", "certificates"
-    )},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("change", MODELS.values(), ids=MODELS)
-def test_a_model_that_was_changed_is_refused(tmp_path, change):
-    X, y = sample(200)
-    scaling = Scaling.fit(X)
-    estimator = WassersteinLogisticRegression(radius=0.1, label_cost=1.0).fit(scaling.apply(X), y)
-    path = tmp_path / "m.json"
-    Model.from_estimator(
-        estimator, settings=SETTINGS, feature_names=("a", "b", "c"), target="t", scaling=scaling
-    ).save(path)  # fmt: skip
-    content = json.loads(path.read_text())
-    Model.load(path)
-    change(content)
-    path.write_text(json.dumps(content))
-    with pytest.raises(ModelError, match=r"^m\.json is a damaged model file: .*\.$"):
-        Model.load(path)
-
-
-@pytest.mark.parametrize("content", [b"", b"[" * 10**5, b"\xff\xfe", b'{"kind": "other"}'])
-def test_what_is_no_model_is_refused(tmp_path, content):
-    (tmp_path / "m.json").write_bytes(content)
-    with pytest.raises(ModelError, match=r"m\.json is not a model file"):
-        Model.load(tmp_path / "m.json")
-
-
-def test_prices_and_open_certificates_survive_the_file(tmp_path):
-    X, y = sample(200)
-    settings = SETTINGS | {"feature_weights": np.array([1.0, np.inf, 2.0])}
-    estimator = WassersteinLogisticRegression(radius=0.1, feature_weights=settings["feature_weights"]).fit(X, y)
-    model = Model.from_estimator(estimator, settings=settings, feature_names=("a", "b", "c"), target="t")
-    open_ended = Model(
-        model.coef, model.intercept, model.classes, model.feature_names, "t", None, settings,
-        (type(model.certificates[0])(math.inf, -math.inf),),
-    )  # fmt: skip
-    for one in (model, open_ended):
-        one.save(tmp_path / "m.json")
-        loaded = Model.load(tmp_path / "m.json")
-        assert loaded.problem == one.problem
-        assert loaded.certificates == one.certificates

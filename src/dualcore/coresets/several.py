@@ -96,10 +96,13 @@ class RadiusModels:
         strata, blocks = means[: matched.n_strata], means[matched.n_strata :].reshape(len(models), -1)
         self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
         known, sums = zip(*self._known.values(), strict=True)
-        values = Matched(known, self._centre).values(self.rows.X, self.rows.y)
-        self.working = corrected(self.problem, self.rows, values, np.concatenate([strata, *sums]))
+        self.calibrate(Matched(known, self._centre), np.concatenate([strata, *sums]))
         paid = [at.problem.price * at.anchor.multiplier if at.problem.radius > 0.0 else 0.0 for at in models]
         return np.array([blocks[k, 0] + paid[k] + at.problem.penalty(at.anchor.coef) for k, at in enumerate(models)])
+
+    def calibrate(self, matched: Matched, means: FloatArray) -> None:
+        """Move the weights to these means of all rows, unless a class were lost by that."""
+        self.working = corrected(self.problem, self.rows, matched.values(self.rows.X, self.rows.y), means)
 
 
 def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:

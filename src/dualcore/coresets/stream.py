@@ -15,26 +15,22 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, check_size
-from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
+from dualcore.coresets.matched import At
 from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import Group, Kept, has_all_classes, plan_group
+from dualcore.coresets.streamgroup import KEPT, Group, Kept, has_all_classes, plan_group
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import complete_edges, stack_chunks
-from dualcore.problem import Problem
-from dualcore.solvers import solve_quietly
+from dualcore.problem import Anchor, Problem
+from dualcore.solvers import Solution, solve_quietly
 
-# Rows of other anchors that are kept, for each row of the coreset.
-_REDUCED = 4
-# Relative gap that the rows kept are solved to; the second for families whose last digits take long.
-_TOLERANCE, _ROUGH = 1e-8, 1e-6
 # Leaves whose other rows have not come that are kept as they are.
 _WAITING_LEAVES = 64
-_NO_WEIGHT = "All rows so far have weight zero."
 
 
 class CoresetStream:
@@ -64,7 +60,7 @@ class CoresetStream:
     gives ``size`` of them that train the same model as all that are kept. Where they are enough for both, about two for
     each feature, they have these sums too. So the error of ``H~`` is of second order in the distance from the anchor.
     Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
-    64 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
+    32 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
     *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
     explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
@@ -104,6 +100,8 @@ class CoresetStream:
         _check_whole("size", size, 2)
         check_size(problem, size)
         _check_whole("first_row", first_row, 0)
+        if isinstance(anchor, Solution):
+            anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
         self.problem, self.size, self.anchor = problem, int(size), anchor
         self.seed = seed_from(random_state)
         self._next = int(first_row)
@@ -151,7 +149,7 @@ class CoresetStream:
             return
         chunk = self._checked(X, y, sample_weight)
         stop = chunk.start + chunk.y.size
-        self.spans, self._next = self._covering([(chunk.start, stop)]), stop
+        self.spans, self._next = _unite([*self.spans, (chunk.start, stop)]), stop
         self.waiting.append(chunk)
         self._settle()
 
@@ -171,28 +169,17 @@ class CoresetStream:
             if weights.shape != target.shape or not np.isfinite(weights).all() or (weights < 0.0).any():
                 raise ValueError("sample_weight must hold one finite, non-negative number per row.")
             check_weight_range("sample_weight", weights)
-        is_sparse = isinstance(rows, SparseRows)
-        shape = (rows.m, is_sparse, weights is not None)
+        shape = (rows.m, isinstance(rows, SparseRows), weights is not None)
         if self.shape is not None and shape != self.shape:
             raise ValueError(
                 f"This part has (features, sparse, weighted) = {shape}, the parts before it had {self.shape}."
             )
         self.shape = shape
-        everything = slice(0, rows.n)
-        # Copied: the caller may use the array again, and we may keep rows for a while.
-        data = rows.by_row.astype(np.float64) if isinstance(rows, SparseRows) else np.array(rows.block(everything))
+        # Copied: the caller may use the array again, and rows may be kept for a while.
+        data = (
+            rows.by_row.astype(np.float64) if isinstance(rows, SparseRows) else np.array(rows.block(slice(0, rows.n)))
+        )
         return Chunk(self._next, data, target.copy(), weights)
-
-    def _covering(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the rows seen and these, or say which are in both."""
-        for low, high in self.spans:
-            for start, stop in spans:
-                if start < high and low < stop:
-                    raise ValueError(
-                        f"Rows {max(start, low)} to {min(stop, high) - 1} are in both: streams that are merged must "
-                        "number their rows apart. Give each its own first_row."
-                    )
-        return _unite([*self.spans, *spans])
 
     def _settle(self) -> None:
         """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
@@ -256,13 +243,13 @@ class CoresetStream:
             )
         if other.shape is not None and self.shape not in (None, other.shape):
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
-        self.spans = self._covering(other.spans)
+        self.spans = _unite([*self.spans, *other.spans])
         self.shape = self.shape or other.shape
         self.waiting = [*self.waiting, *other.waiting]
-        if self.group is None:
-            self.group = other.group
-        elif other.group is not None and self.group.same_plan(other.group):
-            self.group = self.group.join([self.group, other.group])
+        if self.group is None and other.group is not None:
+            self.group, self.seed = other.group, other.seed
+        elif self.group is not None and other.group is not None and self.group.same_plan(other.group):
+            self.group = self.group.join(other.group)
         elif other.group is not None and other.group.n_rows:
             self._reduce(other.group.kept() if other.group.mass else None, other.group.n_rows)
         self._settle()
@@ -275,7 +262,7 @@ class CoresetStream:
         if rows is None:  # rows of no weight stand for nothing
             return
         rows = rows if self.reduced is None else Kept.join([self.reduced, rows])
-        self.reduced = rows if self.group is None else self.group.fewer(rows, _REDUCED * self.size)
+        self.reduced = rows if self.group is None else self.group.fewer(rows, KEPT * self.size)
 
     # The coreset out
 
@@ -296,44 +283,46 @@ class CoresetStream:
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
         waiting = sorted(self.waiting, key=lambda chunk: chunk.start)
-        if self.group is None:
-            rows = stack_chunks(waiting)
-            indices = np.concatenate([np.arange(*span) for span in self.spans])
-            weights = np.ones(rows.y.size) if rows.weights is None else rows.weights
-            if not weights.any():
-                raise ValueError(_NO_WEIGHT)
+        group = None if self.group is None else self.group.add(waiting)
+        if group is None:
+            rows = [
+                Kept(np.arange(chunk.start, chunk.start + chunk.y.size), chunk.X, chunk.y, chunk.masses(1.0))
+                for chunk in waiting
+            ]
+        else:
+            rows = [] if group.mass == 0.0 else [group.kept()]
+            rows += [] if self.reduced is None else [self.reduced]
+        if not any(part.masses.any() for part in rows):
+            raise ValueError("All rows so far have weight zero.")
+        kept = Kept.join(rows)
+        if group is None:
             details = {"message": "fewer rows than the coreset may have: all of them"}
-            return Coreset(indices, rows.X, rows.y, normalised(weights), self.n_rows, None, "CoresetStream", details)
-        group = self.group.add(waiting)
-        parts = [group.kept()] if group.mass > 0.0 else []
-        parts += [] if self.reduced is None else [self.reduced]
-        if not parts:
-            raise ValueError(_NO_WEIGHT)
-        found = self._hand_out(group, Kept.join(parts), alone=self.reduced is None)
+            return Coreset(kept.rows, *kept.pilot[1:], self.n_rows, None, "CoresetStream", details)
+        found = self._hand_out(group, kept)
         if "drift" in found.details:
             advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
             warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
         return found
 
-    def _hand_out(self, group: Group, kept: Kept, *, alone: bool) -> Coreset:
+    def _hand_out(self, group: Group, kept: Kept) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
-        problem, at, rows = self.problem, group.at, kept.pilot
+        problem, rows, anchor = self.problem, kept.pilot, group.task.anchor
         details: dict[str, Any] = {"seed": self.seed}
-        if alone:
-            reading = group.reading()
+        few, also = Coreset(*rows, self.n_rows), []
+        if self.reduced is None:
+            reading, also = group.reading(), [At(problem, anchor)]
             lower = min(reading.lower_bound(reading.risk), reading.risk)
             details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
-        anchor, few = at.anchor, Coreset(*rows, self.n_rows)
         if has_all_classes(problem, rows.y):
-            best = solve_quietly(problem, rows, tol=_TOLERANCE if problem.family.is_closed else _ROUGH)
+            # The last digits of families that move rows take long.
+            best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
             drift = None if self.anchor is not None else find_drift(problem, anchor, rows, best, self.size)
             if drift is not None:
-                anchor = anchor_at(problem, best)
+                anchor, also = anchor_at(problem, best), []
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
-            if rows.y.size > self.size and not group.is_wide(self.size):
+            if len(few) > self.size and not group.is_wide(self.size):
                 source = ArraySource(rows.X, rows.y, rows.weights)
-                also = [at] if alone and drift is None else []
                 few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
         if len(few) > self.size:
             kept = group.fewer(kept, self.size)
@@ -376,11 +365,14 @@ def _check_whole(name: str, value: Any, least: int) -> None:
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans of rows, ascending, neighbours put together."""
+    """Return spans of rows, ascending, neighbours put together; rows that are in two of them are refused."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
-        if united and united[-1][1] == start:
-            united[-1] = (united[-1][0], stop)
-        else:
-            united.append((start, stop))
+        first, last = united[-1] if united else (start, -1)
+        if start < last:
+            raise ValueError(
+                f"Rows {start} to {min(stop, last) - 1} are in both: streams that are merged must number their rows "
+                "apart. Give each its own first_row."
+            )
+        united[-1:] = [(first, stop)] if start == last else [*united[-1:], (start, stop)]
     return united

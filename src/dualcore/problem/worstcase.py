@@ -7,7 +7,7 @@ its best move at the optimal multiplier, and rows undecided between two moves sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import SparseRows, as_rows
-from dualcore.problem import Anchor, Data, Problem
+from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
 from dualcore.problem.normal import Normal
@@ -116,19 +116,24 @@ def worst_case_distribution(
     theta, level = normal.inside(*problem.family.as_model(coef, intercept))
     problem, family = normal.problem, normal.problem.family
     if isinstance(family, BoxFamily):
-        found = _inside_box(problem, family, theta, level, normal.data, tol)
+        atoms, gap = _inside_box(problem, family, theta, level, normal.data, tol)
     elif isinstance(family, SoftmaxFamily):
-        found = _among_classes(problem, family, theta, level, normal.data, tol)
+        atoms, gap = _among_classes(problem, family, theta, level, normal.data, tol)
     else:
-        found = _anywhere(problem, family, theta, level, normal.data, tol)
+        atoms, gap = _anywhere(problem, family, theta, level, normal.data, tol)
+    expected = float(atoms.mass @ family.losses(as_rows(atoms.X), atoms.y, theta, level))
+    points = atoms.X
     if normal.centre is not None:
-        points = found.X + normal.centre
-        found = replace(found, X=sp.csr_matrix(points) if isinstance(data.rows, SparseRows) else points)
-    return replace(found, y=found.y + normal.level)
+        points = points + normal.centre
+        points = sp.csr_matrix(points) if isinstance(data.rows, SparseRows) else points
+    cost, target = float(atoms.mass @ atoms.cost), atoms.y + normal.level
+    # On a box with l2 and a curved loss the supremum is found up to the width of its enclosure.
+    attained = gap <= family.enclosure * max(1.0, expected)
+    return WorstCase(points, target, atoms.mass, atoms.source, cost, expected, gap, attained)
 
 
 class _Push(NamedTuple):
-    """Move ``mass`` of ``atom`` by ``shift`` and give it this label or target, which costs ``fee`` a unit of mass.
+    """Move ``mass`` of ``atom`` by ``shift`` and give it this label or target, at ``cost`` a unit of mass.
 
     ``lost`` is by how much the gain falls short of the supremum.
     """
@@ -137,74 +142,70 @@ class _Push(NamedTuple):
     mass: float
     shift: FloatArray
     target: float
-    fee: float
+    cost: float
     lost: float
 
 
-class _Mass(NamedTuple):
-    """A distribution: points, labels or targets, masses, and the row that each was moved from."""
+class _Atoms(NamedTuple):
+    """A distribution: points, labels or targets, masses, the rows they were moved from, and the cost of each move."""
 
     X: Any
     y: FloatArray
-    weights: FloatArray
+    mass: FloatArray
     source: npt.NDArray[np.int64]
+    cost: FloatArray
 
-    def worst_case(self, cost: float, losses: FloatArray, gap: float) -> WorstCase:
-        """Return the worst case with these losses."""
-        return WorstCase(
-            self.X, self.y, self.weights, self.source, float(cost), float(self.weights @ losses), gap, gap == 0.0
-        )
+    def pick(self, rows: npt.NDArray[np.int64], mass: FloatArray) -> _Atoms:
+        """Return some of the atoms, with other masses."""
+        return _Atoms(self.X[rows], self.y[rows], mass, self.source[rows], self.cost[rows])
 
-    def moved(self, push: _Push) -> _Mass:
-        """Return it with some mass of an atom moved."""
-        atom, mass, shift, label = push.atom, push.mass, push.shift, push.target
-        left = self.weights.copy()
-        left[atom] -= mass
-        point = self.X[[atom]] + (sp.csr_matrix(shift[None, :]) if sp.issparse(self.X) else shift)
-        points = (sp.vstack if sp.issparse(self.X) else np.vstack)([self.X, point])
-        labels, source = np.append(self.y, label), np.append(self.source, self.source[atom])
-        weights = np.append(left, mass)
-        keep = weights > 0.0
-        return _Mass(points[keep], labels[keep], weights[keep], source[keep])
+    def joined(self, other: _Atoms) -> _Atoms:
+        """Return both together, without atoms that have no mass."""
+        stack = sp.vstack if sp.issparse(self.X) else np.vstack
+        parts = (np.concatenate(pair) for pair in zip(self[1:], other[1:], strict=True))
+        y, mass, source, cost = parts
+        keep = mass > 0.0
+        return _Atoms(stack([self.X, other.X])[keep], y[keep], mass[keep], source[keep], cost[keep])
+
+    def pushed(self, push: _Push | None) -> tuple[_Atoms, float]:
+        """Return it with some mass of an atom moved on, and what the gain falls short of the supremum."""
+        if push is None:
+            return self, 0.0
+        left = self.mass.copy()
+        left[push.atom] -= push.mass
+        atom = np.array([push.atom])
+        shift = sp.csr_matrix(push.shift[None, :]) if sp.issparse(self.X) else push.shift
+        cost = self.cost[atom] + push.cost
+        moved = _Atoms(self.X[atom] + shift, np.array([push.target]), np.array([push.mass]), self.source[atom], cost)
+        return self._replace(mass=left).joined(moved), push.lost
 
 
 def _flipped(
     problem: Problem, data: Data, rows: npt.NDArray[np.int64], share: FloatArray, labels: FloatArray
-) -> tuple[_Mass, float]:
+) -> tuple[_Atoms, float]:
     """Return the data with shares of some rows under other labels, and what is left of the radius."""
-    masses, flipped, rest = data.masses.copy(), share * data.masses[rows], problem.radius
-    if rows.size:
-        rest = max(rest - problem.geometry.label_cost * float(flipped.sum()), 0.0)
+    n, masses, flipped = data.rows.n, data.masses.copy(), share * data.masses[rows]
     masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
-    source, labels = np.concatenate([np.arange(data.rows.n), rows]), np.concatenate([data.y, labels])
-    masses = np.concatenate([masses, flipped])
-    keep = masses > 0.0
-    return _Mass(data.rows.take(source[keep]), labels[keep], masses[keep], source[keep]), rest
+    stay = _Atoms(data.rows.take(np.arange(n)), data.y, masses, np.arange(n), np.zeros(n))
+    fee = np.full(rows.size, problem.geometry.label_cost)
+    atoms = stay.joined(_Atoms(data.rows.take(rows), labels, flipped, rows, fee))
+    return atoms, max(problem.radius - float(flipped @ fee if rows.size else 0.0), 0.0)
 
 
 def _anywhere(
     problem: Problem, family: Family, theta: FloatArray, intercept: float, data: Data, tol: float
-) -> WorstCase:
+) -> tuple[_Atoms, float]:
     """Flip the rows that gain most, then move a row along the dual direction of the coefficients."""
     t, size = problem.signal(theta, intercept, data), problem.size(theta)
     value = family.form.minimise(t, data.weights, size).value
     rows, share = family.form.flip_shares(t, data.weights, size)
     atoms, rest = _flipped(problem, data, rows, share, -data.y[rows])
-    t = t[atoms.source]
-    if problem.is_classification:
-        t = t * (atoms.y * data.y[atoms.source])
-    cost, gap = problem.radius - rest, 0.0
-    push = _best_push(problem, theta, atoms.y, atoms.weights, t, rest, tol * max(1.0, value))
-    if push is not None:
-        atoms, gap = atoms.moved(push), push.lost
-        cost += push.mass * (problem.geometry.norm.value(push.shift) + push.fee)
-    t = family.signal_at(Anchor(theta, intercept, 0.0), atoms.X, atoms.y)
-    return atoms.worst_case(cost, problem.loss.value(t), gap)
+    return atoms.pushed(_best_push(problem, theta, intercept, atoms, rest, tol * max(1.0, value)))
 
 
 def _among_classes(
     problem: Problem, family: SoftmaxFamily, theta: FloatArray, intercept: FloatArray, data: Data, tol: float
-) -> WorstCase:
+) -> tuple[_Atoms, float]:
     """Give rows the label that gains most, those that gain most first; then move a row between two classes.
 
     These are the two classes whose coefficients differ most: a row of either moves towards the other, ever less of it
@@ -215,24 +216,14 @@ def _among_classes(
     rows, share = family.flip_form.flip_shares(gain, data.weights, size)
     scores = np.asarray(data.rows.take(rows) @ theta.T, dtype=np.float64) + intercept
     atoms, rest = _flipped(problem, data, rows, share, scores.argmin(axis=1).astype(np.float64))
-    cost, gap = problem.radius - rest, 0.0
-    if rest > 1e-15 * problem.radius and size > 0.0:
-        scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
-        push = _between_classes(family, theta, scores, atoms.y, atoms.weights, rest, tol * max(1.0, value))
-        cost += push.mass * (problem.geometry.norm.value(push.shift) + push.fee)
-        atoms, gap = atoms.moved(push), push.lost
+    if rest <= 1e-15 * problem.radius or size == 0.0:
+        return atoms, 0.0
     scores = np.asarray(atoms.X @ theta.T, dtype=np.float64) + intercept
-    return atoms.worst_case(cost, row_terms(scores, atoms.y.astype(np.int64)).loss, gap)
+    return atoms.pushed(_between_classes(family, theta, scores, atoms, rest, tol * max(1.0, value)))
 
 
 def _between_classes(
-    family: SoftmaxFamily,
-    theta: FloatArray,
-    scores: FloatArray,
-    labels: FloatArray,
-    masses: FloatArray,
-    rest: float,
-    tol: float,
+    family: SoftmaxFamily, theta: FloatArray, scores: FloatArray, atoms: _Atoms, rest: float, tol: float
 ) -> _Push:
     """Spend ``rest`` on a row of one of the two classes that differ most, or on a row that takes its label first.
 
@@ -240,7 +231,7 @@ def _between_classes(
     that at the start is all that is lost, times the mass that goes.
     """
     size, j, k = family.widest(theta)
-    code = labels.astype(np.int64)
+    code = atoms.y.astype(np.int64)
     loss = row_terms(scores, code).loss
     short, best = np.inf, (0, 0, 0, 0.0)
     for own, other in ((j, k), (k, j)):
@@ -257,38 +248,48 @@ def _between_classes(
         )
     atom, own, other, fee_paid = best
     # Of a share that goes to nothing exactly ``short`` a unit is lost.
-    mass = min(float(masses[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
+    mass = min(float(atoms.mass[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
     distance = rest / mass - fee_paid
     shift = distance * family.geometry.norm.steepest(theta[other] - theta[own])
-    return _Push(atom, mass, shift, float(own), fee_paid, mass * short)
+    return _Push(atom, mass, shift, float(own), distance + fee_paid, mass * short)
 
 
 def _best_push(
-    problem: Problem, theta: FloatArray, labels: FloatArray, masses: FloatArray, t: FloatArray, rest: float, tol: float
+    problem: Problem, theta: FloatArray, intercept: float, atoms: _Atoms, rest: float, tol: float
 ) -> _Push | None:
-    """Spend ``rest`` on the atom where a unit of cost earns most, ``kappa`` if it earns the full slope all the way.
+    """Spend ``rest`` on the atom where a unit of cost earns most: ``kappa``, if it earns the full slope all the way.
 
-    By convexity an atom farther out on the steep side loses less, so only the outermost atom of each side competes.
-    Moving less mass farther loses less too: the mass is halved until the loss is below ``tol``.
+    Moves without end go along features that nothing stops, or change a target that may move. By convexity an atom
+    farther out on the steep side loses less, so only the outermost atom of each direction competes.
     """
-    size = problem.size(theta)
-    rate = size if problem.is_classification else max(size, problem.geometry.target_slope)
-    if rest <= 1e-15 * problem.radius or rate == 0.0:
+    family, norm, flipping = problem.family, problem.geometry.norm, problem.is_classification
+    kappa, (least, most) = problem.kappa(theta), problem.loss.slope_range
+    if rest <= 1e-15 * problem.radius or kappa == 0.0:
         return None
+    if isinstance(family, BoxFamily):
+        runs = list(family.runaway(theta))
+    else:
+        runs = [(-least if flipping else most, theta), (-least, theta)]
+    # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.
+    choices = [
+        (push, norm.dual(part), push * norm.steepest(part), 0.0)
+        for push, (rate, part) in zip((1.0, -1.0), runs, strict=True)
+        if rate * norm.dual(part) >= kappa * (1.0 - 1e-12)
+    ]
+    if not flipping and problem.loss.lipschitz * problem.geometry.target_slope >= kappa * (1.0 - 1e-12):
+        push, speed = 1.0 if most >= -least else -1.0, problem.geometry.target_slope
+        choices.append((push, speed, np.zeros_like(theta), -push * speed))
+    signal = family.signal(as_rows(atoms.X), atoms.y, theta, intercept)
     best: _Push | None = None
-    for side in (-1.0,) if problem.is_classification else (-1.0, 1.0):
-        atom = int(np.argmax(side * t))
-        speed = problem.loss.lipschitz * rate
-        mass, distance, lost = _spend(problem, float(t[atom]), float(masses[atom]), side * rate, speed, rest, tol)
-        if best is not None and best.lost <= lost:
+    for push, speed, shift, target in choices:
+        able = np.flatnonzero((atoms.y == -push) if flipping else atoms.mass > 0.0)
+        if able.size == 0:
             continue
-        sign = side * labels[atom] if problem.is_classification else side
-        if rate > size:  # cheaper to move the target than the features
-            moved = rate * distance
-            fee = 0.5 * problem.geometry.label_cost * moved
-            best = _Push(atom, mass, np.zeros_like(theta), labels[atom] - side * moved, fee, lost)
-        else:
-            best = _Push(atom, mass, sign * distance * problem.geometry.norm.steepest(theta), labels[atom], 0.0, lost)
+        drift = -speed if flipping else push * speed
+        atom = int(able[np.argmax(np.sign(drift) * signal[able])])
+        mass, distance, lost = _spend(problem, float(signal[atom]), float(atoms.mass[atom]), drift, kappa, rest, tol)
+        if best is None or lost < best.lost:
+            best = _Push(atom, mass, distance * shift, float(atoms.y[atom] + distance * target), distance, lost)
     return best
 
 
@@ -367,112 +368,37 @@ def _chosen(block: FloatArray) -> npt.NDArray[np.intp]:
 
 def _inside_box(
     problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, tol: float
-) -> WorstCase:
+) -> tuple[_Atoms, float]:
     """Take the cheaper of two near-equal best moves everywhere, then dearer ones, those that earn most first."""
     problem.signal(theta, intercept, data)
     (value, multiplier), bracket = box.search(data.rows, data.y, data.weights, theta, intercept)
-    cheap = _moved(problem, box, theta, intercept, data, bracket.high)
-    atoms, rest = cheap, problem.radius - float(data.masses @ cheap.cost)
-    loss = problem.loss.value
+    atoms, losses = _moved(problem, box, theta, intercept, data, bracket.high)
+    rest = problem.radius - float(atoms.mass @ atoms.cost)
+    if bracket.low == bracket.high and multiplier > 0.0:
+        return atoms.pushed(_best_push(problem, theta, intercept, atoms, rest, tol * max(1.0, value)))
     if bracket.low < bracket.high and rest > 0.0:
-        dear = _moved(problem, box, theta, intercept, data, bracket.low)
-        extra = dear.cost - cheap.cost
-        rows = np.flatnonzero((extra > 0.0) & (data.masses > 0.0))
-        earned = loss(dear.signal[rows]) - loss(cheap.signal[rows])
-        rows = rows[np.argsort(-earned / extra[rows], kind="stable")]
-        price = data.masses[rows] * extra[rows]
+        dear, dear_losses = _moved(problem, box, theta, intercept, data, bracket.low)
+        extra, earned = dear.cost - atoms.cost, dear_losses - losses
+        rows = np.flatnonzero((extra > 0.0) & (atoms.mass > 0.0))
+        rows = rows[np.argsort(-earned[rows] / extra[rows], kind="stable")]
+        price = atoms.mass[rows] * extra[rows]
         share = np.clip((rest - (np.cumsum(price) - price)) / price, 0.0, 1.0)
-        rows, share = rows[share > 0.0], share[share > 0.0]
-        atoms = _join(cheap, dear, rows, share)
-    elif multiplier > 0.0 and rest > 1e-15 * problem.radius:
-        atoms = _run_away(problem, box, theta, atoms, rest, tol * max(1.0, value))
-    atoms = atoms.pick(np.flatnonzero(atoms.mass > 0.0))
-    expected = float(atoms.mass @ loss(atoms.signal))
-    lost = max(value - expected, 0.0)
-    lost = 0.0 if lost <= 1e-12 * max(1.0, value) else lost
-    # With all walls in place the supremum is attained; l2 with a curved loss finds it up to the width of its enclosure.
-    attained = lost <= 1e-8 * max(1.0, value) and not (multiplier > 0.0 and bracket.low == bracket.high and lost > 0.0)
-    return WorstCase(
-        atoms.X, atoms.y, atoms.mass, atoms.source, float(atoms.mass @ atoms.cost), expected, lost, attained
-    )
-
-
-class _Atoms(NamedTuple):
-    X: FloatArray
-    y: FloatArray
-    mass: FloatArray
-    source: npt.NDArray[np.int64]
-    cost: FloatArray
-    signal: FloatArray
-
-    def pick(self, rows: npt.NDArray[np.int64]) -> _Atoms:
-        return _Atoms(
-            self.X[rows], self.y[rows], self.mass[rows], self.source[rows], self.cost[rows], self.signal[rows]
-        )
-
-    def joined(self, other: _Atoms) -> _Atoms:
-        return _Atoms(
-            np.concatenate([self.X, other.X]),
-            np.concatenate([self.y, other.y]),
-            np.concatenate([self.mass, other.mass]),
-            np.concatenate([self.source, other.source]),
-            np.concatenate([self.cost, other.cost]),
-            np.concatenate([self.signal, other.signal]),
-        )
+        left, moved = atoms.mass.copy(), share * atoms.mass[rows]
+        left[rows] *= 1.0 - share
+        losses = np.concatenate([left * losses, moved * dear_losses[rows]])
+        atoms = atoms._replace(mass=left).joined(dear.pick(rows, moved))
+    else:
+        losses = atoms.mass * losses
+    lost = max(value - float(losses.sum()), 0.0)
+    return atoms, 0.0 if lost <= 1e-12 * max(1.0, value) else lost
 
 
 def _moved(
     problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, multiplier: float
-) -> _Atoms:
-    """Return every row after its best move."""
+) -> tuple[_Atoms, FloatArray]:
+    """Return every row after its best move, and its loss there."""
     n, m = data.rows.n, data.rows.m
-    X, y, cost, signal = np.empty((n, m)), np.empty(n), np.empty(n), np.empty(n)
+    X, y, cost, losses = np.empty((n, m)), np.empty(n), np.empty(n), np.empty(n)
     for part, found in box.sweep(data.rows, data.y, theta, intercept, multiplier, points=True):
-        X[part], y[part], cost[part], signal[part] = found.X, found.label, found.cost, found.signal
-    return _Atoms(X, y, data.masses.copy(), np.arange(n), cost, signal)
-
-
-def _join(cheap: _Atoms, dear: _Atoms, rows: npt.NDArray[np.int64], share: FloatArray) -> _Atoms:
-    """Let a share of some rows make the dearer move; only one of them is split."""
-    left = cheap.mass.copy()
-    left[rows] *= 1.0 - share
-    moved = dear.pick(rows)
-    return cheap._replace(mass=left).joined(moved._replace(mass=share * moved.mass))
-
-
-def _run_away(problem: Problem, box: BoxFamily, theta: FloatArray, atoms: _Atoms, rest: float, tol: float) -> _Atoms:
-    """Spend the rest where no wall stops it: on a feature without one, or on a target that may move."""
-    kappa, norm, flipping = box.kappa(theta), problem.geometry.norm, problem.is_classification
-    # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.
-    choices = [
-        (push, norm.dual(part), push * norm.steepest(part), 0.0)
-        for push, (rate, part) in zip((1.0, -1.0), box.runaway(theta), strict=True)
-        if rate * norm.dual(part) >= kappa * (1.0 - 1e-12)
-    ]
-    least, most = problem.loss.slope_range
-    if box.floor() >= kappa * (1.0 - 1e-12):
-        push, speed = 1.0 if most >= -least else -1.0, problem.geometry.target_slope
-        choices.append((push, speed, np.zeros_like(theta), -push * speed))
-    best: tuple[float, int, float, FloatArray, float, float] | None = None
-    for push, speed, shift, target in choices:
-        able = np.flatnonzero((atoms.mass > 0.0) & ((atoms.y == -push) if flipping else True))
-        if able.size == 0:
-            continue
-        drift = -speed if flipping else push * speed
-        atom = int(able[np.argmax(np.sign(drift) * atoms.signal[able])])
-        mass, distance, lost = _spend(
-            problem, float(atoms.signal[atom]), float(atoms.mass[atom]), drift, kappa, rest, tol
-        )
-        if best is None or lost < best[0]:
-            best = lost, atom, mass, distance * shift, distance * target, distance
-    if best is None:
-        return atoms
-    _, atom, mass, step, rise, distance = best
-    new = atoms.joined(atoms.pick(np.array([atom])))
-    new.mass[atom] -= mass
-    new.mass[-1] = mass
-    new.X[-1] += step
-    new.y[-1] += rise
-    new.cost[-1] += distance
-    new.signal[-1] += (new.y[-1] if flipping else 1.0) * float(step @ theta) - rise
-    return new
+        X[part], y[part], cost[part], losses[part] = found.X, found.label, found.cost, problem.loss.value(found.signal)
+    return _Atoms(X, y, data.masses, np.arange(n), cost), losses

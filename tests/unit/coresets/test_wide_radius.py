@@ -9,8 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, WassersteinLogisticRegressionCV, select_radius, suggest_radius
-from dualcore.coresets.path import choose
-from dualcore.estimators import selection
+from dualcore.coresets.path import choose, run
 from expected import warns_of_radius
 
 
@@ -42,25 +41,6 @@ def test_draws_row_by_row_agree_with_the_covariance(monkeypatch, norm):
     assert drawn == pytest.approx(exact, rel=0.05)
 
 
-@pytest.mark.parametrize(("norm", "draws", "ended"), [("l2", 5000, True), ("linf", 600, False)])
-def test_draws_end_where_the_quantile_is_known(monkeypatch, norm, draws, ended):
-    """The norm of a row of many features hardly varies; its largest entry varies by a tenth or more."""
-    X, y = text(400, 2500)
-    taken, drawn_norms = [], choose._drawn_norms
-
-    def counted(problem, data, weighted, centre, count, rng):
-        taken.append(count)
-        return drawn_norms(problem, data, weighted, centre, count, rng)
-
-    monkeypatch.setattr(choose, "_drawn_norms", counted)
-    problem = Problem("logistic", norm=norm)
-    radius = suggest_radius(problem, X, y, draws=draws, random_state=0)
-    assert sum(taken) < draws if ended else sum(taken) > draws  # those of the first radius included
-    assert suggest_radius(problem, X, y, draws=draws, random_state=0) == radius
-    monkeypatch.setattr(choose, "_is_precise", lambda *_: False)
-    assert suggest_radius(problem, X, y, draws=draws, random_state=0) == pytest.approx(radius, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("wide", "given", "asked"),
     [(True, {}, 1e-3), (True, {"tol": 1e-2}, 1e-2), (False, {}, 1e-6), (True, {"solver": "structured"}, 1e-6)],
@@ -68,17 +48,16 @@ def test_draws_end_where_the_quantile_is_known(monkeypatch, norm, draws, ended):
 def test_models_of_folds_have_the_digits_that_a_choice_needs(monkeypatch, wide, given, asked):
     """On wide data every digit costs descent much, and a held-out loss shows none of them."""
     X, y = text(900, 2000) if wide else text(450, 60)
-    path, tolerances = choose.radius_path, []
+    solve, tolerances = run.solve, []
 
     def told(*args, **settings):
         tolerances.append(settings["tol"])
-        return path(*args, **settings)
+        return solve(*args, **settings)
 
-    for module in (choose, selection):
-        monkeypatch.setattr(module, "radius_path", told)
+    monkeypatch.setattr(run, "solve", told)
     model = WassersteinLogisticRegressionCV(radii=[0.02, 0.05], cv=2, **given).fit(X, y)
     select_radius(Problem("logistic"), X, y, [0.02, 0.05], cv=2, random_state=0, **given)
-    assert tolerances == [asked] * 4
+    assert tolerances == [asked] * 8
     assert model.certificate_.relative_gap <= given.get("tol", 1e-6)
 
 
@@ -88,7 +67,7 @@ def test_fewer_digits_choose_the_same_radius(monkeypatch):
     search = WassersteinLogisticRegressionCV(radii=4, cv=3)
     rough = search.fit(X, y)
     scores, radius = rough.scores_, rough.radius_
-    monkeypatch.setattr(choose, "_FOLD_TOL", 1e-9)
+    monkeypatch.setattr(run, "_FOLD_TOL", 1e-9)
     exact = search.fit(X, y)
     assert exact.radius_ == radius
     assert not np.array_equal(exact.scores_, scores)

@@ -8,7 +8,7 @@ import pytest
 from dualcore import Problem
 from dualcore.problem.families import box
 from dualcore.problem.families.boxmoves import get_path
-from dualcore.problem.families.boxsums import add_up, count_before, order_rows, sums_table
+from dualcore.problem.families.boxpath import count_before, running_sums
 from pairs import every_value
 
 LOSSES = ("hinge", "logistic", "huber", "absolute")
@@ -77,9 +77,7 @@ def test_sums_and_counts_are_those_of_numpy():
     rng = np.random.default_rng(0)
     for width in (1, 7, 8, 30):
         values = rng.random((5, width))
-        table = sums_table(5, width)
-        table[:, 1 : width + 1] = values
-        sums = add_up(table)
+        sums = running_sums(values)
         np.testing.assert_allclose(sums[:, 1 : width + 1], np.cumsum(values, axis=1), rtol=1e-14)
         at, bound = np.array([3, 0, 3]), rng.random(3) * width / 2
         risen = count_before(sums, 1, width, at, bound, falls=False)
@@ -111,13 +109,3 @@ def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:
     lam = np.linspace(0.99, 1.01, 2001) * steepest
     means = [problem.radius * each + problem.bounds(coef, 0.0, each, X, y)[1].mean() for each in lam]
     assert problem.risk(coef, 0.0, X, y) <= min(means) * (1.0 + 1e-9)
-
-
-@pytest.mark.parametrize("m", [1, 2, 64, 65, 5000])
-def test_order_of_rows(m):
-    table = np.random.default_rng(m).random((7, m))
-    table[0, 0], table[1] = np.inf, 0.0
-    table[2, -1] = -0.0
-    order = order_rows(table)
-    assert (np.sort(order, axis=1) == np.arange(m)).all()
-    np.testing.assert_allclose(np.take_along_axis(table, order, axis=1), np.sort(table, axis=1), rtol=1e-12)

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import Problem, solve
 from dualcore.problem.geometry import get_norm
 from dualcore.solvers import Status
+from dualcore.solvers.scoring import runs_away
 from pairs import every_pair, every_value
 from solver_cases import FIRST_ORDER, both_solvers, classes, data_for, every_norm, separable, targets
 
@@ -246,3 +247,13 @@ def test_a_power_where_no_feature_can_move(norm, power):
     found = solve(problem, X, y)
     assert found.value == pytest.approx(problem.risk(found.coef, found.intercept, X, y), rel=1e-9)
     assert found.relative_gap <= 1e-3
+
+
+def test_a_loss_that_vanishes_is_never_unbounded():
+    """Margins a rounding error below 1 were taken for a model whose every multiple is better."""
+    X, y = np.array([[3.0], [1.0], [-1.0], [-7.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    for loss in ("hinge", "smooth_hinge", "squared_hinge"):
+        problem = Problem(loss)
+        assert not runs_away(problem, problem.validate(X, y), np.array([1.0 - 1e-11]), 0.0)
+    problem = Problem("logistic")
+    assert runs_away(problem, problem.validate(X, y), np.array([1.0]), 0.0)

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from dualcore.coresets.path.choose import (
-    RadiusSelection,
-    fold_tolerance,
-    held_out_loss,
-    select_radius,
-    suggest_radius,
-)
+from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, select_radius, suggest_radius
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
-from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.path.run import path_models, radius_path
 from dualcore.coresets.radii import largest_radius, radius_grid
 
 __all__ = [
@@ -18,9 +12,9 @@ __all__ = [
     "PathStep",
     "RadiusPath",
     "RadiusSelection",
-    "fold_tolerance",
     "held_out_loss",
     "largest_radius",
+    "path_models",
     "radius_grid",
     "radius_path",
     "select_radius",

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from dualcore.coresets.path.folds import score_folds
-from dualcore.coresets.path.run import radius_path
-from dualcore.coresets.radii import as_data, constant_signal, open_targets, slopes
+from dualcore.coresets.path.run import fold_tolerance, path_models
+from dualcore.coresets.radii import as_data, check_radii, constant_signal, open_targets, slopes
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.arrays import FloatArray
@@ -21,21 +21,13 @@ from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
 from dualcore.solvers import solve
-from dualcore.solvers.choose import choose_solver
-from dualcore.solvers.descent import DescentSolver
 
 Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
-# Then so many draws share a pass over the rows, which keeps their sums in the cache.
-_DRAWS_AT_ONCE = 128
-# Norms of many features differ little between draws: these end as soon as the standard error of the quantile is below
-# this share of it. The radius of the model that gives the slopes need not be known as well.
-_PRECISION, _ROUGH = 5e-3, 5e-2
-# Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
-# folds themselves differ by per cents.
-_FOLD_TOL = 1e-3
+# Then this many draws, at most, share one pass over the rows: norms of many features differ little between draws.
+_DRAWS_OVER_ROWS = 256
 
 
 @dataclass(frozen=True)
@@ -57,8 +49,7 @@ class RadiusSelection:
         >>> [RadiusSelection.by_rule(np.arange(3.0), scores, rule).radius for rule in ("best", "one_standard_error")]
         [1.0, 2.0]
         """
-        if rule not in ("best", "one_standard_error"):
-            raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+        _check_rule(rule)
         selection = cls(float("nan"), radii, scores, rule)
         mean = selection.mean
         best = int(mean.argmin())
@@ -76,6 +67,11 @@ class RadiusSelection:
         """Standard error of that mean, shape (n_radii,)."""
         folds = self.scores.shape[1]
         return np.asarray(self.scores.std(axis=1, ddof=1) / np.sqrt(folds), dtype=np.float64)
+
+
+def _check_rule(rule: str) -> None:
+    if rule not in ("best", "one_standard_error"):
+        raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
 
 
 def select_radius(
@@ -115,7 +111,7 @@ def select_radius(
         robust one where the data cannot tell them apart.
     random_state : int, Generator or None
     **settings
-        Passed to `radius_path`. ``tol`` is taken as `fold_tolerance` says.
+        Passed to `path_models`.
 
     Examples
     --------
@@ -126,11 +122,11 @@ def select_radius(
     >>> chosen.scores.shape, chosen.radius < 10.0
     ((3, 4), True)
     """
+    order = check_radii(radii)
     measures = {"loss": "losses", "error": "errors"}  # by the names of what a family answers
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
-    if rule not in ("best", "one_standard_error"):
-        raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
+    _check_rule(rule)
     if is_source_like(X):
         if callable(scoring) or isinstance(cv, bool) or not isinstance(cv, (int, np.integer)):
             raise TypeError(
@@ -140,49 +136,27 @@ def select_radius(
         _check_folds(cv)
         source = open_targets(problem, X, y, sample_weight)
         known = (measures[scoring], random_state, settings)
-        return RadiusSelection.by_rule(*score_folds(problem, source, radii, int(cv), coreset, *known), rule)
+        return RadiusSelection.by_rule(
+            np.array(order), score_folds(problem, source, order, int(cv), coreset, *known), rule
+        )
     data = problem.validate(X, y, sample_weight)
     columns = []
-    order: FloatArray | None = None
     for train, test in _folds(problem, data, cv, random_state):
-        weights = None if data.weights is None else data.weights[train]
-        part, asked = Data(as_rows(data.rows.take(train)), data.y[train], weights), dict(settings)
-        if coreset is None:
-            asked["tol"] = fold_tolerance(problem, part, settings.get("solver", "auto"), settings.get("tol", 1e-6))
-        path = radius_path(problem, *part[:2], radii, coreset, weights, random_state=random_state, build=False, **asked)
-        order = path.radii
-        held = Data(as_rows(data.rows.take(test)), data.y[test], _part(data.weights, test))
-        models = [(point.solution.coef, point.solution.intercept) for point in path.points]
+        part, held = (
+            Data(as_rows(data.rows.take(rows)), data.y[rows], _masses(data.weights, rows)) for rows in (train, test)
+        )
+        models = path_models(problem, *part, order, coreset, random_state=random_state, **settings)
         if callable(scoring):
-            columns.append([scoring(problem, *model, held) for model in models])
+            columns.append([scoring(problem, model.coef, model.intercept, held) for model in models])
         else:
             measure = getattr(problem.family, measures[scoring])
-            columns.append([float(held.masses @ measure(*held[:2], *model)) for model in models])
-    if order is None or len(columns) < 2:
+            columns.append([float(held.masses @ measure(*held[:2], model.coef, model.intercept)) for model in models])
+    if len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
-    return RadiusSelection.by_rule(order, np.array(columns).T, rule)
+    return RadiusSelection.by_rule(np.array(order), np.array(columns).T, rule)
 
 
-def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> float:
-    """Return the relative gap to ask of models that are only compared on rows left out, or asked for their slopes.
-
-    It is ``tol``, but at least a thousandth where features are so many that the solver is "descent". That moves a
-    held-out loss by far less than folds differ by, and near zero risk, at small radii, saves most of the time.
-
-    Examples
-    --------
-    >>> data = Problem("logistic").validate(np.eye(4), np.array([1.0, 1.0, -1.0, -1.0]))
-    >>> fold_tolerance(Problem("logistic"), data, "auto", 1e-6)
-    1e-06
-    >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
-    0.001
-    """
-    if problem.family.moves_rows:
-        return tol
-    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
-
-
-def _part(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
+def _masses(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
     if weights is None:
         return None
     total = float(weights[rows].sum())
@@ -254,8 +228,7 @@ def suggest_radius(
     coreset : None, float, int or sampler, default=None
         How to train that model.
     draws : int, default=2000
-        Of the bootstrap. Where features are more than 2,000 these are the most: they end as soon as the standard error
-        of the quantile is below half a per cent of it, which takes 256 or more.
+        Of the bootstrap; at most 256 where features are more than 2,000.
     random_state : int, Generator or None
 
     Examples
@@ -276,7 +249,7 @@ def suggest_radius(
     data = as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))
     t = constant_signal(problem, data)
-    radius = _noise_quantile(problem, data, t, confidence, draws, rng, _ROUGH)
+    radius = _noise_quantile(problem, data, t, confidence, draws, rng)
     if radius == 0.0:
         return 0.0
     at = problem.replace(radius=radius, label_cost=np.inf)
@@ -290,18 +263,9 @@ def suggest_radius(
 
 
 def _noise_quantile(
-    problem: Problem,
-    data: Data,
-    t: FloatArray,
-    confidence: float,
-    draws: int,
-    rng: np.random.Generator,
-    precision: float = _PRECISION,
+    problem: Problem, data: Data, t: FloatArray, confidence: float, draws: int, rng: np.random.Generator
 ) -> float:
-    """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers.
-
-    ``precision`` is the standard error, as a share of the quantile, at which draws over all rows end.
-    """
+    """Return the quantile of ``||sum_i w_i e_i s_i (x_i - x-bar)|| / Lip`` over Gaussian multipliers."""
     loss, masses = problem.loss, data.masses
     slope, bar = slopes(problem, data, t)
     if bar == 0.0:
@@ -322,38 +286,15 @@ def _noise_quantile(
         covariance += squares.sum() * np.outer(centre, centre)
         values, vectors = np.linalg.eigh(covariance)
         noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        return float(np.quantile([problem.geometry.norm.value(row) for row in noise], confidence)) / bar
-    norms: list[float] = []
-    while len(norms) < draws and not _is_precise(norms, confidence, precision):
-        norms += _drawn_norms(problem, data, weighted, centre, min(_DRAWS_AT_ONCE, draws - len(norms)), rng)
-    return float(np.quantile(norms, confidence)) / bar
+    else:
+        noise = _noise_over_rows(data, weighted, centre, min(draws, _DRAWS_OVER_ROWS), rng)
+    return float(np.quantile([problem.geometry.norm.value(row) for row in noise], confidence)) / bar
 
 
-def _is_precise(values: list[float], confidence: float, precision: float) -> bool:
-    """Whether the quantile of a sample has a standard error of at most ``precision`` times itself.
-
-    The number of values below the quantile is binomial: the order statistics one standard deviation away on either
-    side lie two standard errors apart.
-
-    Examples
-    --------
-    >>> values = np.linspace(1.0, 1.1, 256).tolist()
-    >>> _is_precise(values, 0.95, 0.005), _is_precise(values, 0.95, 0.001), _is_precise(values, 0.9999, 0.005)
-    (True, False, False)
-    """
-    n = len(values)
-    deviation = np.sqrt(n * confidence * (1.0 - confidence))
-    low, high = int(np.floor(n * confidence - deviation)), int(np.ceil(n * confidence + deviation))
-    if low < 0 or high >= n:  # no value lies on that side yet
-        return False
-    ordered = np.sort(values)
-    return bool(ordered[high] - ordered[low] <= 2.0 * precision * np.quantile(ordered, confidence))
-
-
-def _drawn_norms(
-    problem: Problem, data: Data, weighted: FloatArray, centre: FloatArray, count: int, rng: np.random.Generator
-) -> list[float]:
-    """Return ``||sum_i e_i s_i (x_i - centre)||`` for draws of the multipliers, all in one pass over the rows."""
+def _noise_over_rows(
+    data: Data, weighted: FloatArray, centre: FloatArray, count: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return ``sum_i e_i s_i (x_i - centre)`` for draws of the multipliers, all in one pass, shape (count, m)."""
     noise, total = np.zeros((data.rows.m, count)), np.zeros(count)
     for part, block in data.rows.blocks():
         # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
@@ -362,4 +303,4 @@ def _drawn_norms(
         noise += block.T @ multipliers
         total += multipliers.sum(axis=0)
     noise -= np.outer(centre, total)
-    return [problem.geometry.norm.value(column) for column in noise.T]
+    return noise.T

@@ -1,21 +1,82 @@
-"""Cross-validation over reads: rows are left out by weight, and one read scores the models of all folds."""
+"""Cross-validation over reads: rows are dealt to folds by their keys, and every read is about all folds.
+
+One sample of all rows is cut into folds, one read sums what is matched at the models of a few radii fold by fold, and
+one scores the models of all folds. What remains of the sample without a fold has the sums of all rows without it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.path.run import radius_path
+from dualcore.coresets.matched import Matched, centre_of
+from dualcore.coresets.path.run import anchors_of, path_models
+from dualcore.coresets.recombine import leaf_of
+from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.samplers import DualCoreset
+from dualcore.coresets.several import RadiusModels, stack
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.data.sources.chunk import Chunk
+from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.transform import Folds, TransformedSource
-from dualcore.data.sums import exact_sum, rounded
+from dualcore.data.sums import TreeSum, exact_sum, rounded
 from dualcore.problem import Problem
+from dualcore.solvers import Solution
+from dualcore.solvers.pilot import Pilot
+
+
+@dataclass(frozen=True)
+class _FoldSums(LeafRead[TreeSum]):
+    """The mass of every fold, and the sums of the matched numbers over its rows; shape (n_folds * (1 + d),)."""
+
+    matched: Matched
+    folds: Folds
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        return leaf_of(self.matched.n_columns)
+
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        leaf, table = self.leaf_of(chunk), []
+        for part in chunk.cut(leaf):
+            fold = self.folds.of(part.start, part.start + part.y.size)
+            masses = part.masses(self.total) * (fold == np.arange(self.folds.count)[:, None])
+            values = self.matched.values(part.X, part.y)
+            table.append(np.column_stack([masses.sum(axis=1), masses @ values]).ravel())
+        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
+
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        return TreeSum.join(found)
+
+
+def train_folds(
+    problem: Problem, source: Source, radii: Sequence[float], folds: Folds, seed: int, settings: dict[str, Any]
+) -> list[list[Solution]] | None:
+    """Return a model for each radius and fold left out: a read for a sample, one for sums; None if too wide."""
+    sample = RadiusModels.of(problem, source, seed, settings)
+    if sample is None:
+        return None
+    rows, some = sample.rows, [radii[k] for k in anchors_of(radii)]
+    if not sample.is_whole:
+        matched = Matched(stack(problem, some, sample.train(some)), centre_of(problem, rows.X, rows.weights))
+        sums = _FoldSums(source.n_rows, source.total_weight, matched, folds).over(source).total()
+        sums = sums.reshape(folds.count, -1)
+    own = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp)
+    found = []
+    for fold in range(folds.count):
+        kept = np.flatnonzero(own != fold)
+        part = Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], rows.weights[kept] / rows.weights[kept].sum())
+        models = RadiusModels(problem, source, part, settings, is_whole=sample.is_whole)
+        if not sample.is_whole:
+            left = sums.sum(axis=0) - sums[fold]
+            models.calibrate(matched, left[1:] / left[0])
+        found.append(models.train(radii))
+    return found
 
 
 @dataclass(frozen=True)
@@ -49,34 +110,30 @@ class _HeldOut:
 def score_folds(
     problem: Problem,
     source: Source,
-    radii: Any,
+    radii: Sequence[float],
     n_folds: int,
     coreset: Any,
     measure: str,
     random_state: Any,
     settings: dict[str, Any],
-) -> tuple[FloatArray, FloatArray]:
-    """Return the radii, ascending, and the held-out means of a measure, shape (n_radii, n_folds).
+) -> FloatArray:
+    """Return the held-out means of a measure for ascending radii, shape (n_radii, n_folds).
 
     A row belongs to a fold by its key, so the folds of every source of the same rows are the same.
     """
-    folds = Folds(n_folds, seed_from(random_state, 3))
-    paths = [
-        radius_path(
-            problem,
-            TransformedSource(source, folds=folds, left_out=fold),
-            None,
-            radii,
-            coreset,
-            random_state=random_state,
-            build=False,
-            **settings,
-        )
-        for fold in range(n_folds)
-    ]
-    models = [[(point.solution.coef, point.solution.intercept) for point in path.points] for path in paths]
+    folds, sampler = Folds(n_folds, seed_from(random_state, 3)), None
+    if coreset is not None:
+        sampler = as_sampler(coreset, random_state)
+    found = None
+    if isinstance(sampler, DualCoreset):
+        found = train_folds(problem, source, radii, folds, seed_from(sampler.random_state), settings)
+    if found is None:
+        parts = [TransformedSource(source, folds=folds, left_out=fold) for fold in range(n_folds)]
+        known: dict[str, Any] = {"random_state": random_state, **settings}
+        found = [path_models(problem, part, None, None, radii, coreset, **known) for part in parts]
+    models = [[(model.coef, model.intercept) for model in fold] for fold in found]
     held = source.fold(_HeldOut(problem, measure, folds, models), _HeldOut.join)
     totals = np.array([[rounded(each) for each in fold] for fold in held])
     if not (totals[:, -1] > 0.0).all():
         raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
-    return paths[0].radii, (totals[:, :-1] / totals[:, -1:]).T
+    return np.asarray((totals[:, :-1] / totals[:, -1:]).T, dtype=np.float64)

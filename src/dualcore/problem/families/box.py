@@ -16,7 +16,6 @@ nothing else: at such a multiplier it never pays to move it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -37,8 +36,6 @@ __all__ = ["BoxFamily", "MoveDirection"]
 _ROUNDING = 1e-6
 # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
 _MOST_KEPT = 2_000_000
-# Whether the score is pushed up, one line for either.
-_UP = np.array([[False], [True]])
 # A radius of this share of the box takes most rows anywhere.
 _EVERYWHERE = 0.2
 
@@ -131,9 +128,8 @@ class BoxFamily(MovingFamily):
         sides: bool = False,
     ) -> Moves:
         pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-        within, found = pairs[0][1].is_within, self._choose(pairs, multiplier)
-        lower, upper, cost, travel, signal, label, push, key = found
-        moved = self.displaced(X, coef, push, key, within=within) if points else X[:0]
+        lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
+        moved = self.displaced(X, coef, push, key) if points else X[:0]
         ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
         return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
 
@@ -186,9 +182,8 @@ class BoxFamily(MovingFamily):
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
     ) -> Iterator[tuple[MoveDirection, Path]]:
         """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
-        within = self._within(X)
         for way in self._ways(X @ coef + intercept, y):
-            yield way, self._path(X, coef, way.push, least, within=within)
+            yield way, self._path(X, coef, way.push, least)
 
     def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[MoveDirection]:
         if self.is_classification:
@@ -199,38 +194,23 @@ class BoxFamily(MovingFamily):
             for side in (1.0, -1.0):
                 yield MoveDirection(score - y, side, np.full(y.size, side), y, 0.0)
 
-    def _path(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
-    ) -> Path:
-        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on.
-
-        ``within`` says that all rows are known to be `_within` the walls.
-        """
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> Path:
+        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on."""
         slopes, prices = np.abs(coef), self.geometry.norm.weights
         if prices is not None:
             movable = np.isfinite(prices)
-            slopes = np.where(movable, slopes / prices, 0.0)
+            slopes, prices = np.where(movable, slopes / prices, 0.0), np.where(movable, prices, 0.0)
         columns = self._moving(slopes, least)
         low, high = self._sides(coef.size)
         if columns is not None:
-            X, coef, slopes = X.take(columns, axis=1), coef[columns], slopes[columns]
-            low, high = low[columns], high[columns]
-        up, rising = (push > 0.0).astype(np.intp), coef > 0.0
-        # The walls ahead of a row depend on its push alone: to take a line of two is faster than to choose one by one.
-        caps = np.where(rising == _UP, high, low).take(up, axis=0)
-        with np.errstate(invalid="ignore"):  # a feature that cannot move may have no wall
-            caps -= X
-            if within:
-                np.abs(caps, out=caps)
-            else:
-                caps *= np.where(rising == _UP, 1.0, -1.0).take(up, axis=0)
-                np.maximum(caps, 0.0, out=caps)
+            X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
+            prices = None if prices is None else prices[columns]
+        with np.errstate(invalid="ignore"):  # a feature that cannot move may have no limit
+            caps = np.where(_ahead(coef, push), high - X, X - low)
+            np.maximum(caps, 0.0, out=caps)
             if prices is not None:
-                price = np.where(movable, prices, 0.0)
-                caps *= price if columns is None else price[columns]
-        path = get_path(self.geometry.norm, slopes, caps)
-        path.is_within = within
-        return path
+                caps *= prices
+        return get_path(self.geometry.norm, slopes, caps)
 
     def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
         """Return the features that may be moved at multipliers from ``least`` on, or None for all.
@@ -242,54 +222,21 @@ class BoxFamily(MovingFamily):
         columns = np.flatnonzero(slopes > least / self.loss.lipschitz)
         return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
 
-    def displaced(
-        self,
-        X: FloatArray,
-        coef: FloatArray,
-        push: FloatArray,
-        key: FloatArray,
-        *,
-        within: bool = False,
-        out: FloatArray | None = None,
-    ) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path, in ``out`` where it is given.
-
-        ``within`` says that all rows are known to be `_within` the walls.
-        """
-        low, high = self._sides(X.shape[1]) if within else self.walls(X)
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
+        """Return the features at the place ``key`` of every row's path."""
+        low, high = self.walls(X)
         prices = self.geometry.norm.weights
         if not (self.is_free or self.is_curved):
             slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
             first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
-            out = np.empty(X.shape) if out is None else out
-            np.copyto(out, X)
-            here = X.take(first, axis=1)
-            ahead, low, high = (coef[first] > 0.0) == _UP, low[..., first], high[..., first]
-            if low.ndim == 1:
-                wall = np.where(ahead, high, low).take((push > 0.0).astype(np.intp), axis=0)
-            else:
-                wall = np.where(ahead.take((push > 0.0).astype(np.intp), axis=0), high, low)
-            moves = np.arange(first.size) < key[:, None]
-            moves &= np.isfinite(wall)
-            np.copyto(here, wall, where=moves)
-            out[:, first] = here
-            return out
+            moved, here = X.copy(), X[:, first]
+            wall = np.where(_ahead(coef[first], push), high[:, first], low[:, first])
+            moved[:, first] = np.where((np.arange(first.size) < key[:, None]) & np.isfinite(wall), wall, here)
+            return moved
         step = np.sign(coef) if self.is_free else coef
         if prices is not None:
             step = step / prices if self.is_free else step / prices / prices
-        v = np.dot((key * push)[:, None], step[None, :], out=np.empty(X.shape) if out is None else out)
-        v += X
-        floor, ceiling, is_cube = self._limits
-        if within and is_cube:  # numpy clips three times faster at single numbers
-            return v.clip(floor, ceiling, out=v)
-        np.maximum(v, low, out=v)
-        return np.minimum(v, high, out=v)
-
-    @cached_property
-    def _limits(self) -> tuple[float, float, bool]:
-        """The largest lower and the least upper wall, and whether all walls are these."""
-        low, high = self.support.low, self.support.high
-        return float(low.max()), float(high.min()), bool(low.min() == low.max() and high.min() == high.max())
+        return np.asarray(np.clip(X + (key * push)[:, None] * step, low, high))
 
     def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return the walls of every feature, not to be written to."""
@@ -297,19 +244,12 @@ class BoxFamily(MovingFamily):
             self._spread = self.support.spread(n_features)
         return self._spread
 
-    def _within(self, X: FloatArray) -> bool:
-        """Whether every number lies between the largest lower and the least upper wall: a fast test that may say no."""
-        floor, ceiling, _ = self._limits
-        return bool(X.size) and floor <= float(X.min()) and float(X.max()) <= ceiling
-
     def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far each feature of each row may go, of the shape of ``X`` or of one row where all may go as far.
+        """Return how far each feature of each row may go, of the shape of ``X``.
 
         A row a rounding error outside the box stays where it is.
         """
         low, high = self._sides(X.shape[1])
-        if self._within(X):
-            return low, high
         return np.minimum(low, X), np.maximum(high, X)
 
     def _swung(
@@ -434,3 +374,8 @@ class BoxFamily(MovingFamily):
         farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
         label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
         return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)
+
+
+def _ahead(coef: FloatArray, push: FloatArray) -> npt.NDArray[np.bool_]:
+    """Return, for each row and feature, whether a larger feature moves the score along the row's ``push``."""
+    return np.asarray((coef > 0.0) == (push > 0.0)[:, None])

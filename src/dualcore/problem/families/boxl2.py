@@ -7,8 +7,16 @@ from math import sqrt
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxpath import Best, WalledPath, rising_rates
-from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, of_rows, order_rows, sums_table
+from dualcore.problem.families.boxpath import (
+    Best,
+    Places,
+    Side,
+    WalledPath,
+    count_before,
+    of_rows,
+    rising_rates,
+    running_sums,
+)
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "L2Path"]
@@ -44,24 +52,15 @@ class L2Path(WalledPath):
             ratio = caps / slopes
         if slopes.min() < _LEAST_COEF:  # next to none: squares of their ratios, which nothing reaches, would overflow
             np.minimum(ratio, _FARTHEST, out=ratio, where=np.isfinite(caps))
-        order = order_rows(ratio)
-        steep = slopes.take(order)
-        order += np.arange(n)[:, None] * m
-        walls = caps.take(order)
+        order = np.argsort(ratio, axis=1)
+        steep, walls = slopes[order], np.take_along_axis(caps, order, axis=1)
         self.m, self.is_endless = m, not np.isfinite(walls).all()
         # An infinite wall is never met: the features behind it stay free.
-        self.last = np.isfinite(walls).sum(axis=1) if self.is_endless else np.full(n, m)
-        self.ratio = sums_table(n, m)
-        ratio.take(order, out=self.ratio[:, 1 : m + 1])
-        self.ratio[:, m + 1 :] = np.inf
-        held = np.where(np.isfinite(walls), walls, 0.0) if self.is_endless else walls
-        sums = sums_table(3 * n, m)
-        np.multiply(held, held, out=sums[:n, 1 : m + 1])
-        np.multiply(held, steep, out=sums[n : 2 * n, 1 : m + 1])
-        back = steep[:, ::-1]
-        np.multiply(back, back, out=sums[2 * n :, 1 : m + 1])
-        sums = add_up(sums)
-        self.T, self.S, self.Q = sums[:n], sums[n : 2 * n], sums[2 * n :]
+        self.last = np.isfinite(walls).sum(axis=1)
+        self.ratio = np.zeros((n, m + 1))
+        self.ratio[:, 1:] = np.take_along_axis(ratio, order, axis=1)
+        met = np.where(np.isfinite(walls), walls, 0.0) if self.is_endless else walls
+        self.T, self.S, self.Q = (running_sums(part) for part in (met * met, met * steep, steep[:, ::-1] ** 2))
         self._steep: FloatArray | None = None
         self._corner: FloatArray | None = None
 

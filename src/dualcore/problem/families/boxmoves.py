@@ -18,21 +18,25 @@ is a maximum over the corners of ``phi`` where it is piecewise linear (l1, linf)
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
-from dualcore.problem.families.boxpath import Best, Path, WalledPath, rising_rates
-from dualcore.problem.families.boxsums import Places, Side, add_up, count_before, order_rows, sums_table
+from dualcore.problem.families.boxpath import (
+    Best,
+    Path,
+    Places,
+    Side,
+    WalledPath,
+    count_before,
+    rising_rates,
+    running_sums,
+)
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.problem.losses import Loss
 
 __all__ = ["TOLERANCE", "Best", "L2Path", "Path", "best_corner", "get_path"]
-
-# Rows of up to so many corners are short.
-_FEW = 40
 
 
 def best_corner(
@@ -41,18 +45,11 @@ def best_corner(
     """Choose among corners; of equal ones the cheapest, which stands first."""
     value = loss.value(start[:, None] + (side if isinstance(side, float) else side[:, None]) * gain)
     value -= multiplier * cost
-    # Of many short rows numpy finds maxima faster column by column.
-    upper = value.max(axis=1) if gain.shape[1] > _FEW else np.ascontiguousarray(value.T).max(axis=0)
+    upper = value.max(axis=1)
     rows = np.arange(start.size)
     # A tie that rounding breaks would move a row for nothing.
     at = (value >= (upper - 1e-15 * np.abs(upper))[:, None]).argmax(axis=1)
     return Best(value[rows, at], upper, gain[rows, at], cost[rows, at], at.astype(np.float64))
-
-
-@lru_cache
-def _triangle(width: int) -> FloatArray:
-    """Return the matrix that adds up the first columns, none of them first."""
-    return np.triu(np.ones((width, width + 1)), 1)
 
 
 def _best_of(
@@ -97,13 +94,7 @@ class L1Path(Path):
         if not np.isfinite(room).all():
             room = np.where(np.isfinite(room), room, 0.0)
         if loss.pieces is None:
-            if most <= _FEW:  # sums by a product with a triangle of ones are several times faster
-                upper = _triangle(most)
-                cost, gain = room @ upper, room @ (steep[:most, None] * upper)
-            else:
-                gain, cost = np.zeros((start.size, most + 1)), np.zeros((start.size, most + 1))
-                np.cumsum(room, axis=1, out=cost[:, 1:])
-                np.cumsum(room * steep[:most], axis=1, out=gain[:, 1:])
+            gain, cost = running_sums(room * steep[:most]), running_sums(room)
             return best_corner(loss, start, side, multiplier, gain, cost)
         zero = np.zeros(start.size)
         places = [(zero, zero, zero)]
@@ -124,18 +115,13 @@ class LinfPath(WalledPath):
         n, m = caps.shape
         if not np.isfinite(caps).all():
             caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
-        order = order_rows(caps)
-        steep = slopes.take(order)
-        order += np.arange(n)[:, None] * m
-        self.m = m
+        order = np.argsort(caps, axis=1)
+        steep, walls = slopes[order], np.take_along_axis(caps, order, axis=1)
         # After k walls: how far, what the features that met one gained, and the slope of the others.
-        self.met, gained = sums_table(n, m), sums_table(n, m)
-        caps.take(order, out=self.met[:, 1 : m + 1])
-        np.multiply(self.met[:, 1 : m + 1], steep, out=gained[:, 1 : m + 1])
-        self.gained = add_up(gained)
-        free = sums_table(n, m)
-        free[:, 1 : m + 1] = steep[:, ::-1]
-        self.free = np.ascontiguousarray(add_up(free)[:, m::-1])
+        self.met = np.zeros((n, m + 1))
+        self.met[:, 1:] = walls
+        self.gained = running_sums(walls * steep)
+        self.free = np.ascontiguousarray(running_sums(steep[:, ::-1])[:, ::-1])
 
     def _corner(self, at: Places, k: Places) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return gain, cost and key where the k-th wall is met."""
@@ -144,7 +130,7 @@ class LinfPath(WalledPath):
 
     def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
         def walls(rate: float) -> Places:
-            return count_before(self.free, 0, self.m + 1, at, multiplier / rate, falls=True)
+            return count_before(self.free, 0, self.free.shape[1], at, multiplier / rate, falls=True)
 
         if loss.pieces is not None:
             zero = np.zeros(at.size)
@@ -152,9 +138,8 @@ class LinfPath(WalledPath):
             return _best_of(places, lambda gain: loss.value(start + side * gain), multiplier)
         # A corner that the steepest slope does not pay for is never the best.
         most = int(walls(loss.lipschitz).max(initial=0)) + 1
-        cost = self.met[at, :most] if at.size < self.met.shape[0] else self.met[:, :most]
-        gain = cost * (self.free[at, :most] if at.size < self.met.shape[0] else self.free[:, :most])
-        gain += self.gained[at, :most] if at.size < self.met.shape[0] else self.gained[:, :most]
+        cost = self.met[at, :most]
+        gain = cost * self.free[at, :most] + self.gained[at, :most]
         found = best_corner(loss, start, side, multiplier, gain, cost)
         return found._replace(key=found.cost)
 

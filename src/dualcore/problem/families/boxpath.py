@@ -17,12 +17,16 @@ from math import isfinite
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxsums import Places, Side, of_rows
 from dualcore.problem.losses import Loss
 
-__all__ = ["Best", "Path", "WalledPath", "rising_rates"]
+__all__ = ["Best", "Path", "Places", "Side", "WalledPath", "count_before", "of_rows", "rising_rates", "running_sums"]
+
+Places = npt.NDArray[np.intp]
+# Whether the signal rises or falls along the move, +1 or -1: of all rows, or of each.
+Side = float | FloatArray
 
 
 class Best(NamedTuple):
@@ -60,9 +64,6 @@ class Path(ABC):
     An infinite cap asks for ``lam >= Lip ||u_J||_*`` over the features ``J`` without a wall. Moving them further than
     the last corner then never pays, so the path may end there.
     """
-
-    #: whether all rows are known to lie between the walls
-    is_within = False
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         self.slopes, self.caps = slopes, caps
@@ -156,3 +157,36 @@ def _put(whole: Best, rows: Places, part: Best) -> Best:
     for each, new in zip(out, part, strict=True):
         each[rows] = new
     return out
+
+
+def of_rows(side: Side, rows: Places | None) -> Side:
+    """Return the numbers of some rows; one number is that of all of them."""
+    return side if rows is None or isinstance(side, float) else side[rows]
+
+
+def running_sums(table: FloatArray) -> FloatArray:
+    """Return the sums of the first 0, 1, 2, ... columns, one column more than ``table`` has."""
+    out = np.zeros((table.shape[0], table.shape[1] + 1))
+    np.cumsum(table, axis=1, out=out[:, 1:])
+    return out
+
+
+def count_before(
+    table: FloatArray, first: int, width: int, at: Places, bound: float | FloatArray, *, falls: bool
+) -> Places:
+    """Return how many of the entries ``first``, ``first + 1``, ... of each row come before ``bound``, by bisection.
+
+    Of rows that rise: those ``<= bound``. Of rows that fall: those ``> bound``.
+    """
+    flat, begin = table.reshape(-1), at * table.shape[1] + first
+    if width == 0:
+        return np.zeros(at.size, dtype=np.intp)
+    place = begin.copy()
+    while width > 1:
+        half = width // 2
+        seen = flat.take(place + (half - 1))
+        place += half * (seen > bound if falls else seen <= bound)
+        width -= half
+    seen = flat.take(place)
+    place += seen > bound if falls else seen <= bound
+    return np.asarray(place - begin)

@@ -227,9 +227,7 @@ class CategoriesFamily(BoxFamily):
             gains, costs = self._items(X, coef, way.push)
             yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))
 
-    def _path(
-        self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0, *, within: bool = False
-    ) -> CategoryPath:
+    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> CategoryPath:
         steepest = np.full(push.size, self.loss.lipschitz)
         return CategoryPath(*self._items(X, coef, push), least, Reach(steepest, steepest))
 
@@ -252,40 +250,6 @@ class CategoriesFamily(BoxFamily):
         caps = np.where(np.isfinite(caps), caps, 0.0)
         return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
 
-    def may_move(
-        self,
-        codes: Sequence[npt.NDArray[np.intp]],
-        score: FloatArray,
-        y: FloatArray,
-        coef: FloatArray,
-        multiplier: float,
-    ) -> npt.NDArray[np.bool_]:
-        """Return which rows may have a better move than to stay, without walls, from their categories alone.
-
-        Parameters
-        ----------
-        codes : sequence of ndarray of shape (n,)
-            Of every group the number of the row's category, the one without a column last.
-        score, y : ndarray of shape (n,)
-        coef : ndarray of shape (n_features,)
-        multiplier : float
-        """
-        low, high = self._ends(coef)
-        movable = np.flatnonzero(np.isfinite(self.costs))
-        costs, may = self.costs[movable], np.zeros(y.size, dtype=bool)
-        here = np.empty((movable.size, y.size)).T  # by column: sums over groups are faster
-        for k, j in enumerate(movable.tolist()):
-            here[:, k] = np.append(coef[self.columns[j]], 0.0)[codes[j]]
-        for number, way in enumerate(self._ways(score, y)):
-            gains = np.where(way.push[:, None] > 0.0, high[movable] - here, here - low[movable])
-            reach = reach_of(self.loss, way, gains, costs, multiplier)
-            may |= (reach.chord[:, None] * gains > multiplier * costs).any(axis=1)
-            if number == 0:
-                stay = self.loss.value(way.start)
-            elif way.price:
-                may |= self.loss.value(way.start) - multiplier * way.price > stay
-        return may
-
     def _ends(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest coefficient of every group; a dropped category has 0."""
         values = coef[self.one_hot]
@@ -301,20 +265,9 @@ class CategoriesFamily(BoxFamily):
     def n_items(self, n_features: int) -> int:
         return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
 
-    def displaced(
-        self,
-        X: FloatArray,
-        coef: FloatArray,
-        push: FloatArray,
-        key: FloatArray,
-        *,
-        within: bool = False,
-        out: FloatArray | None = None,
-    ) -> FloatArray:
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
         path = self._path(X, coef, push)
-        taken = path.displacement(key) > 0.0
-        out = np.empty(X.shape) if out is None else out
-        np.copyto(out, X)
+        taken, out = path.displacement(key) > 0.0, np.array(X, dtype=np.float64)
         low, high = self._ends(coef)
         for j, columns in enumerate(self.columns):
             for up, wanted in ((True, high[j]), (False, low[j])):
@@ -330,7 +283,7 @@ class CategoriesFamily(BoxFamily):
             far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
             low_wall, high_wall = self.walls(X)
             step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
-            out[:, numbers] = np.clip(step, low_wall[..., numbers], high_wall[..., numbers])
+            out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
         return out
 
     # Costs and constants

@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.box import MoveDirection
 from dualcore.problem.families.boxmoves import Best, Path, best_corner
-from dualcore.problem.families.boxsums import Side, of_rows
+from dualcore.problem.families.boxpath import Side, of_rows, running_sums
 from dualcore.problem.losses import Loss
 
 # Share by which a slope may be wrong where items that do not pay are left out, and how often it is looked for.
@@ -61,10 +61,7 @@ class CategoryPath(Path):
         self.paid = ratio * steepest
         #: multiplier from which on a row stays
         self.last = reach.chord[self.rows] * ratio.max(axis=1, initial=0.0)
-        shape = self.rows.size, self.items.size + 1
-        self.gain, self.cost = np.zeros(shape), np.zeros(shape)
-        np.cumsum(np.take_along_axis(gains, self.order, axis=1), axis=1, out=self.gain[:, 1:])
-        np.cumsum(np.take_along_axis(costs, self.order, axis=1), axis=1, out=self.cost[:, 1:])
+        self.gain, self.cost = (running_sums(np.take_along_axis(part, self.order, axis=1)) for part in (gains, costs))
 
     def best(
         self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None

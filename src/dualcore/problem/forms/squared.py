@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from functools import partial
 
 import numpy as np
@@ -287,30 +286,15 @@ class SquaredHingeForm(SquaredForm):
     def _search(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         """Minimise the convex objective in the multiplier by bisection; with flips no closed form exists.
 
-        At a multiplier rows stay up to some margin, flip above it, and from another margin on also move. With the rows
-        sorted by margin, the derivative in the multiplier takes two binary searches and a few running sums.
+        Rows that never flip enter its derivative through their mean loss alone.
         """
-        gamma, candidates = self.geometry.label_cost, self._candidates(t, size)
-        candidates = candidates[np.argsort(t[candidates])]
-        z, masses = t[candidates], 1.0 / t.size if weights is None else weights[candidates]
-        del candidates
-        mass, staying, moving = np.zeros((3, z.size + 1))
-        np.cumsum(np.broadcast_to(masses, z.shape), out=mass[1:])
-        np.cumsum(masses * self.shortfall(z) ** 2, out=staying[1:])
-        np.cumsum(masses * (1.0 + z - size * gamma) ** 2, out=moving[1:])
-        others = max(self.mean_loss(t, weights) - float(staying[-1]), 0.0)
-
-        def flips(row: int, multiplier: float) -> bool:
-            one = z[row : row + 1]
-            return bool(self._flip(one, multiplier, size)[0] > SquaredForm.h(self, one, multiplier, size))
+        flipping = self._candidates(t, size)
+        z, masses = t[flipping], 1.0 / t.size if weights is None else weights[flipping]
+        staying = max(self.mean_loss(t, weights) - float(np.sum(masses * self.shortfall(z) ** 2)), 0.0)
 
         def slope(multiplier: float) -> float:
-            first = bisect_left(range(z.size), True, key=lambda row: flips(row, multiplier))
-            farther = int(np.searchsorted(z, multiplier * gamma / size - 1.0)) if size > 0.0 else z.size
-            farther = max(first, farther)
-            scaled = others + float(staying[first] + moving[-1] - moving[farther])
-            grown = scaled * (size / (multiplier - size**2)) ** 2 if scaled > 0.0 else 0.0
-            return self.radius**2 - gamma**2 * float(mass[farther] - mass[first]) - grown
+            grown = staying * (size / (multiplier - size**2)) ** 2 if staying > 0.0 else 0.0
+            return self.radius**2 + float(np.sum(masses * self.partials(z, multiplier, size).multiplier)) - grown
 
         low, high = self.kappa(size), self.largest_multiplier(t, size)
         for _ in range(200):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.problem.families.boxsums import add_up, order_rows, sums_table
+from dualcore.problem.families.boxpath import running_sums
 
 __all__ = ["Follow", "L2Moves", "LinfMoves", "Moved", "RowMoves"]
 
@@ -211,14 +211,11 @@ class LinfMoves(RowMoves):
     def levels(self) -> tuple[FloatArray, FloatArray]:
         """Return the levels of every row and their gains, shape (n_rows, c + 1), the first 0; NaN where they repeat."""
         n, c = self.caps.shape
-        order = order_rows(self.caps)
-        met, free = sums_table(n, c), sums_table(n, c)
+        order = np.argsort(self.caps, axis=1)
         level = np.zeros((n, c + 1))
         level[:, 1:] = np.take_along_axis(self.caps, order, 1)
         steep = self.sizes[order]
-        np.multiply(level[:, 1:], steep, out=met[:, 1 : c + 1])
-        free[:, 1 : c + 1] = steep[:, ::-1]
-        gain = add_up(met)[:, : c + 1] + level * add_up(free)[:, c::-1]
+        gain = running_sums(level[:, 1:] * steep) + level * running_sums(steep[:, ::-1])[:, ::-1]
         repeated = level[:, 1:] <= level[:, :-1] * (1.0 + _SAME_LEVEL)
         level[:, 1:][repeated] = np.nan
         return level, gain
