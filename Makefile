@@ -13,7 +13,7 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce docs clean
+.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce study docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench          every benchmarks/bench_*.py"
 	@echo "make bench-solvers  benchmarks/bench_solvers.py alone"
 	@echo "make reproduce      the paper's tables; TABLES=table1 TRIALS=5 DATA=folder for one of them, quickly"
+	@echo "make study          the comparison with tuned penalties of docs/should_i_use_it.md; DATA=folder"
 	@echo "make docs           build the documentation into site/"
 	@echo "make install        create $(VENV) and install the package with its development tools"
 	@echo "make clean          remove $(VENV) and everything built"
@@ -100,6 +101,10 @@ TABLES ?= all
 TRIALS ?= 50
 reproduce: versions
 	$(BIN)/python -m experiments run $(TABLES) --trials $(TRIALS) $(if $(DATA),--data '$(DATA)')
+
+study: versions
+	$(BIN)/python -m experiments study $(if $(DATA),--data '$(DATA)')
+	$(BIN)/python -m experiments study-page
 
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

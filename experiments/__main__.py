@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from experiments import DEFAULT_FOLDER, TABLES, reproduce, write_document
+from experiments.study.page import PAGE, PICTURE, draw_picture, render
+from experiments.study.run import DEFAULT_FILE, load_cells, run_comparison
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The paper's tables, and the page made of them.")
 Rows = Annotated[Path, typer.Option("--rows", help="Folder of the records.")]
@@ -36,6 +38,33 @@ def run(
         raise typer.BadParameter(f"there is no table {unknown[0]!r}. Use 'all' or some of: {', '.join(TABLES)}.")
     for name in TABLES if "all" in tables else tables:
         typer.echo(reproduce(name, trials, data_home=data, folder=rows, n_jobs=jobs).markdown())
+
+
+@app.command()
+def study(
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets; else DUALCORE_DATA, else OpenML.")] = None,
+    splits: Annotated[int, typer.Option(min=1, help="Divisions into training and test rows.")] = 20,
+    output: Annotated[Path, typer.Option(help="The file of the results; what it holds is not run again.")] = Path(
+        DEFAULT_FILE
+    ),
+) -> None:
+    """Compare with tuned penalties on public tables under kinds of trouble; goes on where it stopped."""
+    run_comparison(output, splits, None if data is None else str(data), echo=typer.echo)
+
+
+@app.command("study-page")
+def study_page(
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit with 1 if the page is out of date.")
+    ] = False,
+) -> None:
+    """Put the stored study into its page, and draw its picture."""
+    cells, page = load_cells(DEFAULT_FILE), PAGE.read_text(encoding="utf-8")
+    shown = render(page, cells)
+    if check:
+        raise typer.Exit(int(shown != page))
+    PAGE.write_text(shown, encoding="utf-8")
+    draw_picture(cells, PICTURE)
 
 
 @app.command()

@@ -111,7 +111,7 @@ __all__ = [
     "suggest_radius",
     "worst_case_distribution",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where the public names are. A name is imported when it is first used: most programs need few of them, and the command
 # line none to say what it can do.

@@ -81,7 +81,7 @@ def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     assert call("fit", folder / "rows", "-t", "label", *options, "--out", model, "--quiet")[0] == 0
     code, loaded, _ = call("certify", model, folder / "rows.parquet", "--json")
     assert code == 0
-    monkeypatch.setattr("dualcore.estimators.opening.is_small", lambda source: False)
+    monkeypatch.setattr("dualcore.estimators.reader.is_small", lambda source: False)
     code, read, errors = call("certify", model, folder / "rows", "--json")
     assert (code, errors) == (0, "")
     loaded, read = json.loads(loaded), json.loads(read)
@@ -102,39 +102,6 @@ def test_three_classes_are_fitted_from_a_file_and_a_folder(rows, tmp_path):
         assert model.classes_.tolist() == [0, 1, 2]
         coefs.append(model.coef_)
     np.testing.assert_allclose(*coefs, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("-t", "nosuch"), "rows has no column 'nosuch'. It has: x0, x1"),
-        (("-t", "label", "--drop", "nosuch"), "rows has no column 'nosuch'"),
-        (("-t", "digit", "--weight", "label"), "column 'label' is string, not a number"),
-        (("-t", "label", "--loss", "huber"), "column 'label' is string, not a number"),
-    ],
-)
-def test_what_is_wrong_with_a_stream_is_said_in_one_line(rows, tmp_path, options, message):
-    folder, _, _ = rows
-    code, out, errors = call("fit", folder / "rows", *options, "--coreset", 0.1, "--out", tmp_path / "m.json")
-    assert (code, out) == (3, "")
-    assert message in errors
-    assert errors.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_damaged_file_of_a_folder_is_named(rows, tmp_path):
-    folder, _, _ = rows
-    inside = tmp_path / "rows"
-    inside.mkdir()
-    whole = (folder / "rows" / "0.parquet").read_bytes()
-    (inside / "0.parquet").write_bytes(whole)
-    (inside / "1.parquet").write_bytes(whole[: len(whole) // 2])
-    code, _, errors = call(
-        "fit", inside, "-t", "label", "--coreset", 0.1, *drop("label"), "--out", tmp_path / "m.json"
-    )  # fmt: skip
-    assert code == 3
-    assert "1.parquet is not a whole Parquet file" in errors
-    assert not (tmp_path / "m.json").exists()
 
 
 def test_a_stream_goes_on_from_file_to_file(rows, tmp_path):

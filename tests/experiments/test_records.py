@@ -9,18 +9,15 @@ from experiments.records import Record, Store, cpu_model, environment
 RECORD = Record("demo", "1%", "Ours", 0, 7, 12, 0.123456789012, 90.0, None, 0.5, "abc")
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_what_was_written_is_read_and_a_trial_that_was_run_twice_counts_once(tmp_path):
     records = [replace(RECORD, trial=trial, lower=0.1) for trial in range(3)]
     store = Store(tmp_path / "new", "demo")
+    assert store.read() == []
     store.append(records[:2])
-    store.append(records[2:])
+    store.append([*records[2:], replace(records[0], risk=9.0)])
     found = Store(tmp_path / "new", "demo").read()
     assert [record.trial for record in found] == [0, 1, 2]
     assert found[0] == replace(records[0], risk=0.123456789)
-
-
-def test_an_empty_folder_holds_nothing(tmp_path):
-    assert Store(tmp_path, "demo").read() == []
 
 
 @pytest.mark.parametrize("cut", [1, 5, 30])
@@ -33,18 +30,9 @@ def test_a_line_that_was_cut_short_is_dropped_and_the_next_one_starts_clean(tmp_
     assert [record.trial for record in again.read()] == [0]
     again.append([replace(RECORD, trial=1)])
     assert store.path.read_bytes() == content
-
-
-def test_a_trial_that_was_run_twice_counts_once(tmp_path):
-    store = Store(tmp_path, "demo")
-    store.append([RECORD, replace(RECORD, risk=9.0)])
-    assert [record.risk for record in store.read()] == [pytest.approx(RECORD.risk)]
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    (tmp_path / "demo.csv").write_text("a,b\n1,2\n")
+    store.path.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"demo\.csv has the columns \['a', 'b'\]"):
-        Store(tmp_path, "demo").read()
+        store.read()
 
 
 def test_the_environment_is_noted_once(tmp_path):

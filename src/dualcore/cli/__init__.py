@@ -24,7 +24,7 @@ def main() -> None:
     from dualcore.cli.app import app
 
     if not {"--help", "--version"} & set(sys.argv) and len(sys.argv) > 1:
-        import dualcore.cli.commands  # noqa: F401
+        import dualcore.cli.rows  # noqa: F401
     if is_default:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # unwinds: no file is left half-written

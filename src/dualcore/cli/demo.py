@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich import box
-from rich.table import Table as Grid
+from rich.table import Table
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
@@ -20,11 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 from dualcore import Problem, WassersteinLogisticRegression
 from dualcore.attacks import alfa_attack
-from dualcore.cli.outcome import Exit, FileError, OptionError, Output, writing
+from dualcore.cli.outcome import Exit, Output, write_file, writing
 from dualcore.cli.progress import watching
-from dualcore.cli.report import Picture, Report, Section, explain_fit, software
+from dualcore.cli.report import Report, Section, explain_fit, software
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import write_atomically
 
 _SEED = 0
 _FLIPPED = 0.1
@@ -32,8 +30,7 @@ _FLIPPED = 0.1
 _PLAIN: dict[str, Any] = {"radius": 0.0, "ridge": 1e-4}
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """Data to learn from and to judge by, the radius, the coreset, and an attack on the labels."""
 
     title: str
@@ -45,20 +42,6 @@ class Case:
     radius: float
     shift: float
     coreset: float
-
-
-@dataclass(frozen=True)
-class Line:
-    """One model: what it cost, what is known about it, and how often it is right."""
-
-    model: str
-    rows: int
-    seconds: float
-    worst_case_risk: float
-    relative_gap: float
-    accuracy: float
-    accuracy_shifted: float
-    accuracy_poisoned: float
 
 
 def make_large(n: int) -> tuple[FloatArray, FloatArray]:
@@ -75,49 +58,35 @@ def make_large(n: int) -> tuple[FloatArray, FloatArray]:
 
 def run_demo(out: Path, rows: int, output: Output) -> Exit:
     """Run the demo and write everything into a folder."""
-    if rows < 2000:
-        raise OptionError(f"--rows must be at least 2000, got {rows}.")
-    if out.exists() and not out.is_dir():
-        raise FileError(f"Cannot write into {out}: it exists and is not a folder.")
     began, draws = time.perf_counter(), find_spec("matplotlib") is not None
     with watching(output, "preparing") as tell:
         cases = [_bundled(), _generated(rows)]
         tables = [_compare(case, tell) for case in cases]
         large = cases[1]
-        problem = Problem("logistic", radius=large.radius)
-        certificate, sections = explain_fit(
-            problem,
-            large.X,
-            large.y,
-            large.coreset,
-            X_test=large.X_test,
-            y_test=large.y_test,
-            seeds=(0, 1),
-            random_state=_SEED,
-            progress=tell,
-            draw=draws,
-        )
+        problem, held = Problem("logistic", radius=large.radius), (large.X_test, large.y_test)
+        settings: dict[str, Any] = {"seeds": (0, 1), "random_state": _SEED, "progress": tell, "draw": draws}
+        certificate, sections = explain_fit(problem, large.X, large.y, large.coreset, held=held, **settings)
+    found = list(zip(cases, tables, strict=True))
     pictures = [picture for section in sections for picture in section.pictures]
     report = Report(
         "Robust models, and a few percent of the rows that reproduce them",
         str(certificate),
-        (*(_section(case, table) for case, table in zip(cases, tables, strict=True)), *sections),
+        (*(Section(case.title, _legend(case).capitalize(), _cells(table)) for case, table in found), *sections),
         "dualcore demo" + ("" if rows == 200_000 else f" --rows {rows}"),
         (("seed", str(_SEED)), *software()),
     )
     seconds = time.perf_counter() - began
-    values: dict[str, Any] = {
-        "command": "demo",
-        "seconds": seconds,
-        "certificate": str(certificate),
-        "tables": {case.title: [asdict(line) for line in table] for case, table in zip(cases, tables, strict=True)},
-        "files": sorted(_write(out, report, pictures)),
-    }
+    files: dict[str, Any] = {f"{picture.name}.png": picture.png for picture in pictures}
+    files["report.html"] = report.render()
+    values: dict[str, Any] = {"command": "demo", "seconds": seconds, "certificate": str(certificate)}
+    values |= {"tables": {case.title: table for case, table in found}, "files": sorted([*files, "demo.json"])}
+    files["demo.json"] = json.dumps(values, indent=1, allow_nan=False) + "\n"
     with writing(out):
-        write_atomically(out / "demo.json", (json.dumps(values, indent=1, allow_nan=False) + "\n").encode())
-
+        out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_file(out / name, content)
     drawn = f" and {len(pictures)} pictures are" if draws else " is"
-    grids = [_grid(case, table) for case, table in zip(cases, tables, strict=True)]
+    grids = [_grid(case, table) for case, table in found]
     output.result(values, *grids, f"On {large.title}: {certificate}", f"{seconds:.0f} s; report.html{drawn} in {out}.")
     if not draws:
         note = "note: pictures need matplotlib. Install it with: pip install 'dualcore[plots]'"
@@ -148,7 +117,7 @@ def _generated(n: int) -> Case:
     return Case(title, X, y, X_test, y_test, poisoned, radius=0.1, shift=0.3, coreset=0.02)
 
 
-def _compare(case: Case, tell: Callable[[Any], None]) -> list[Line]:
+def _compare(case: Case, tell: Callable[[Any], None]) -> list[dict[str, Any]]:
     """Train plain and robust, from all rows and with a coreset; on clean labels and on poisoned ones."""
     models = {
         "plain, all rows": _PLAIN,
@@ -163,25 +132,21 @@ def _compare(case: Case, tell: Callable[[Any], None]) -> list[Line]:
         model = WassersteinLogisticRegression(callback=tell, **settings).fit(case.X, case.y)
         seconds = time.perf_counter() - began
         poisoned = clone(model).fit(case.X, case.poisoned)
-        coef, intercept = model.coef_[0], float(model.intercept_[0])
-        margins = case.y_test * model.decision_function(case.X_test)
+        coef, margins = model.coef_[0], case.y_test * model.decision_function(case.X_test)
         lines.append(
-            Line(
-                name,
-                case.y.size if model.coreset_ is None else len(model.coreset_),
-                seconds,
-                problem.risk(coef, intercept, case.X, case.y),
-                model.certificate_.relative_gap,
-                float((margins > 0.0).mean()),
+            {
+                "model": name,
+                "rows": len(case.y) if model.coreset_ is None else len(model.coreset_),
+                "seconds": seconds,
+                "worst_case_risk": problem.risk(coef, float(model.intercept_[0]), case.X, case.y),
+                "relative_gap": model.certificate_.relative_gap,
+                "accuracy": float((margins > 0.0).mean()),
                 # A row moved by `shift` against the model loses shift * ||coef|| of its margin, and no more.
-                float((margins > case.shift * problem.size(coef)).mean()),
-                float((case.y_test * poisoned.decision_function(case.X_test) > 0.0).mean()),
-            )
+                "accuracy_shifted": float((margins > case.shift * problem.size(coef)).mean()),
+                "accuracy_poisoned": poisoned.score(case.X_test, case.y_test),
+            }
         )
     return lines
-
-
-_HEADER = ("model", "rows", "seconds", "risk", "gap", "clean", "shifted", "flipped")
 
 
 def _legend(case: Case) -> str:
@@ -193,37 +158,20 @@ def _legend(case: Case) -> str:
     )
 
 
-def _cells(line: Line) -> tuple[str, ...]:
-    return (
-        line.model,
-        f"{line.rows:,}",
-        f"{line.seconds:.2f}",
-        f"{line.worst_case_risk:.4f}",
-        # The plain model solves another problem: its gap says nothing about this risk.
-        "-" if line.model.startswith("plain") else f"{line.relative_gap:.1e}",
-        *(f"{share:.1%}" for share in (line.accuracy, line.accuracy_shifted, line.accuracy_poisoned)),
-    )
+def _cells(table: list[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
+    """Return the table of a case as texts, its header first."""
+    formats = ("{}", "{:,}", "{:.2f}", "{:.4f}", "{:.1e}", "{:.1%}", "{:.1%}", "{:.1%}")
+    rows = [[form.format(value) for form, value in zip(formats, line.values(), strict=True)] for line in table]
+    rows[0][4] = "-"  # the plain model solves another problem: its gap says nothing about this risk
+    return (("model", "rows", "seconds", "risk", "gap", "clean", "shifted", "flipped"), *map(tuple, rows))
 
 
-def _grid(case: Case, table: list[Line]) -> Grid:
-    grid = Grid(title=case.title, caption=_legend(case), box=box.SIMPLE_HEAD, padding=0)
+def _grid(case: Case, table: list[dict[str, Any]]) -> Table:
+    head, *rows = _cells(table)
+    grid = Table(title=case.title, caption=_legend(case), box=box.SIMPLE_HEAD, padding=0)
     grid.title_justify = grid.caption_justify = "left"
-    for name in _HEADER:
+    for name in head:
         grid.add_column(name, justify="left" if name == "model" else "right", no_wrap=True)
-    for line in table:
-        grid.add_row(*_cells(line))
+    for row in rows:
+        grid.add_row(*row)
     return grid
-
-
-def _section(case: Case, table: list[Line]) -> Section:
-    return Section(case.title, _legend(case).capitalize(), (_HEADER, *(_cells(line) for line in table)))
-
-
-def _write(out: Path, report: Report, pictures: list[Picture]) -> list[str]:
-    """Write pictures and report, and return the names of the files."""
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            write_atomically(out / f"{picture.name}.png", picture.png)
-        report.write(out / "report.html")
-    return [*(f"{picture.name}.png" for picture in pictures), "report.html", "demo.json"]

@@ -130,6 +130,14 @@ def writing(path: Path) -> Iterator[None]:
         raise FileError(f"Cannot write {path}: {error.strerror or error}.") from None
 
 
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all."""
+    from dualcore.data.storage import write_atomically
+
+    with writing(path):
+        write_atomically(path, content.encode() if isinstance(content, str) else content)
+
+
 def as_csv(columns: dict[str, Sequence[Any]]) -> str:
     """Return columns as the text of a CSV file; numbers keep every digit."""
     text = io.StringIO()

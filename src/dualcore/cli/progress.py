@@ -10,16 +10,18 @@ from typing import Any
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dualcore.cli.outcome import Output
-from dualcore.coresets.path import PathStep
-from dualcore.estimators.logs import describe
 
 # Where standard error is no terminal, a line is written as often as this, in seconds.
 _EVERY = 10.0
 
 
 def _text(done: Any) -> str:
-    if not isinstance(done, PathStep):
-        return done if isinstance(done, str) else describe(done, is_read=False)
+    if isinstance(done, str):
+        return done
+    if not hasattr(done, "stage"):  # a read or an iteration, not a step of a path
+        from dualcore.estimators.logs import describe
+
+        return describe(done, is_read=False)
     gap = "" if done.worst_gap is None else f", largest certified gap {done.worst_gap:.1e}"
     return f"{done.stage} {done.done} of {done.total}: coresets: {done.n_builds}, reads: {done.n_reads}{gap}"
 

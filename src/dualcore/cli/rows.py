@@ -13,8 +13,8 @@ from dualcore.cli.outcome import FileError, OptionError
 from dualcore.data.sources.memory import with_matrix
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.storage import ArchiveError, read_archive
-from dualcore.estimators.opening import table_kind
 from dualcore.estimators.preparation import Preparation
+from dualcore.estimators.reader import table_kind
 
 # How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
 _GROWTH = 200.0

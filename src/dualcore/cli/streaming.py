@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualcore import CoresetStream, open_source
-from dualcore.cli.options import DataOptions, ProblemOptions
+from dualcore.cli.options import DataOptions
 from dualcore.cli.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.progress import watching
 from dualcore.coresets.streamfile import read_notes
@@ -17,18 +17,9 @@ from dualcore.estimators.saving import as_json, from_json, parameters_as_json
 
 
 def stream_rows(
-    problem: ProblemOptions,
-    data: DataOptions,
-    size: int,
-    seed: int,
-    state: Path | None,
-    out: Path | None,
-    output: Output,
+    model: Any, data: DataOptions, size: int, seed: int, state: Path | None, out: Path | None, output: Output
 ) -> Exit:
-    """Take in the rows of a file; write the state, the coreset, or both."""
-    model = problem.estimator(data)
-    if size < 2 or seed < 0:
-        raise OptionError(f"--size must be at least 2, and --seed must not be negative; got {size} and {seed}.")
+    """Take in the rows of a file; write the state, the coreset, or both. ``model`` has learned nothing yet."""
     if state is None and out is None:
         raise OptionError("Nothing would be kept: give --state, where the stream goes on, or --out for its coreset.")
     for path in (state, out):

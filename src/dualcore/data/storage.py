@@ -114,7 +114,8 @@ def read_archive(path: str | Path, growth: float = 1.0) -> Arrays:
         If the file is damaged, holds anything but plain arrays, or would need more memory than allowed. The sizes are
         compared before anything is inflated.
     """
-    with named_faults(), np.load(path, allow_pickle=False) as archive:
+    # Opened here: numpy leaves a file open that ends too early.
+    with named_faults(), open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         size, stated = os.path.getsize(path), sum(member.file_size for member in archive.zip.infolist())
         allowed = max(_HARMLESS, int(growth * size))
         if stated > allowed:
@@ -190,7 +191,10 @@ class Record:
 
     def whole(self, name: str, least: int = 0) -> int:
         """Return a whole number."""
-        return check_whole(name, self.value(name), least)
+        found = self.value(name)
+        if isinstance(found, bool) or not isinstance(found, int) or found < least:
+            raise ArchiveError(f"{name!r} must be a whole number of at least {least}, found {found!r}")
+        return found
 
     def number(self, name: str, least: float = -math.inf, *, may_be_inf: bool = False) -> float:
         """Return a number, finite unless allowed otherwise."""
@@ -203,10 +207,6 @@ class Record:
     def items(self, name: str) -> list[Any]:
         """Return a list."""
         return list(self.value(name, list, "a list"))
-
-    def mapping(self, name: str, *, optional: bool = False) -> dict[str, Any]:
-        """Return an object; an empty one where it is optional and missing."""
-        return {} if optional and name not in self.values else dict(self.value(name, dict, "an object"))
 
     def has(self, name: str) -> bool:
         """Whether there is an array of this name."""
@@ -241,20 +241,11 @@ class Record:
         """Return features, shape (size, n_features), as an array or a CSR matrix."""
         if self.has(name):
             return self.array(name, "f", (size, None))
-        parts = Record({}, self.arrays, f"{self.prefix}{name}." if self.has(f"{name}.data") else "")
-        parts.vector("data", None)  # of finite numbers
-        names = [parts.prefix + part for part in ("data", "columns", "starts", "shape")]
-        X = sparse_rows(self.arrays, (names[0], names[1], names[2], names[3]))
+        self.vector("data", None)  # of finite numbers
+        X = sparse_rows(self.arrays, ("data", "columns", "starts", "shape"))
         if size not in (None, X.shape[0]):
             raise ArchiveError(f"{name!r} has {X.shape[0]} rows, expected {size}")
         return X
-
-
-def check_whole(name: str, found: Any, least: int = 0) -> int:
-    """Return a whole number read from a file, or say what is wrong with it."""
-    if isinstance(found, bool) or not isinstance(found, int) or found < least:
-        raise ArchiveError(f"{name!r} must be a whole number of at least {least}, found {found!r}")
-    return found
 
 
 def check_number(name: str, found: Any, least: float = -math.inf, *, may_be_inf: bool = False) -> float:

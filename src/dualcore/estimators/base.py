@@ -24,12 +24,11 @@ from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.estimators.columns import names_columns, numbered
-from dualcore.estimators.evaluation import Evaluated, total_certificate
+from dualcore.estimators.evaluation import RowJudge, total_certificate
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
-from dualcore.estimators.opening import Opened, Prepared, Task
 from dualcore.estimators.parameters import check_count, check_number, estimator, in_one_step
 from dualcore.estimators.preparation import group_costs
-from dualcore.estimators.reader import innermost
+from dualcore.estimators.reader import Opened, Prepared, Task, innermost
 from dualcore.estimators.remarks import Fitted, remark, target_gap
 from dualcore.estimators.saving import Saved
 from dualcore.estimators.units import Units
@@ -48,9 +47,14 @@ class Training(NamedTuple):
     certificate: Any  # None where rows came in parts: those that are gone cannot be certified
     coreset: Any
 
+    def rows_of(self, task: Task) -> Any:
+        """Return rows, targets and weights to look at again: of a source those of the coreset, where there is one."""
+        few = self.coreset if isinstance(task.X, Source) else None
+        return task[:3] if few is None else (few.X, few.y, few.weights)
+
 
 @estimator
-class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
+class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     """Base of the estimators; a subclass names its loss and stores what `_train` returns.
 
     Parameters
@@ -181,6 +185,11 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
     def _loss(self) -> Loss:
         """Return the loss, its own parameters checked."""
 
+    @property
+    def _title(self) -> str:
+        """Whose fit it is, in what is logged and in warnings: this estimator's, or that of one which chose a radius."""
+        return str(vars(self).get("_asked_by", type(self).__name__))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -194,10 +203,9 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
 
         What refers to columns by name, or has to be learned, is not part of it yet; see ``problem_``.
         """
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
-        if not isinstance(self.warm_start, (bool, np.bool_)):
-            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
+        for name in ("fit_intercept", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         if not check_number("tol", self.tol) > 0.0:
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
@@ -220,10 +228,6 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
             ridge=self.ridge,
             fit_intercept=self.fit_intercept,
         )
-
-    def _stated_problem(self) -> Problem:
-        """Return the problem of a model that is fitted, before its columns are known."""
-        return self.make_problem()
 
     def _with_columns(self, problem: Problem) -> Problem:
         """Return the problem with what refers to columns by name, or to raw ones, as coded columns."""
@@ -398,15 +402,12 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
 
         ``seed`` is that of the draw; ``start`` is an earlier model.
         """
-        title = getattr(self, "_title", type(self).__name__) + (f" {task.name} against the rest" if task.name else "")
+        title = self._title + (f" {task.name} against the rest" if task.name else "")
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        shown = 0  # iterations that were logged while they were made
 
         def tell(done: Any) -> None:
-            nonlocal shown
             is_read = isinstance(task.X, Source)
             level = logging.INFO if is_read or isinstance(done, Round) else logging.DEBUG
-            shown += level == logging.DEBUG
             LOGGER.log(level, "[%s] %s", title, describe(done, is_read=is_read))
             if self.callback is not None:
                 self.callback(done)
@@ -420,13 +421,10 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                found = fit_coreset(
-                    problem, task.X, task.y, self.coreset, task.weights, warm_start=start, random_state=seed, **settings
-                )
+                settings |= {"coreset": self.coreset, "sample_weight": task.weights, "random_state": seed}
+                found = fit_coreset(problem, task.X, task.y, warm_start=start, **settings)
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
-            for line in done.history if not shown else ():
-                LOGGER.debug("[%s] %s", title, describe(line, is_read=False))
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
             if self.verbose:
                 LOGGER.info("[%s] %s %s. %s", title, done.status.value, work, training.certificate)
@@ -435,12 +433,9 @@ class WassersteinLinearModel(Evaluated, Saved, BaseEstimator):
 
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         """Warn of what a user should look at."""
-        fits = []
-        for one, task in zip(found, tasks, strict=True):
-            few = one.coreset if isinstance(task.X, Source) else None
-            rows = task[:3] if few is None else (few.X, few.y, few.weights)
-            fits.append(Fitted(task.name, problem, *one, *rows))
-        remark(getattr(self, "_title", type(self).__name__), fits, tol=self.tol, target=target_gap(self.coreset))
+        pairs = zip(found, tasks, strict=True)
+        fits = [Fitted(task.name, problem, *one, *one.rows_of(task)) for one, task in pairs]
+        remark(self._title, fits, tol=self.tol, target=target_gap(self.coreset))
 
     def _outside(self, training: Training) -> Training:
         """Return what was trained in raw units, the columns of the coreset named."""

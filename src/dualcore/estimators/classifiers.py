@@ -21,8 +21,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.estimators.base import Training, WassersteinLinearModel
 from dualcore.estimators.columns import check_labels
-from dualcore.estimators.opening import Opened, Task, by_class, class_masses
 from dualcore.estimators.parameters import estimator, in_one_step
+from dualcore.estimators.reader import Opened, Task, by_class, class_masses
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge

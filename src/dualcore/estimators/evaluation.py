@@ -12,15 +12,14 @@ from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.opening import Scored, Task, open_features, score_chunks
-from dualcore.estimators.reader import RowReader
+from dualcore.estimators.reader import RowReader, Scored, Task, open_features, score_chunks
 from dualcore.problem import Data, Problem
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.rowdata import source_data
 from dualcore.solvers.assess import assess, certify_in_memory
 
 
-class Evaluated(RowReader):
+class RowJudge(RowReader):
     """The part of an estimator that judges rows by the model it has."""
 
     coef_: FloatArray

@@ -73,14 +73,16 @@ class Preparation:
         ``options`` are those of `ArrowSource`: ``features``, ``separator``, ``drop_missing``.
         """
         tables = Tables(data, separator=options.get("separator"))
-        kinds = _column_kinds(tables, exactly="features" not in options)
         plain = [name for name in tables.names if name not in (target, weight)]
-        names = tuple(options.pop("features", None) or plain)
-        texts = [name for name in names if coded and kinds.get(name) == "category"]
+        names = tuple(options.get("features") or plain)
+        known = [name for name in names if name in tables.schema.names]
+        texts = [name for name in known if coded and kind_of(tables.schema.field(name).type) == "category"]
         if not texts and fill is None:
             return cls(names)
-        options |= {"features": names, "categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
-        if target is not None:  # whose values do not matter here, only whether they are missing
+        options |= {"categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
+        if target is None:
+            options["features"] = names
+        else:  # its values do not matter here, only whether they are missing
             options |= {"labels": ("", ""), "weight": weight}
         source = ArrowSource(data, target or names[0], **options)
         found = source.category_values(_MOST_LEVELS) if texts else {}
@@ -142,26 +144,6 @@ class Preparation:
             for name, value in zip(self.names, values, strict=True)
         ]
         return [value for part in parts for value in part]
-
-
-def _column_kinds(tables: Tables, *, exactly: bool) -> dict[str, str]:
-    """Return what every column holds, the same in all files, which with ``exactly`` have the same columns."""
-    is_null = import_arrow("pyarrow").types.is_null
-    kinds: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for piece in {piece.file: piece for piece in reversed(tables.pieces)}.values():
-        odd = sorted(set(piece.schema.names) ^ set(tables.schema.names))
-        if odd and exactly:
-            raise SourceError(f"{piece.name} has not the columns of the other files: they differ in {odd[0]!r}.")
-        for field_ in piece.schema:
-            if not is_null(field_.type):
-                name, kind = field_.name, kind_of(field_.type)
-                first.setdefault(name, piece.name)
-                if kinds.setdefault(name, kind) != kind:
-                    held = {kinds[name]: first[name], kind: piece.name}
-                    places = " and ".join(f"{what} in {where}" for what, where in sorted(held.items(), reverse=True))
-                    raise SourceError(f"Column {name!r} is a {places}: the files do not match.")
-    return kinds
 
 
 def _check_levels(name: str, values: Sequence[Any]) -> None:
@@ -241,15 +223,6 @@ def _values(column: Any) -> npt.NDArray[Any]:
     # Polars and Arrow return truth values and texts as objects.
     kinds = {type(value) for value in values.tolist()} if values.dtype == object else set()
     return values.astype(kinds.pop()) if kinds in ({bool}, {str}) else values
-
-
-def check_target(y: Any) -> None:
-    """Raise ValueError where a target of numbers has missing values."""
-    array = np.asarray(y)
-    missing = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" and array.ndim == 1 else np.empty(0)
-    if missing.size:
-        others = f" and {missing.size - 1} others" if missing.size > 1 else ""
-        raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
 
 
 def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:

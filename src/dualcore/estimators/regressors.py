@@ -11,10 +11,9 @@ from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Source
 from dualcore.estimators.base import Training, WassersteinLinearModel
-from dualcore.estimators.opening import Opened, Task
 from dualcore.estimators.parameters import check_number, estimator, in_one_step
+from dualcore.estimators.reader import Opened, Task
 from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
@@ -107,9 +106,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         super()._remark(problem, found, tasks)
         if self.delta == _DELTA:  # the default
-            few = found[0].coreset if isinstance(tasks[0].X, Source) else None
-            rows = tasks[0][:3] if few is None else (few.X, few.y, few.weights)
-            remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found[0].solution, *rows)
+            remark_delta(self._title, self.delta, found[0].solution, *found[0].rows_of(tasks[0]))
 
 
 @estimator

@@ -78,19 +78,15 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
         _warn(title, these, text, ConvergenceWarning)
     what_to_do = _DRAW_MORE if target is None else _TRAIN_MORE
     weak = [fit for fit in on_coreset if fit.certificate.is_weak]
-    if weak:
-        gap = max(fit.certificate.relative_gap for fit in weak)
-        text = f"the certificate leaves open how good the model is (relative gap {_most(weak)}{gap:.2g}). {what_to_do}"
-        _warn(title, weak, text, ConvergenceWarning)
-    loose = [
-        fit
-        for fit in on_coreset
-        if not fit.certificate.is_weak and target is not None and fit.certificate.relative_gap > target
-    ]
-    if loose:
-        gap = max(fit.certificate.relative_gap for fit in loose)
-        text = f"the certified relative gap is {_most(loose)}{gap:.2g}, more than the target_gap of {target:.2g}."
-        _warn(title, loose, f"{text} {what_to_do}", ConvergenceWarning)
+    asked = np.inf if target is None else target
+    loose = [fit for fit in on_coreset if not fit.certificate.is_weak and fit.certificate.relative_gap > asked]
+    for these, text in (
+        (weak, "the certificate leaves open how good the model is (relative gap {})."),
+        (loose, f"the certified relative gap is {{}}, more than the target_gap of {asked:.2g}."),
+    ):
+        if these:
+            gap = f"{_most(these)}{max(fit.certificate.relative_gap for fit in these):.2g}"
+            _warn(title, these, f"{text.format(gap)} {what_to_do}", ConvergenceWarning)
     radii = [_useful_radius(fit) for fit in fits]
     idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
     if idle:
@@ -275,5 +271,5 @@ def target_gap(coreset: Any) -> float | None:
     """
     if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
         coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
-    gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
+    gap = getattr(coreset, "target_gap", None)
     return None if gap is None else float(gap)

@@ -144,7 +144,7 @@ def _restore(content: dict[str, Any]) -> Any:
         if odd or name not in _LEARNED or not isinstance(value, _LEARNED[name]):
             raise ValueError(f"{name} is not something that a model learns, or of another type")
     vars(model).update({"_units": None, "_preparation": None, "_zero_based": None} | learned)
-    problem = model._with_columns(model._stated_problem())
+    problem = model._with_columns(model.make_problem())
     if content["joint"] is True:
         problem = problem.replace(loss=Softmax(int(model.classes_.size)))
     model._state(problem)
@@ -176,11 +176,9 @@ def _check(model: Any) -> None:
     known = model._preparation
     if known is not None and (len(known.names) != model.n_features_in_ or not set(known.coding) <= set(known.names)):
         raise ValueError("the coded columns are no features")
-    if model._units is not None and not (
-        model._units.scale.shape == (width,)
-        and (model._units.scale > 0.0).all()
-        and (model._units.centre is None or model._units.centre.shape == (width,))
-    ):
+    units = model._units
+    sizes = set() if units is None else {part.shape for part in (units.scale, units.centre) if part is not None}
+    if not (sizes <= {(width,)} and (units is None or (units.scale > 0.0).all())):
         raise ValueError("the units of the features must be positive numbers, one for each")
     for certificate in [getattr(model, "certificate_", None), *(getattr(model, "certificates_", None) or ())]:
         if not isinstance(certificate, Certificate | None):

@@ -16,7 +16,7 @@ from dualcore.coresets.stream import CoresetStream
 from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
-from dualcore.estimators.opening import Task
+from dualcore.estimators.reader import Task
 from dualcore.estimators.remarks import Fitted, remark_stream
 from dualcore.problem import Problem
 from dualcore.solvers import solve

@@ -122,11 +122,17 @@ class Sampler(ABC):
         warm_start: Solution | None = None,
         callback: Callback | None = None,
     ) -> CoresetFit:
-        """Train on a coreset, then read the full data once to score and certify the model."""
+        """Train through a coreset, and certify the model on the full data."""
         source = as_source(problem, X, y, sample_weight)
-        before = source.n_reads
-        coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
         settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        return self._fit(problem, source, seed_from(self.random_state), callback, **settings)
+
+    def _fit(
+        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+    ) -> CoresetFit:
+        """Train on a coreset, then read the full data once to score and certify the model."""
+        before = source.n_reads
+        coreset = self.draw(problem, source, self._size(source), seed)
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         return scored(problem, source, coreset, solution, callback, before=before)
 

@@ -65,11 +65,9 @@ class Source(ABC):
     total_weight : float
         Sum of the row weights (their number, where rows have none); the masses are the weights divided by it.
     n_reads : int
-        How often the features were read from end to end.
-    partial_reads : float
-        What was read besides, as a share of such a read: targets alone, or the pieces that hold a few rows.
+        How often the features were read from end to end; not counted: targets alone, and the pieces of a few rows.
     bytes_read : int
-        What was read from files, as stored there.
+        What was read from files in all, as stored there.
     bytes_moved : int
         What crossed the network, in both directions; 0 where everything is local.
     feature_names : tuple of str or None
@@ -97,7 +95,6 @@ class Source(ABC):
 
     def __init__(self) -> None:
         self.n_reads = 0
-        self.partial_reads = 0.0
         self.bytes_read = 0
         self.bytes_moved = 0
         self._n_rows: int | None = None
@@ -122,13 +119,9 @@ class Source(ABC):
         ``X``. With ``wanted`` pieces that hold none of these (ascending) rows may be left out.
         """
 
-    def _label_share(self) -> float:
-        """Return what reading the targets alone costs, as a share of a read."""
-        return 0.0
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        """Return the share of a read that looking up ``rows`` costs."""
-        return 0.0 if self.random_access else 1.0
+    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
+        """Whether looking up ``rows`` takes a read from end to end."""
+        return not self.random_access
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
@@ -183,21 +176,18 @@ class Source(ABC):
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either class, from the targets alone."""
         if self._survey is None:
-            self._count_label_pass()
+            self._count_targets()
             with self.naming_rows():
                 parts = list(self._run(survey_chunk, Survey.join, features=False))
-            self._survey = Survey.join(parts)
-            if self._survey.n_rows == 0:
-                raise SourceError("The source has no rows.")
-            if self._n_rows is not None and self._survey.n_rows != self._n_rows:
-                raise SourceError(f"The source promised {self._n_rows} rows but gave {self._survey.n_rows}.")
-            if self.is_weighted and not self._survey.weight > 0.0:
+            found = Survey.join(parts)
+            if found.n_rows == 0 or self._n_rows not in (None, found.n_rows):
+                raise SourceError(f"The source promised {self._n_rows or 'some'} rows but gave {found.n_rows}.")
+            if self.is_weighted and found.weight == 0.0:
                 raise SourceError("The weights sum to zero: give at least one row a positive weight.")
-            if self.is_weighted and not SMALLEST_WEIGHT <= self._survey.weight <= LARGEST_WEIGHT:
-                raise SourceError(
-                    f"The weights sum to {self._survey.weight:g}, which is too small or too large to divide by. "
-                    "Multiply all weights by one number."
-                )
+            if self.is_weighted and not SMALLEST_WEIGHT <= found.weight <= LARGEST_WEIGHT:
+                range_words = "which is too small or too large to divide by. Multiply all weights by one number."
+                raise SourceError(f"The weights sum to {found.weight:g}, {range_words}")
+            self._survey = found
         return self._survey
 
     def class_survey(self, labels: tuple[float, ...]) -> Survey:
@@ -210,19 +200,18 @@ class Source(ABC):
         """
         survey = self.survey()
         known = "the labels -1 and +1" if labels == BOTH else f"classes numbered {labels[0]:g} to {labels[-1]:g}"
-        stranger = survey.stranger(labels)
-        if stranger is not None:
-            row, found = stranger
-            raise SourceError(f"A classifier needs {known}, found {found!r} ({self.describe(row)}).")
         if survey.tallies is None:
-            raise SourceError(
-                f"A classifier needs {known}; the target holds more than {MOST_CLASSES} different values."
-            )
+            found = f"the target holds more than {MOST_CLASSES} different values"
+            raise SourceError(f"A classifier needs {known}; {found}.")
+        others = [(tally.first, value) for value, tally in survey.tallies.items() if value not in labels]
+        if others:
+            row, value = min(others)
+            raise SourceError(f"A classifier needs {known}, found {value!r} ({self.describe(row)}).")
         return survey
 
     def map_targets(self, function: Callable[[Chunk], T]) -> Iterator[T]:
         """Apply ``function`` to chunks without features, in row order; a read only where targets do not stand alone."""
-        self._count_label_pass()
+        self._count_targets()
         with self.naming_rows():
             yield from self._run(function, features=False)
 
@@ -230,7 +219,7 @@ class Source(ABC):
         """Return the mass of every row: one number a row, so only for what needs all of them at once."""
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
-        self._count_label_pass()
+        self._count_targets()
         return np.concatenate(list(self._run(partial(Chunk.masses, total=self.total_weight), features=False)))
 
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
@@ -268,7 +257,7 @@ class Source(ABC):
             spans = chunk_spans(0, self.n_rows, _SPAN)
             found = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
         else:
-            self._count_label_pass()
+            self._count_targets()
             found = list(self._run(task, SmallestTask.join, features=False))
         return SmallestTask.join(found)
 
@@ -280,11 +269,7 @@ class Source(ABC):
         kept = self._kept(rows)
         if kept is not None:
             return kept
-        share = self._take_share(rows)
-        if share >= 1.0:
-            self.n_reads += 1
-        else:
-            self.partial_reads += share
+        self.n_reads += 1 if self._reads_all(rows) else 0
         with self.naming_rows():
             taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
@@ -300,11 +285,9 @@ class Source(ABC):
         place = np.searchsorted(kept.rows, rows)
         return kept.X[place], kept.y[place]
 
-    def _count_label_pass(self) -> None:
-        if self.labels_alone:
-            self.partial_reads += self._label_share()
-        else:
-            self.n_reads += 1
+    def _count_targets(self) -> None:
+        """Count a read where targets cannot be read without the features."""
+        self.n_reads += 0 if self.labels_alone else 1
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:

@@ -81,11 +81,6 @@ class Survey:
             return self.weight if label is None else float(self.count(label))
         return rounded(self.tallies[label].weight)
 
-    def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
-        """Return the first row, and its target, that is none of ``labels``, where the different targets are known."""
-        rows = ((tally.first, value) for value, tally in (self.tallies or {}).items())
-        return min((found for found in rows if found[1] not in labels), default=None)
-
 
 def survey_chunk(chunk: Chunk) -> Survey:
     """Count the rows of each target in a chunk, and check its targets and weights."""

@@ -7,8 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from dualcore import Problem, SourceError, fit_coreset, open_source
-from dualcore.cli.outcome import as_csv
+from dualcore import CsvSource, Problem, SourceError, fit_coreset, open_source
 from pairs import every_value
 
 RNG = np.random.default_rng(0)
@@ -27,7 +26,7 @@ def write(folder, kind, X, y=Y, w=None):
     elif kind == "columns":
         np.savez(folder / "d.npz", **columns)
     elif kind == "csv":
-        (folder / "d.csv").write_text(as_csv({name: column.tolist() for name, column in columns.items()}))
+        np.savetxt(folder / "d.csv", np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
         return folder / "d.csv", "y"
     else:
         pa = pytest.importorskip("pyarrow")
@@ -100,8 +99,17 @@ def test_a_mapped_file_that_was_cut_short_is_an_error_and_not_the_end_of_the_pro
         source.fold(lambda chunk: float(chunk.X.sum()), sum)
 
 
-def test_a_file_that_is_no_array_is_named(tmp_path):
-    np.savez(tmp_path / "a.npz", X=X)
-    os.rename(tmp_path / "a.npz", tmp_path / "a.npy")
-    with pytest.raises(SourceError, match=r"a\.npy is not a whole \.npy file"):
-        open_source(tmp_path / "a.npy", Y)
+def test_an_array_file_whose_header_lies_is_refused(tmp_path):
+    with open(tmp_path / "X.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)})
+        file.write(bytes(160))
+    with pytest.raises(SourceError, match=r"X\.npy is not a whole \.npy file"):
+        open_source(tmp_path / "X.npy", np.ones(10))
+
+
+@pytest.mark.needs("pyarrow")
+def test_files_with_tabs_are_told_by_their_names(tmp_path):
+    (tmp_path / "a.tsv").write_text("x\ty\n1.5\t-1\n")
+    (tmp_path / "b.csv").write_text("x,y\n2.5,1\n")
+    assert open_source(tmp_path, "y").take(np.arange(2))[0].tolist() == [[1.5], [2.5]]
+    assert CsvSource([tmp_path / "a.tsv", tmp_path / "b.csv"], "y").n_rows == 2

@@ -249,7 +249,3 @@ def test_archives_that_cannot_be_trusted_are_refused(tmp_path):
     np.savez_compressed(tmp_path / "bomb.npz", **(parts | {"data": np.zeros(10_000_000)}))
     with pytest.raises(SourceError, match="would inflate"):
         open_source(tmp_path / "bomb.npz", y)
-
-
-def test_it_is_on_the_front_page():
-    assert dualcore.SvmlightSource is SvmlightSource
